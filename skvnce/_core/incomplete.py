@@ -84,11 +84,7 @@ class Units(NamedTuple):
         return self.location + x.numpy() * self.scale
 
     def log_scales(self, nodes: np.ndarray) -> np.ndarray:
-        """Sum the logarithms of the scales over the observed cells of each row; (n,).
-
-        Log-densities of scaled rows exceed those in the units of the user by these
-        sums.
-        """
+        """Sum log-scales over observed cells: what log-densities exceed; (n,)."""
         return np.where(np.isnan(nodes), 0.0, np.log(self.scale)).sum(1)
 
     def tensors(self) -> tuple[Tensor, Tensor]:
@@ -202,11 +198,7 @@ class Blocks(NamedTuple):
 
     @classmethod
     def of(cls, matrix: Tensor, block: Tensor) -> Self:
-        """Invert blocks of a positive definite matrix.
-
-        `block` (int64 (n, width)): columns of the blocks; `features` is one of
-        the identity.
-        """
+        """Invert blocks (n, width) of a matrix; `features` stands for the identity."""
         if block.shape[1] <= _WIDEST_SWEPT:
             columns = block.T.contiguous()
             pairs = _pairs(columns[:, None], columns, len(matrix))
@@ -407,10 +399,7 @@ _LEAST = 1e-300  # weight of a pattern, as a divisor
 
 
 def condensed(data: Incomplete, weights: Tensor) -> tuple[Incomplete, Tensor]:
-    """Replace the rows of each pattern by at most k + 1 rows, see eq. (1).
-
-    `weights` (n,): positive. Returns the same objects if most rows would be left.
-    """
+    """Replace the rows of each pattern by k + 1, eq. (1), unless most would be left."""
     masks, pattern = patterns(data.observed)
     counts, enough = torch.bincount(pattern, minlength=len(masks)), masks.sum(1) + 1
     if 2 * torch.minimum(counts, enough).sum() > len(pattern):

@@ -116,10 +116,7 @@ def repeated(x: Tensor, n_draws: int = 1) -> Draws:
 def with_missing(
     draws: Draws, observed: Tensor, q: Distribution, uniform: Tensor
 ) -> Draws:
-    """Draw missing cells, independent given the observed cells.
-
-    `uniform` (n_draws, *rows, features). `q`: q(x_j | x_obs) of each cell.
-    """
+    """Draw missing cells, independent given the observed cells, by their q."""
     (x,) = draws.values
     cells = at_quantiles(q, uniform)
     log_prob = q.log_prob(cells).where(~observed, 0.0).sum(-1)
@@ -127,11 +124,7 @@ def with_missing(
 
 
 def with_latents(draws: Draws, q: Distribution, uniform: Tensor) -> Draws:
-    """Draw latent variables, independent given the completed rows.
-
-    `uniform` (n_draws, *rows, latents). `q`: q(z_k | x) at the completed rows,
-    (n_draws, *rows), or at the rows themselves if no cell is missing.
-    """
+    """Draw latent variables by their q, independent given the completed rows."""
     z = at_quantiles(q, uniform.reshape(-1, *q.batch_shape))
     log_prob = q.log_prob(z).sum(-1).view(uniform.shape[:-1])
     return _joined(draws, (*draws.values, z.view(uniform.shape)), q, log_prob)
@@ -294,10 +287,7 @@ def iwelbo(log_weight: Tensor) -> Tensor:
 
 
 def standard_error(log_weight: Tensor) -> Tensor:
-    """Estimate the error of eq. (4) from the variance of weights; infinite for one.
-
-    It is the relative error of the mean of the weights.
-    """
+    """Estimate the relative error of the mean of weights, eq. (4); infinite for one."""
     n_draws = len(log_weight)
     if n_draws == 1:
         return torch.full_like(log_weight[0], torch.inf)
@@ -439,10 +429,8 @@ def accept(log_weight: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
     """Accept or reject proposed values by their log target / proposal.
 
     A proposal of density zero is never accepted.  If the current value has density
-    zero, any other proposal is accepted.
-
-    `uniform` (*batch,).  `log_weight` (2, *batch): of the current value and of the
-    proposed one.  Returns `accepted` (bool (*batch,)); `probability` (*batch,).
+    zero, any other proposal is accepted.  Weights are of the current and the proposed
+    value.
     """
     # NaN if both have density zero, or if a density overflows
     log_ratio = (log_weight[1] - log_weight[0]).nan_to_num(nan=-torch.inf)
@@ -500,11 +488,7 @@ def columns(
     chains: tuple[int, ...],
     n_more: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Draw the uniform numbers of one step.
-
-    Returns (*chains, n, latents + 1): for `draw` of latents; (*chains, n, features):
-    for the cells; (n_more, *chains, n): for other purposes.
-    """
+    """Draw the uniform numbers of a step: of latents, cells, and other purposes."""
     widths = model.prior().event_shape[0] + 1, data.x.shape[-1], n_more
     # only shape and type of the template are used, so that it needs no memory
     template = data.x.new_empty(()).expand(*chains, len(data.x), sum(widths))
@@ -520,21 +504,14 @@ def encode(posterior: LatentPosterior, x: Tensor) -> Distribution:
 def decode(
     model: LatentVariableModel, data: Incomplete, z: Tensor, uniform: Tensor
 ) -> Tensor:
-    """Draw x_mis from p(x_mis | x_obs, z); (*chains, n, latents) -> completed tables.
-
-    `z` (*chains, n, latents), `uniform` (*chains, n, features).
-    """
+    """Draw missing cells given observed ones and z, by uniform numbers."""
     return data.with_values(at_quantiles(model.likelihood(z), uniform))
 
 
 def unconditional(
     model: LatentVariableModel, data: Incomplete, latents: Tensor, cells: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Draw z from the prior and x_mis given z: the default start of chains.
-
-    `latents` (*chains, n, latents + 1).  `cells` (*chains, n, features): uniform
-    numbers.  Returns `z` (*chains, n, latents); `x` (*chains, n, features).
-    """
+    """Draw z from the prior and x_mis given z: the default start of chains."""
     z = draw(model.prior(), latents)
     return z, decode(model, data, z, cells)
 
@@ -559,10 +536,7 @@ def effective_size(log_weight: Tensor) -> Tensor:
 
 
 def resample(log_weight: Tensor, uniform: Tensor) -> Tensor:  # int (k, *batch)
-    """Draw indices with replacement, in proportion to the weights (multinomial).
-
-    `log_weight` (m, *batch), `uniform` (k, *batch).
-    """
+    """Draw indices with replacement, in proportion to the weights (multinomial)."""
     cumulated = normalised(log_weight).movedim(0, -1).cumsum(-1)
     # rounding makes the sum of the weights differ slightly from 1
     total = cumulated[..., -1:]

@@ -33,10 +33,7 @@ class Step(NamedTuple):
 
 
 class Pace:
-    """How long the rest of the steps will take that know how many they are.
-
-    The steps so far are taken to be as long as those to come.
-    """
+    """How long the steps to come take, if as long as those so far."""
 
     def __init__(self) -> None:
         self._loops: list[_Loop | None] = []  # from the outermost one inwards

@@ -108,11 +108,7 @@ def inside(uniform: Tensor) -> Tensor:
 
 
 def at_quantiles(q: Distribution, uniform: Tensor) -> Tensor:
-    """Map uniform numbers to draws of q.
-
-    Raises TypeError for a distribution that is neither Bernoulli nor has quantiles in
-    closed form.
-    """
+    """Map uniform numbers to draws of q, Bernoulli or with quantiles in closed form."""
     if isinstance(q, Bernoulli):
         return (uniform < q.probs).to(uniform)
     try:
@@ -126,11 +122,9 @@ def at_quantiles(q: Distribution, uniform: Tensor) -> Tensor:
 
 
 def draw(q: Distribution, uniform: Tensor) -> Tensor:  # (*sample, *batch, latents)
-    """Map uniform numbers to draws of latents.
+    """Map uniform numbers to draws of latents that are independent given the row.
 
-    `q` (event shape (latents,)): independent given the row, or with a method
-    ``at_uniform(uniform)``.  `uniform` (*sample, *batch, latents + 1): the last number
-    selects a component if q is a mixture.
+    The last number selects a component if q is a mixture.
     """
     if isinstance(q, Independent) and not hasattr(q, "at_uniform"):
         return at_quantiles(q.base_dist, uniform[..., :-1])
@@ -157,11 +151,7 @@ def standard_gamma(shape: Tensor) -> Tensor:
 
 
 def with_gradient(drawn: Tensor, q: Distribution) -> Tensor:
-    """Add the gradient of the quantile to draws without a gradient, first order only.
-
-    `drawn` (*sample, *batch).  `q` (batch shape (*batch,)): univariate, with `cdf` and
-    `log_prob`.
-    """
+    """Add the gradient of the quantile to draws of univariate q, first order only."""
     if not torch.is_grad_enabled():
         return drawn
     least = torch.finfo(drawn.dtype).tiny ** 0.5  # below the density of any draw
@@ -300,11 +290,7 @@ _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
 def row_keyed(rows: np.ndarray, seed: int) -> Uniforms:
-    """Make uniform numbers that are functions of (row content, column, step, seed).
-
-    `rows` (n, features): NaN marks missing cells; all NaN are equivalent. The
-    callable takes the step and a tensor of shape (..., n, features).
-    """
+    """Make uniform numbers that are functions of (row content, column, step, seed)."""
     clean = np.where(np.isnan(rows), np.nan, rows + 0.0)  # one kind of NaN and zero
     with np.errstate(over="ignore"):
         key = np.full(len(rows), _scramble(np.uint64(seed) + _GOLDEN))
@@ -315,10 +301,7 @@ def row_keyed(rows: np.ndarray, seed: int) -> Uniforms:
 
 
 def number_keyed(numbers: np.ndarray, seed: int) -> Uniforms:
-    """Make uniform numbers that are functions of (row number, column, step, seed).
-
-    `numbers` int (n,); see `row_keyed`.
-    """
+    """Make uniform numbers that are functions of (row number, column, step, seed)."""
     # the seed is mixed first, or two seeds would permute the same keys
     return _keyed(mixed(numbers.astype(np.uint64) ^ mixed(np.uint64(seed))))
 

@@ -175,10 +175,8 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
     """Base class of transformers whose model uses the columns in `feature_indices_`.
 
     The model contains neither constant columns nor columns that were entirely missing
-    at `fit`.  The parameter `keep_empty_features` of the subclass controls whether
-    `transform` keeps the latter.  Results of tables in parts are in parts, too: they
-    are not converted to the container of `set_output`, which holds for each part of
-    `Chunks`.
+    at `fit`, which `keep_empty_features` keeps in `transform`.  Results of tables in
+    parts are in parts, too, whatever the container of `set_output`.
     """
 
     _is_positive = False  # whether the model is for non-negative columns
@@ -230,10 +228,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         return self._publish(fitted._replace(report=set_by_fit(self, copy)))
 
     def _publish(self, fitted):
-        """Store the value of a fit, and set the attributes of its report, all at once.
-
-        So a fit that fails or is interrupted changes nothing.
-        """
+        """Store the value of a fit and its report; a failed fit changes nothing."""
         report = {**fitted.report, **self._attributes_of(fitted.schema)}
         fitted, kept = fitted._replace(report=report), without_fit(vars(self))
         self.__dict__ = {**kept, **report, "_fitted": fitted}
@@ -247,10 +242,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
             yield copies[order[number % len(copies)]]
 
     def _without_training(self, **replaced):
-        """Copy the estimator without the rows from which parameters are drawn.
-
-        `replaced` are attributes of the copy.
-        """
+        """Copy the estimator without the rows from which parameters are drawn."""
         found = self._copy()
         fitted = self._fitted
         if hasattr(fitted.model, "without_training"):
@@ -274,10 +266,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         return found
 
     def _mapped(self, source, names, fill, *given):
-        """Apply a method of number and part, which fills it, to all parts.
-
-        `given` are its first arguments.
-        """
+        """Apply a method of number and part, which fills it, to all parts."""
         is_frame = getattr(source, "is_frame", False)
         if is_frame and self._schema.columns and hasattr(self, "sample"):
             one = self._with_frames()
@@ -322,11 +311,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         return getattr(self._settings(), "missing_values", np.nan)
 
     def _read(self, X, sample_weight=None, lower=None, upper=None):
-        """Check the parameters, read a table, and choose the columns of the model.
-
-        `X` (n_samples, n_features); `sample_weight` (n_samples,); `lower`, `upper`:
-        limits of single missing cells, see `transform`.
-        """
+        """Check the parameters, read a table, and choose the columns of the model."""
         self._check_parameters()
         source = in_parts(X)
         if source is not None:
@@ -343,17 +328,13 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         return self._chosen(schema, table, limits, sample_weight, is_whole=is_frame(X))
 
     def _kept_columns(self, schema):
-        """List columns that are in the model even if they follow from others.
-
-        These are all, unless the model knows of relations; see `with_relations`.
-        """
+        """List columns that are in the model even if they follow from others."""
         return range(schema.n_columns)
 
     def _chosen(self, schema, table, limits=NO_LIMITS, sample_weight=None, *, is_whole):
         """Choose the columns of the model by a table in memory; see `_read`.
 
-        `limits` are those of missing cells, which must leave whole numbers to columns
-        of these if `is_whole`.
+        If `is_whole`, limits must leave whole numbers to columns of these.
         """
         given = schema, self._handling(schema), table, sample_weight
         cells, schema = read_cells(*given, limits=limits)
@@ -393,10 +374,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         return {"indicator_": indicator}
 
     def _with_values(self, schema, X, whole=None):
-        """Determine the valid values of the columns, within the user's bounds.
-
-        X may be a sample of a table of which `whole` is the `Summary`.
-        """
+        """Determine valid values in bounds, by a sample if `whole` sums all rows."""
         schema = schema._replace(spreads=spreads(schema, X))
         values = valid_values(schema, X, *self._bounds(), whole)
         schema = schema._replace(values=values)
@@ -407,10 +385,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         return [getattr(self, one, None) for one in _BOUNDS]
 
     def _large_table(self, source, sample_weight=None, impossible=None):
-        """Read a table in parts, and choose the columns of the model.
-
-        `impossible` is that of `without_constants`.  Returns `Schema` and `LargeTable`.
-        """
+        """Read a table in parts, and choose the columns of the model."""
         weights, reader = source._weights(sample_weight), reader_of(self, source)
         given = source, reader, weights, impossible
         schema, large = self._gathered(reader._schema, *given)
@@ -535,12 +510,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         return f"{found} (keep_empty_features)"
 
     def _rounded(self, tables, checked, X):
-        """Round what fills columns of whole numbers, if X is a data frame.
-
-        `tables` (..., n_samples, n_features_out); `checked` (n_samples,
-        n_features_in_): rows of X; their missing cells are rounded; `X` array-like.
-        Returns (..., n_samples, n_features_out).
-        """
+        """Round what fills columns of whole numbers, if X is a data frame."""
         if not is_frame(X):
             return tables
         kept = self._schema.returned

@@ -43,10 +43,7 @@ _EVERY = 1.0  # seconds between two lines of a running step
 
 
 def shows_progress(method: Method) -> Method:
-    """Decorate a method of a fitted estimator to print its steps, by `verbose`.
-
-    The method computes with torch's own defaults.
-    """
+    """Decorate a method to print its steps, and to have torch's own defaults."""
 
     @names_table
     @functools.wraps(method)
@@ -58,21 +55,14 @@ def shows_progress(method: Method) -> Method:
 
 
 def reports_fit(fit: Method) -> Method:
-    """Decorate `fit` to report its progress by printed lines and callbacks.
-
-    The decorated method calls `report_rounds` once it has validated its input.
-    """
+    """Decorate `fit`, which calls `report_rounds`, to report its progress."""
     return with_callbacks(shows_progress(fit))
 
 
 def report_rounds(estimator, max_iter, *, X):
-    """Begin a fit and return the functions that a training loop calls.
+    """Begin a fit; return functions to call after rounds, and once at the end.
 
-    `estimator` CallbackSupportMixin with a `verbose` parameter: the method that calls
-    this function is decorated by `reports_fit`; `max_iter` int: maximum number of
-    rounds; `X` ndarray: the training data, passed to callbacks. Returns `on_round`
-    callable: maps (round, loss, change) to whether a callback requests to stop;
-    `finish` callable: to be called once, at the end of the fit.
+    `on_round` maps (round, loss, change) to whether a callback requests to stop.
     """
     progress = core_progress.listener()
     progress.begin_tasks(estimator, X)
@@ -84,10 +74,7 @@ def report_rounds(estimator, max_iter, *, X):
 
 
 def counting_rounds(function, *args):
-    """Call a function; return its value and the number of rounds that it reported.
-
-    The number is known in any thread or process.
-    """
+    """Call a function; return its value and the number of its rounds, of any thread."""
     counter = Counter(core_progress.listener())
     with core_progress.heard_by(counter):
         return function(*args), counter.n_rounds
@@ -142,10 +129,9 @@ class Round(NamedTuple):
 
 
 class Progress:
-    """The listener of one call of a method of an estimator.
+    """The listener of a call of a method: it prints, and notifies callbacks.
 
-    It prints according to `verbose`, notifies the callbacks of the estimator, and
-    passes all events on to the estimator that made the call, if there is one.
+    It passes all events on to the estimator that made the call, if there is one.
     """
 
     def __init__(self, estimator):
@@ -352,15 +338,11 @@ class Training(NamedTuple):
 def train_in_rounds(most, share, while_better, on_all, on_round, *, warns=True):
     """Train while held-out cells are predicted better, then briefly on all cells.
 
-    `most`: maximum number of rounds.  `share`: share of the observed cells that are
-    held out; with 0, `most` rounds on all cells come first.  `while_better`: trains
-    without the held-out cells.  It takes a function to call after each round with its
-    number, loss and gain, and returns the number of rounds that the gains choose.
-    `on_all`: trains on all cells.  It takes the numbers of rounds and of cooling rounds
-    and a function to call after each round with its number and loss, and returns the
-    losses.  `on_round`: called after each round except cooling rounds.  `warns`:
-    whether to warn if held-out cells choose the maximum number of rounds.  Returns
-    Training.
+    `while_better` trains without the held-out cells: it takes a function to call after
+    each round with its number, loss and gain, and returns the number of rounds that the
+    gains choose.  `on_all` trains on all cells: it takes the numbers of rounds and of
+    cooling rounds and a function to call after each round, and returns the losses.  If
+    `share` is 0, `most` rounds on all cells come first.
     """
 
     def record(n_round, loss, gain):

@@ -39,10 +39,7 @@ class Predicted(NamedTuple):
 def fill(
     schema: Schema, model: CellModel, X: np.ndarray, limits: Limits = NO_LIMITS
 ) -> Predicted:
-    """Fill the missing cells of a table by predictions.
-
-    `X` (n_samples, n_features_in_); `limits`: of the missing cells of X.
-    """
+    """Fill the missing cells of a table by predictions."""
     if not limits:
         X, related = deduced(schema, X)
         model = using(model, related)
@@ -66,10 +63,7 @@ def draw(
     n_draws: int,
     limits: Limits = NO_LIMITS,  # of the missing cells of X
 ) -> np.ndarray:
-    """Draw the missing cells of a table, with torch's global stream.
-
-    Returns (n_draws, n_samples, n_features_out).
-    """
+    """Draw the missing cells of a table, with torch's global stream."""
     if not limits:
         X, related = deduced(schema, X)
         models = [using(one, related) for one in models]
@@ -119,11 +113,7 @@ def _converted(
 
 
 def warn_of_zeros(schema: Schema, X: np.ndarray, drawn: np.ndarray) -> None:
-    """Warn of positive columns of which many draws are negative, and so set to 0.
-
-    `X` (n_samples, n_features): NaN marks missing cells; `drawn` (n_draws, n_samples,
-    n_returned).
-    """
+    """Warn of positive columns of which many draws are negative, and so set to 0."""
     places = {int(j): place for place, j in enumerate(schema.returned)}
     valid, least = schema.values, np.abs(schema.ends).min(0)
     # on a grid zeros are the next value, and not only what is beyond
@@ -164,10 +154,7 @@ def with_constants(schema: Schema, X: np.ndarray) -> np.ndarray:
 
 
 def certain(schema: Schema, X: np.ndarray) -> dict:
-    """Return the probabilities of `Predicted` where cells are observed or constant.
-
-    Columns that were entirely missing at `fit` have none.
-    """
+    """Return the probabilities where cells are observed or constant, not empty."""
     if not schema.columns:
         return {}
     never, cells = np.isnan(schema.ends).all(0), with_constants(schema, X)
@@ -245,10 +232,7 @@ def with_groups(
     rows: np.ndarray | slice,
     limits: Limits,
 ) -> tuple[np.ndarray, Limits, np.ndarray | slice]:
-    """Select rows, the others of their groups, and their limits.
-
-    The last result are the places of the rows.
-    """
+    """Select rows, the others of their groups, and their limits; and their places."""
     places = slice(None)
     if isinstance(rows, slice):
         return X[rows], limits.of(rows), places
@@ -513,10 +497,8 @@ def ordered_draws(
 ) -> np.ndarray:
     """Sort the draws of each missing cell of validated rows, and choose some.
 
-    `draw`: maps rows, `random_state` and their limits to tables of shape
-    (n_draws, n, n_features_out); `ranks` int (n_ranks,): from 0 to n_draws - 1;
-    `limits`: of the cells of X, for imputers that take them. Returns (n_ranks,
-    n_samples, n_features_out).
+    `draw` maps rows, `random_state` and their limits to tables; `ranks` are from 0 to
+    n_draws - 1.
     """
     ranks, rng = list(ranks), np.random.default_rng(seed_from(random_state))
     found = np.repeat(X[None, :, schema.returned], len(ranks), 0)

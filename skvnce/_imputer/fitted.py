@@ -60,10 +60,7 @@ def n_chains(model: CellModel, n_draws: int | None = None) -> int:
 
 
 def chains_of_model(wrapper: NamedTuple, n_draws: int | None) -> int:
-    """Return how many copies of the rows are in memory at a time: `n_chains`.
-
-    It is that method of models that wrap a `model`, as is `points_of_model`.
-    """
+    """Return how many copies of the rows the model of a wrapper has: `n_chains`."""
     return n_chains(wrapper.model, n_draws)
 
 
@@ -75,17 +72,13 @@ def points_of_model(wrapper: NamedTuple) -> int:
 def in_turn(n_models: int, n_draws: int) -> np.ndarray:
     """Choose a model for each draw, with torch's global stream; int, (n_draws,).
 
-    Each is used equally often.  The order is random, or few draws would always use the
-    first parameters.
+    The order is random, or few draws would always use the first parameters.
     """
     return torch.randperm(n_models).repeat(n_draws)[:n_draws].numpy()
 
 
 def made_in_turn(found: Sequence, n_draws: int, make: Callable) -> list:
-    """List what is made of parameters, in turn; see `in_turn`.
-
-    It is made once of each, whatever the number of draws.
-    """
+    """Make something of each of several parameters, once, and list it in turn."""
     turns = in_turn(len(found), n_draws).tolist()
     made = {turn: make(found[turn]) for turn in set(turns)}
     return [made[turn] for turn in turns]
@@ -94,11 +87,7 @@ def made_in_turn(found: Sequence, n_draws: int, make: Callable) -> list:
 def average_density(
     found: Sequence[tuple[np.ndarray, np.ndarray]],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Average densities of several models.
-
-    `found` (n,): log-densities and their standard errors.  Returns `log_density`,
-    `error` (n,): of the average.
-    """
+    """Average densities of several models, pairs of log-density and error (n,)."""
     log_prob, error = np.moveaxis(np.array(found), 1, 0)
     total = logsumexp(log_prob, axis=0) - np.log(len(found))
     # differences of logarithms, because densities of long rows underflow
@@ -108,12 +97,7 @@ def average_density(
 
 
 def repeated(estimate: Callable, *, with_errors: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Estimate values of rows, and perhaps their errors by other estimates.
-
-    `estimate`: maps the number of an estimate to values (n,).  Returns `values` (n,):
-    the first estimate; `errors` (n,): standard deviations of eight others; 0 if they
-    are not requested.
-    """
+    """Estimate values of rows; their errors, if requested, by eight more estimates."""
     values = estimate(0)
     if not with_errors:
         return values, np.zeros(len(values))
@@ -148,10 +132,7 @@ def without_columns(
     squares: Sequence[str] = (),
     model: object = None,
 ) -> Fitted:
-    """Return the fit to a table of which no column varies: nothing is learned.
-
-    `vectors`, `squares`: attributes that are empty arrays.
-    """
+    """Return the fit to a table of which no column varies: nothing is learned."""
     none = np.zeros(0)
     nothing = {"held_out_gain_": np.nan, "marginal_columns_": none.astype(bool)}
     nothing |= {"n_iter_": 0, "loss_curve_": []} | dict.fromkeys(vectors, none)
@@ -217,10 +198,7 @@ def _class_of(name: str) -> type:
 
 
 def without_fit(attributes: dict) -> dict:
-    """Select the attributes of an estimator that no fit of ours has set.
-
-    These are its parameters, and what scikit-learn and subclasses of users have set.
-    """
+    """Select what no fit has set: parameters, and what others have set."""
     fitted = attributes.get("_fitted")
     ours = set() if fitted is None else {"_fitted", *fitted.report}
     return {name: value for name, value in attributes.items() if name not in ours}

@@ -72,14 +72,10 @@ class Keys(NamedTuple):
 
 
 def hold_out(nodes, weights, share, joined=None):
-    """Choose rows, and hold out some of their observed cells.
+    """Choose rows, and hold out a share of their observed cells; see `Keys`.
 
-    The choice is random, and a function of the ranks in each row, see `Keys`.
-
-    `nodes` (n, n_nodes); `weights` (n,); `share`, float: share of the observed cells to
-    hold out; `joined`, int (n_nodes,): columns of equal numbers are held out together.
-    Returns `some`, bool (n,): the chosen rows; `hidden`, bool (n, n_nodes):
-    the held-out cells.
+    Columns of equal numbers in `joined` are held out together.  Returns which rows (n,)
+    and which cells (n, n_nodes), bool.
     """
     keys, observed = Keys.of(nodes, weights.numpy()), torch.from_numpy(~np.isnan(nodes))
     key = torch.from_numpy(keys.uniform(0))
@@ -115,10 +111,7 @@ def _ranks(nodes):
 
 
 def _column_keys(ranks, content, weights):
-    """Sum numbers of weights, over the different observed cells of columns; (n_nodes,).
-
-    Cells differ by their ranks and by the `content` (n,) of their rows.
-    """
+    """Sum numbers of weights over the different cells and their rows; (n_nodes,)."""
     keys = []
     for column in ranks.T:
         seen = column > 0
@@ -180,17 +173,11 @@ _PREDICTED = 1000  # maximum number of rows in which cells are predicted
 def held_out_result(nodes, predict, weights, hidden=None, scale=None, joined=None):
     """Hold out cells, predict them, and compare with the means of columns.
 
-    `nodes` (n, n_nodes): training rows, in the units of X; NaN marks missing cells;
-    `predict`, callable or None: maps (kept, rows) to predictions: `kept` equals `nodes`
-    with NaN in place of held-out cells, and `rows` are the indices of at most 1000
-    different rows with such cells.  The function fits the model to `kept` and returns a
-    pair: the filled rows (n_rows, n_nodes) in the units of X, and the probabilities
-    (n_rows, n_levels) of the levels of columns of categories, a dict by node.  NaN, or
-    None instead of all rows, means that there is no prediction.  Without a function
-    nothing is predicted.  `weights` (n,): weights of the rows; `hidden`, bool (n,
-    n_nodes): the cells that are held out; None selects a tenth; `scale` (n_nodes,):
-    standard deviations of the observed cells; None computes them; `joined`: of the
-    tenth, see `hold_out`.  Returns HeldOutResult.
+    `predict` maps (kept, rows) to predictions: `kept` has NaN in place of held-out
+    cells, and `rows` are the indices of at most 1000 different rows with such cells.
+    It fits the model to `kept` and returns the filled rows (n_rows, n_nodes) and the
+    probabilities (n_rows, n_levels) of levels, a dict by node.  NaN, or None for all
+    rows, is no prediction.  Without `hidden`, a tenth of the cells is held out.
     """
     if predict is None or not nodes.shape[1]:
         return HeldOutResult(np.nan, np.zeros(nodes.shape[1], dtype=bool))
@@ -199,12 +186,7 @@ def held_out_result(nodes, predict, weights, hidden=None, scale=None, joined=Non
 
 
 def checked_schema(schema, nodes, predict, weights=None, hidden=None, scale=None):
-    """Predict held-out cells, and keep marginals of columns that are not predicted.
-
-    Parameters are those of `held_out_result`; without weights each row has weight 1.
-
-    Returns `schema`, Schema: with these marginals; `found`, HeldOutResult.
-    """
+    """Predict held-out cells, and keep marginals of columns that are not predicted."""
     weights = np.ones(len(nodes)) if weights is None else weights
     found = held_out_result(nodes, predict, weights, hidden, scale, schema.joined)
     levels = schema.is_categorical
@@ -224,10 +206,7 @@ def some_rows(nodes, rows, most=_PREDICTED):
 
 
 def cells_to_hide(nodes, weights, joined=None, hidden=None):
-    """Select those of a tenth of the observed cells whose columns vary without them.
-
-    `joined`: see `hold_out`; `hidden` takes the place of the tenth.
-    """
+    """Select those of a tenth of the observed cells whose columns vary without them."""
     if hidden is None:
         weights = torch.from_numpy(weights)
         hidden = hold_out(nodes, weights, HELD_OUT, joined)[1].numpy()
@@ -239,8 +218,8 @@ def cells_to_hide(nodes, weights, joined=None, hidden=None):
 def _compared(nodes, predict, weights, hidden, scale, joined):
     """Predict held-out cells; compare errors of columns scaled by their maximum.
 
-    In a heavy-tailed column a few cells dominate, and no difference of squared errors
-    is significant.  There normal scores are compared, too.
+    In a heavy-tailed column a few cells dominate: there normal scores are compared,
+    too.
     """
     nothing = HeldOutResult(np.nan, np.zeros(nodes.shape[1], dtype=bool))
     hidden = cells_to_hide(nodes, weights, joined, hidden)
@@ -283,7 +262,7 @@ def _normal_scores(cells, column, weights):
 
 
 def _is_worse_than_none(filled, truth, weights):
-    """Say whether errors of scores (n,) vary more than the scores, by a standard error.
+    """Say whether errors of scores vary more than the scores, by a standard error.
 
     Their mean does not count, as means of skewed columns lie above the middle.
     """
@@ -296,11 +275,7 @@ def _is_worse_than_none(filled, truth, weights):
 
 
 def _level_losses(codes, probabilities, kept, weights):
-    """Compute the log-losses of a model and of shares, for codes (n,).
-
-    `codes` (n,); `probabilities` (n, n_levels); `kept` (n_training,): the codes that
-    the shares are those of; `weights` (n_training,).
-    """
+    """Compute log-losses of a model (n, n_levels) and of the shares of codes `kept`."""
     seen, width = ~np.isnan(kept), probabilities.shape[1]
     mass = np.bincount(kept[seen].astype(int), weights[seen], minlength=width) + 0.5
     codes = np.nan_to_num(codes).astype(int)
@@ -335,15 +310,8 @@ def compare_errors(nodes, hidden, filled, mean, scale, weights=None, losses=None
     applied to squared errors that are clipped where errors of the means are extreme,
     provided that the unclipped errors are larger than those of the mean.
 
-    `nodes` (n, n_nodes): cells of the columns of the model; NaN marks missing cells;
-    `hidden`, bool (n, n_nodes): the held-out cells; `filled` (n, n_nodes): `nodes` with
-    the predictions of the model in the held-out cells; NaN means that there is no
-    prediction; `mean`, `scale` (n_nodes,): means of the other observed cells, and
-    standard deviations; `weights` (n,): weights of the rows, which are all different.
-    A row of weight k counts as k equal rows in which the same cells are held out.  None
-    means 1 for each.  `losses`, dict of int to pair of ndarray of shape (n,): by
-    column, losses of the model and of the marginal distribution that replace the
-    squared errors.  Returns HeldOutResult.
+    Rows are all different; one of weight k counts as k.  `losses` of columns, pairs
+    (n,) of the model and of the marginals, replace squared errors.
     """
     weights = np.ones(len(nodes)) if weights is None else weights
     if not hidden.any():
@@ -391,11 +359,7 @@ def _clipped(own, means, hidden, weights):
 
 
 def warn_or_raise(messages, on_misfit):
-    """Issue messages as warnings, or raise one error with all of them.
-
-    `messages`, list of str; `on_misfit`, {"warn", "raise", "ignore"}.  Raises
-    `ValueError` if there are messages and ``on_misfit="raise"``.
-    """
+    """Issue messages as warnings, or raise one ValueError with all of them."""
     if messages and on_misfit == "raise":
         raise ValueError(" ".join(messages))
     for message in messages if on_misfit == "warn" else []:
@@ -423,9 +387,7 @@ def misfit_messages(schema, found, remedy):
 def tail_messages(schema, X, columns, sums=None):
     """Describe the columns whose squared errors are dominated by a few cells.
 
-    `X` (n_samples, n_features); `columns`, sequence of int: indices of the columns of
-    the model; `sums`, tuple: if X is a sample of the rows, the other arguments of
-    `heavy_in_sums`.
+    `sums`: if X is a sample of the rows, the other arguments of `heavy_in_sums`.
     """
     if sums is None:
         found = heavy_tailed(X, columns)

@@ -80,10 +80,7 @@ NO_NEW_ROWS = (
 def available_where(flag: str, why: str) -> Callable[[Method], Method]:
     """Decorate a method that an object has only where an attribute of it is true.
 
-    scikit-learn's `available_if` gives no reason.
-
-    `flag` str: the name of the attribute; `why` str: sentences of the error that say
-    what the model lacks, and what has it.
+    scikit-learn's `available_if` does not say why the others lack it.
     """
     return lambda method: _Available(method, flag, why)
 
@@ -116,13 +113,7 @@ class _Available:
 
 
 def fitted_to(estimator, rows, seed):
-    """Fit a clone of an imputer to the rows of a reference group.
-
-    `estimator` Imputer: fitted; its levels and columns are those of the clone; `rows`
-    (n_reference, n_features); `seed` int: of the fit. Raises `ValueError`: if a column
-    of the model has no observed cell in the rows, if all columns are constant there, or
-    if the imputer uses a model that it does not train.
-    """
+    """Fit a clone of an imputer to the rows of a reference group, of its columns."""
     if not estimator._trains_model():
         raise ValueError(
             "reference needs a model that can be trained on its rows, but "
@@ -570,10 +561,7 @@ class Imputer(IncompleteTransformer):
         return self._fitted.model
 
     def _drawing_models(self, n_draws, *, is_joint=True):
-        """List the models that draws come from, in turn and each equally often.
-
-        With ``is_joint=False`` a model has one value of the parameters.
-        """
+        """List models of draws, each equally often; jointly, or of one parameter."""
         return [self._cell_model()]
 
     def _marginal_columns(self):
@@ -743,26 +731,16 @@ class Imputer(IncompleteTransformer):
         return as_given(schema, self._container(), *given, *indicators)
 
     def _report_tails(self, schema, X, columns, sums=None):
-        """Warn or raise if a few cells dominate the squared errors of a column.
-
-        Parameters are those of `tail_messages`.
-        """
+        """Warn or raise if a few cells dominate the squared errors of a column."""
         if self.on_misfit != "ignore":
             warn_or_raise(tail_messages(schema, X, columns, sums), self.on_misfit)
 
     def _held_out(self, schema, nodes, predict, **options):
-        """Predict held-out cells; see `checked_schema`.
-
-        With ``on_misfit="ignore"`` no cell is predicted.
-        """
+        """Predict held-out cells by `checked_schema`, unless misfits are ignored."""
         predict = None if self.on_misfit == "ignore" else predict
         return checked_schema(schema, nodes, predict, **options)
 
     def _report_misfit(self, schema, found, remedy, others=()):
-        """Warn or raise if columns are not predicted, or if there are other messages.
-
-        `remedy` is what the user can do if columns are predicted worse than by their
-        means, and `others` are messages that come first.
-        """
+        """Warn or raise if columns are not predicted, and of other messages first."""
         messages = [*others, *misfit_messages(schema, found, remedy)]
         warn_or_raise(messages, self.on_misfit)

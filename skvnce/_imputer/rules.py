@@ -41,12 +41,7 @@ class Rules(NamedTuple):
     of_groups: Sequence = ()
 
     def asked(self, table, filled, rows):
-        """Evaluate the rules.
-
-        `table` (n_rows, n_features_out): codes and numbers; `filled`, bool (n_rows,
-        n_features): the cells that come from `table`; the others are those of X;
-        `rows`, int (n_rows,).  Returns bool (n_rows, n_features).
-        """
+        """Evaluate the rules for rows, of which `filled` cells come from the table."""
         X, found = _safe_indexing(self.X, rows), self.fixed[rows]
         shown = _shown(self.schema, table, filled, X)
         if self.function is not None:
@@ -59,13 +54,10 @@ class Rules(NamedTuple):
         return _read(self.schema, given, X, found, is_rule=True)
 
     def settled(self, table, missing, rows):
-        """Empty cells until the rules hold for what is left.
+        """Empty missing cells until the rules hold for what is left.
 
-        Parameters are those of `asked`; `missing` are the missing cells of X.
-
-        Returns `filled`, bool (n_rows, n_features): the missing cells that have a
-        value; `wrong`, bool (n_rows, n_features): the observed cells that the rules
-        deny.
+        Returns which missing cells have a value, and which observed ones the rules
+        deny; bool (n_rows, n_features).
         """
         kept, filled = self.schema.returned, missing
         while True:
@@ -78,11 +70,8 @@ class Rules(NamedTuple):
     def of_draws(self, drawn, missing, draw):
         """Apply the rules to draws, and draw rows again that contradict them.
 
-        `drawn` (n_draws, n_samples, n_features_out); `missing`, bool (n_samples,
-        n_features); `draw`, callable: maps indices of rows (n_rows,) to draws of shape
-        (n_draws, n_rows, n_features_out), of which each has the parameters of the one
-        in `drawn`.  Returns `drawn`, and the missing cells that have a value: bool
-        (n_draws, n_samples, n_features).
+        `draw` maps rows to draws, of which each has the parameters of the one in
+        `drawn`. Returns draws, and which missing cells have a value.
         """
         every = np.arange(len(missing))
         found = [self.settled(table, missing, every) for table in drawn]
@@ -115,14 +104,10 @@ class Rules(NamedTuple):
             wrong[done] = False
 
     def of_prediction(self, table, missing, probabilities):
-        """Apply the rules to predictions.
+        """Apply the rules to predictions, in place; which missing cells have a value.
 
         Where observed cells contradict them, one level changes: the change to the most
         probable level with which the row agrees.
-
-        `table` (n_samples, n_features_out): it is modified; `missing`, bool (n_samples,
-        n_features); `probabilities`: see `Predicted`.  Returns the missing cells that
-        have a value.
         """
         filled, denied = self.settled(table, missing, np.arange(len(table)))
         rows = np.flatnonzero(denied.any(1) & missing.any(1))
@@ -180,10 +165,7 @@ class Changes(NamedTuple):
 
 
 def _changes(missing, probabilities, codes):
-    """List changes of the levels `codes`, the most probable first.
-
-    `missing` (n_rows, n_features).
-    """
+    """List changes of the levels `codes` of missing cells, the most probable first."""
     parts, columns, levels = [], [], []
     for place, found in probabilities.items():
         own = codes[place][:, None]
@@ -210,10 +192,7 @@ def without_rules(where):
 
 
 def draws_alone(schema, where, limits):
-    """Say whether single rows of groups may be drawn again, given the effects.
-
-    Raises `ValueError` if there are limits of cells, too.
-    """
+    """Say whether rows of groups may be drawn alone, given the effects; no limits."""
     if not schema.group_columns or not isinstance(where, Rules):
         return False
     limits.reject(
@@ -224,13 +203,7 @@ def draws_alone(schema, where, limits):
 
 
 def mask_of(schema, where, X, checked):
-    """Check the parameter `where`, and convert it.
-
-    `where`, array of bool of shape (n_samples, n_features), dict, callable or None; `X`
-    (n_samples, n_features); `checked` (n_samples, n_features): as `incomplete_array`
-    has returned it.  Returns ndarray of bool, of shape (n_samples, n_features), Rules,
-    or None.
-    """
+    """Check the parameter `where`, and convert it to a mask, `Rules` or None."""
     if where is None:
         return None
     found = np.ones(checked.shape, dtype=bool)

@@ -61,8 +61,7 @@ class Move(NamedTuple):
     def moved(self, cells, uniform):
         """Add the amount to cells, within the valid values.
 
-        Between two of the valid values one is chosen at random, so that the mean is
-        kept; `uniform` are numbers of the shape of the cells.
+        Between two of these one is chosen at random, so that the mean is kept.
         """
         # clipped first, so that there are values on both sides
         cells = self._ends(cells)[1]
@@ -102,10 +101,7 @@ def check_combination(shift, reference, lower, upper):
 
 
 def shift_of(schema, shift):
-    """Check the parameter `shift` of `sample`, and convert it.
-
-    `shift`, dict: see `sample`.  Returns Shift.
-    """
+    """Check the parameter `shift` of `sample`, and convert it."""
     if not isinstance(shift, dict):
         raise TypeError(
             "shift must be a dict of columns to numbers, or to dicts of levels to "
@@ -141,10 +137,7 @@ def shift_of(schema, shift):
 
 
 def warn_of_cuts(schema, shift, limit):
-    """Warn of columns whose cells have moved by much less than stated.
-
-    `limit` maps the index of a column to why it has moved by less.
-    """
+    """Warn of columns that move by much less than stated; `limit` maps them to why."""
     for node, (total, number) in shift.moved.items():
         asked, place = shift.moves[node].amount, schema.model_columns[node]
         found = total / number if number else asked

@@ -75,10 +75,7 @@ _SMALLER = (
 
 
 def memory_limit() -> float:
-    """Return the memory of the machine, or of its container, in bytes; inf if unknown.
-
-    It is not the free memory: what is larger never fits.
-    """
+    """Return the memory, free or not, of machine or container; inf if unknown."""
     try:
         limit = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):  # not on all systems
@@ -112,11 +109,7 @@ def check_memory(n_bytes: float, what: str, remedy: str) -> None:
 
 
 def needs_memory(cls: type, X: object, *, reset: bool, name: str = "X") -> None:
-    """Raise an error if a method that reads all rows at once gets a table in parts.
-
-    `reset` says that `fit` reads the table, whose memory is checked before it is
-    copied.
-    """
+    """Raise an error if a method that reads all rows at once gets a table in parts."""
     owner = cls.__name__
     if not reset:
         reader = f"This method of {owner}"
@@ -163,11 +156,7 @@ _FAR = 1e50  # widths of a column whose square and fourth power do not overflow
 
 
 class Number(Interval):
-    """A constraint of parameters: an interval of numbers.
-
-    Unlike scikit-learn's intervals it contains no bool and no number that is not finite
-    in float64.
-    """
+    """An interval of numbers, without bools and what is infinite in float64."""
 
     def is_satisfied_by(self, val):
         """Return whether a value is in the interval."""
@@ -177,10 +166,7 @@ class Number(Interval):
 
 
 class Marker(MissingValues):
-    """A constraint of parameters: what can mark missing cells.
-
-    Unlike that of scikit-learn it contains no bool, and no infinite number.
-    """
+    """What can mark missing cells: no bool, and no infinite number."""
 
     def is_satisfied_by(self, val):
         """Return whether a value is NaN, None, NA, text or a finite number."""
@@ -240,20 +226,14 @@ def attributes_of(schema):
 def read_table(estimator, X, *, like=None, asked=None, weights=None):
     """Validate the table of a fit, in which `missing_values` marks missing cells.
 
-    Estimators with the parameter `categorical_features`, or whose `model` has it, read
-    categories and dates: the table that is returned has codes of levels, and
-    microseconds.
+    Of estimators with `categorical_features` the table has codes of levels, and
+    microseconds.  `like`: a fitted estimator whose levels are used; `asked` replaces
+    `categorical_features`; rows of weight zero do not tell which relations there are.
+    The table may share memory with X, and has cells that follow by `relations`.
 
-    `estimator` estimator: its parameters say how the table is read; it does not change;
-    `X` (n, features); `like` estimator: a fitted estimator whose levels are used;
-    `asked` "from_dtype", array-like or dict: replaces `categorical_features`; `weights`
-    (n,): rows of weight zero do not tell which relations there are. Returns
-    `table` (n, features): may share memory with X: do not write to it, and has cells
-    that follow by `relations`; `schema` Schema. Raises `ValueError`: for infinite
-    values, text, integers that float64 cannot represent (the message names row and
-    column), and if no cell is observed. Raises `TypeError`: for dates and durations
-    (the message names row and column) where they are not read, for tables in parts, and
-    for containers that cannot be read, see `readable`.
+    Raises ValueError for infinite values, text, integers that float64 cannot represent,
+    and if no cell is observed; TypeError for dates and durations where they are not
+    read, for tables in parts, and for what `readable` cannot read.
     """
     if isinstance(X, Encoded):
         return X.table, X.schema.as_read
@@ -314,9 +294,8 @@ def reject_listed_relations(estimator, where):
 def incomplete_array(estimator, X):
     """Validate new rows of a fitted estimator, as `read_table` reads those of its fit.
 
-    `X` (n, features). Returns (n, features): may share memory with X: do not write to
-    it. Raises `ValueError, TypeError`: as `read_table` does, and for values too far
-    from those of the fit, for a wrong number of columns, and for unknown levels.
+    The result may share memory with X.  Raises ValueError, too, for values too far from
+    those of the fit, for a wrong number of columns, and for unknown levels.
     """
     if isinstance(X, Encoded):
         return X.table
@@ -345,24 +324,14 @@ def _check_order(schema, X):
 
 
 def with_model_columns(schema, handling, X, impossible=None):
-    """Choose the columns of the model by training rows, and warn of the others.
-
-    See `without_constants`.
-    """
+    """Choose the columns of the model by training rows, and warn of the others."""
     warn_of_empty(schema, X, handling)
     schema = schema._replace(model_columns=observed_columns(schema, X))
     return without_constants(schema, X, handling, impossible)
 
 
 def read_cells(schema, handling, X, weights=None, impossible=None, limits=NO_LIMITS):
-    """Choose the columns of a model and its training rows.
-
-    `handling` Handling: for messages; `X` (n_samples, n_features); `weights`
-    (n_samples,): of the rows; they are checked; `impossible` str: see
-    `without_constants`; `limits` Limits: of the missing cells of X. A row that only
-    has limits is kept. Returns `cells` ModelCells; `schema` Schema: with the columns of
-    the model, and constants.
-    """
+    """Choose the columns of a model, and the training rows with cells or limits."""
     known = ~np.isnan(X) | limits.known
     weights, kept = rows_with_data(X, weights, known)
     table = X[kept]
@@ -512,10 +481,7 @@ _HINTS = {"lower": _OF_LIMITS, "upper": _OF_LIMITS}
 
 
 def names_table(method: Method) -> Method:
-    """Decorate a method that requires X: a call without it names the estimator.
-
-    Python would name the base class that has the method.
-    """
+    """Decorate a method that requires X: a call without it names the estimator."""
     known = inspect.signature(method).parameters
     if "X" not in known or known["X"].default is not inspect.Parameter.empty:
         return method
@@ -546,10 +512,7 @@ def _what(owner, name):
 
 
 def warn_of_unused(estimator, reasons):
-    """Warn of parameters that are not at their default, and have no effect.
-
-    `reasons` dict of str to str: why parameters have no effect, and what has.
-    """
+    """Warn of parameters off their default that, for some reasons, have no effect."""
     known = inspect.signature(type(estimator)).parameters
     for name, reason in reasons.items():
         value, default = getattr(estimator, name), known[name].default
@@ -560,11 +523,7 @@ def warn_of_unused(estimator, reasons):
 
 
 def warn_of_unused_by_levels(estimator, schema):
-    """Warn of parameters of numbers without effect on columns of categories.
-
-    These are bounds of such columns, or of some that are passed through, and `strategy`
-    if there are no others.
-    """
+    """Warn of bounds and `strategy` without effect on columns of categories."""
     columns = schema.columns
     if not columns:
         return
@@ -595,11 +554,7 @@ def warn_of_unused_by_levels(estimator, schema):
 
 
 class Option(BaseEstimator):
-    """Base class of options.
-
-    An option has `get_params` and `set_params`, and no `fit`.  The estimator that uses
-    it checks its fields by `check_parameters`.
-    """
+    """Base class of options, which have parameters and no `fit`."""
 
 
 class Adam(Option):
@@ -703,12 +658,8 @@ class LBFGS(Option):
 def check_parameters(estimator: BaseEstimator) -> None:
     """Check each parameter by `_parameter_constraints`, and the fields of options.
 
-    Conditions on several parameters are for `_check_parameters` of the estimator.
-
-    Raises `InvalidParameterError`: a ValueError and TypeError of scikit-learn, which
-    names the parameter; a field of an option as in ``solver.batch_size``. Raises
-    `TypeError`: if a parameter is a class of options or estimators instead of an
-    instance.
+    Raises scikit-learn's InvalidParameterError, and TypeError for classes of options or
+    estimators instead of instances.
     """
     _check_fields(estimator, type(estimator).__name__, "")
 
@@ -737,10 +688,7 @@ def fields_of(
 ) -> dict[str, Any]:
     """Get the fields of an option, with defaults of the estimator for what is not set.
 
-    `option`: a string, such as "auto", stands for the defaults; `slot`: the name of the
-    parameter whose value the option is, for messages; `defaults`: values by field.
-    Fields that are not among them are not used. Raises `ValueError`: if a field that is
-    not used is set.
+    Raises ValueError if a field is set that is not among the defaults.
     """
     given = {} if isinstance(option, str) else option.get_params(deep=False)
     usual = {} if isinstance(option, str) else type(option)().get_params(deep=False)

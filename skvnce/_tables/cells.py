@@ -314,11 +314,7 @@ _ANSWERS = (nw.Boolean, nw.Date, nw.Datetime, nw.Duration, nw.Time)  # equal no 
 
 
 def read_marked(X: ArrayLike, marker: object) -> ArrayLike:
-    """Replace a marker by missing cells, as `without_marker` does.
-
-    Raises `ValueError` if a cell is missing although the marker is none of NaN,
-    None and NA.
-    """
+    """Replace a marker as `without_marker`; other missing cells are errors then."""
     table = without_marker(X, marker)
     if is_missing(marker) or frames.is_in_parts(X):
         return table

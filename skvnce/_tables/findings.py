@@ -439,11 +439,7 @@ def _is_heavy_tailed(values: np.ndarray) -> bool:
 def _are_dominated(
     typical: float, total: float, fourth: float, n_different: float, n_observed: int
 ) -> bool:
-    """Apply the three conditions of `heavy_tailed`.
-
-    `typical`: median of the distances; `total`, `fourth`: sums of their squares and
-    fourth powers; `n_different`: number of distances above 0.
-    """
+    """Apply the three conditions of `heavy_tailed` to sums of powers."""
     few = total**2 < fourth * max(_CELLS, _SHARE * n_observed)
     large = total > n_different * (_LARGE * typical) ** 2
     return bool(few and large and fourth > total * (_FAR * typical) ** 2)
@@ -559,11 +555,7 @@ def _in_all_rows(table: Table, gate: int, code: int, places: np.ndarray) -> Skip
 def _never_seen(
     codes: np.ndarray, n_levels: int, seen: np.ndarray, n_tests: int
 ) -> Iterator[tuple]:
-    """Yield the levels where columns are never observed, and which columns, bool.
-
-    `codes` (n_samples,): of the levels; `seen` bool (n_samples, n_columns);
-    `n_tests`: of the table.
-    """
+    """Yield the levels where columns are never observed, and which columns, bool."""
     known = ~np.isnan(codes)
     codes, seen = codes[known].astype(int), seen[known]
     n_rows = np.bincount(codes, minlength=n_levels)
@@ -701,11 +693,7 @@ def _groups(table: Table) -> list[Groups]:
 
 
 def _are_running(numbers: np.ndarray) -> bool:
-    """Return whether numbers (n,) count subjects.
-
-    They are whole, none is left out, and none is much more frequent than the
-    others.
-    """
+    """Return whether numbers count subjects: whole, none left out, none frequent."""
     if not (numbers == np.round(numbers)).all():
         return False
     counts = np.bincount((numbers - numbers.min()).astype(int))
@@ -747,10 +735,7 @@ def _found(table: Table, checks: Iterable[Callable]) -> list[str]:
 
 
 def warn_of_table(table: Table, n_observed: ArrayLike | None = None) -> None:
-    """Warn of what is probably not as it seems in a table.
-
-    `n_observed` int (n_features,) is of all rows, if the table is a sample of them.
-    """
+    """Warn of what is probably not as it seems in a table, or in a sample of it."""
     counts = table.n_observed if n_observed is None else n_observed
     messages = many_levels(table, counts) + names_of_groups(table, counts)
     for message in messages + findings_of_cells(table):
@@ -800,10 +785,7 @@ def places_of_names(table: Table, n_observed: np.ndarray) -> list[int]:
 
 
 def many_levels(table: Table, n_observed: np.ndarray) -> list[str]:
-    """Find columns of names or free text: passed through, or modelled as asked for.
-
-    `n_observed` int (n_features,): of all rows, if the table is a sample of them.
-    """
+    """Find columns of names or free text: passed through, or modelled as asked for."""
     triples = list(zip(table.names, table.columns, n_observed, strict=True))
     passed = [f"{a} ({b.n_levels} in {n} cells)" for a, b, n in triples if b.n_levels]
     asked = [

@@ -406,10 +406,7 @@ def _fails(value: object, errors: type | tuple) -> bool:
 
 
 def nullable_type(dtype: object) -> str | None:
-    """Name the type of pandas that a type of numpy needs to hold missing cells.
-
-    None for types other than integers and booleans.
-    """
+    """Name pandas' type for integers or booleans with missing cells, or None."""
     if not isinstance(dtype, np.dtype) or dtype.kind not in "iub":
         return None
     if dtype.kind == "b":
@@ -418,10 +415,7 @@ def nullable_type(dtype: object) -> str | None:
 
 
 def with_cells(series: nw.Series, rows: np.ndarray, values: Sequence) -> nw.Series:
-    """Replace cells of a column of polars or pyarrow, whose type is kept.
-
-    The other cells are taken from the column itself, not from Python's objects.
-    """
+    """Replace cells of a column of polars or pyarrow; its type and others stay."""
     backend, cells = series.implementation, [None] * len(series)
     is_kept = np.ones(len(series), dtype=bool)
     is_kept[rows] = False
@@ -435,10 +429,7 @@ def with_cells(series: nw.Series, rows: np.ndarray, values: Sequence) -> nw.Seri
 def with_levels(
     known: Sequence, values: Sequence, first: Sequence | None = None
 ) -> list | None:
-    """List the levels of a column that gets new values; None if it has them all.
-
-    With `first`, these levels lead in their order, as an ordered type needs them.
-    """
+    """List the levels of a column with new values, `first` first; None if as before."""
     if set(values) <= {None, *known}:
         return None
     if first is None:

@@ -14,10 +14,9 @@ _NUMBERS = "fiu"  # kinds of dtypes
 
 
 def columns_by_dtype(X: ArrayLike, name: str = "X") -> list[Column] | None:
-    """Determine the kinds and the levels of the columns of a mixed table.
+    """Determine the kinds and the levels of columns of a mixed table, or None.
 
-    Columns of integers are numeric, unlike those of `read_columns`. Returns None if
-    the cells of all columns are numbers, or if X is another container.
+    Columns of integers are numeric, unlike those of `read_columns`.
     """
     reject_parts(X, name)
     if is_frame(X):

@@ -106,10 +106,7 @@ def weighted_rows(
 def rows_with_data(
     X: np.ndarray, sample_weight: object, known: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Check the weights, and select rows of positive weight with a known cell; bool.
-
-    `known`: cells about which something is known; None means the observed ones.
-    """
+    """Check weights, and select rows of positive weight with a known cell; bool."""
     weights = checked_weights(sample_weight, X)
     known = ~np.isnan(X) if known is None else known
     kept = (weights > 0) & known.any(1)
@@ -151,11 +148,7 @@ def filled_cells(
     rows: np.ndarray,
     which: np.ndarray,
 ) -> nw.Series:
-    """Fill the missing cells of a column from others.
-
-    `columns`: cells that fill it; `rows`, `which` int (n_samples,): for each cell
-    of the series, the row and the column of what may fill it.
-    """
+    """Fill the missing cells of a column by the cells at rows and columns of others."""
     dtype, places, values = series.dtype, [], []
     missing = [is_missing(one) for one in series.to_list()]
     for place in np.flatnonzero(missing).tolist():
@@ -265,10 +258,7 @@ def observed_columns(schema: Schema, X: np.ndarray) -> np.ndarray:
 
 
 def without_dropped(schema: Schema, X: ArrayLike) -> ArrayLike:
-    """Empty the columns of new rows that `fit` has dropped, if they are no numbers.
-
-    Without an observed cell, `fit` could not know what they hold.
-    """
+    """Empty columns of new rows that `fit` dropped without knowing what they hold."""
     dropped = np.setdiff1d(np.arange(schema.n_columns), schema.returned)
     if not schema.model_columns.size or not dropped.size:
         return X
@@ -303,7 +293,7 @@ def warn_of_empty(schema: Schema, X: np.ndarray, handling: Handling) -> None:
 def without_constants(
     schema: Schema, X: np.ndarray, handling: Handling, impossible: str | None = None
 ) -> Schema:
-    """Move constant columns from `model_columns` to `constants`, and warn.
+    """Move constant columns from the model to `constants`, and warn.
 
     `impossible`: what is impossible if no column is left, which is then an error.
     """

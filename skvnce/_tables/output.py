@@ -30,11 +30,7 @@ _TICK = {"s": 1_000_000, "ms": 1000}  # microseconds in a unit of time
 
 
 def decoded(columns: Sequence[Column], table: np.ndarray) -> np.ndarray:
-    """Convert codes and microseconds to levels, dates and durations; (..., n_features).
-
-    Floats if all values are numbers, else objects; NaN, or None, marks missing
-    cells.
-    """
+    """Convert codes and microseconds to floats, or to objects with levels and dates."""
     if all(column.is_number for column in columns):
         values = np.empty(table.shape)
         for place, column in enumerate(columns):
@@ -53,12 +49,7 @@ def as_objects(
     tables: np.ndarray,
     missing: np.ndarray,
 ) -> np.ndarray:
-    """Fill the missing cells of a table, several times; (n_tables, n_samples, n_kept).
-
-    `kept` int (n_kept,): the columns of X that are returned; `tables` (n_tables,
-    n_samples, n_kept): their codes and numbers; `missing` bool (n_samples, n_kept).
-    Floats if all values are numbers that they hold, and else objects.
-    """
+    """Fill the missing cells of a table, several times, as floats or objects."""
     own, cells = [columns[place] for place in kept], cells_of_columns(X)
     passed = [j for j, column in enumerate(own) if column.kind == PASSED]
     numbers = [_numbers_or_none(cells[kept[place]]) for place in passed]
@@ -102,10 +93,8 @@ def in_frames(
 ) -> list[ArrayLike]:
     """Fill the missing cells of a data frame of pandas or polars, several times.
 
-    Parameters are those of `as_objects`; None instead of columns means that all are
-    numeric. `ends` (2, n_kept): the smallest and the largest number at `fit`. Data
-    types are kept, but for columns that are entirely missing, in a type that cannot
-    hold the values of the fit. Raises `ValueError` if integers or booleans cannot
+    Data types are kept, but for columns that are entirely missing, in a type that
+    cannot hold the values of the fit.  Raises ValueError if integers or booleans cannot
     hold a value, because those of the fit had a wider range.
     """
     frame = nw.from_native(X, eager_only=True)
@@ -138,10 +127,7 @@ def in_frames(
 def _filled(
     series: nw.Series, rows: np.ndarray, cells: np.ndarray, column: Column
 ) -> list[ArrayLike]:
-    """Fill some rows of a column by codes, or numbers, of shape (n_tables, n_rows).
-
-    The cells of all tables are converted together, behind those of the column.
-    """
+    """Fill rows of a column by codes, or numbers, (n_tables, n_rows), all at once."""
     if _is_view(series):  # pyarrow takes no cells of views
         plain = nw.from_native(_as_text(series.to_native(), "string"), series_only=True)
         parts = _filled(plain, rows, cells, column)
@@ -341,14 +327,7 @@ _LEVELS = (str, numbers.Real, dt.date, dt.timedelta)  # types that polars holds
 
 
 def as_given(schema, adapter, table, missing, X, indicators=None, names=None):
-    """Return filled rows in the container that a user has asked for.
-
-    `adapter`: container adapter of scikit-learn, or None, by `set_output`; `table`
-    (n_samples, n_features_out): codes and numbers, NaN in cells that stay missing;
-    `missing` bool (n_samples, n_features_in_); `X`: the input, whose observed
-    cells, data types and index are kept; `indicators` (n_samples, n_indicators) and
-    their `names` are appended.
-    """
+    """Return filled rows, and indicators, in the container that a user asks for."""
     [output] = tables_as_given(schema, adapter, table[None], missing, X)
     if indicators is None:
         return output
@@ -396,11 +375,7 @@ def _values_of(schema, tables, missing, X):
 
 
 def emptied(schema, tables, missing, where):
-    """Empty the missing cells of tables that are not to be filled.
-
-    `where` bool (n_samples, n_features_in_), maybe with the dimensions of `tables`;
-    None fills all. Returns the tables, and which cells they fill.
-    """
+    """Empty the missing cells that are not to be filled; return which are, too."""
     if where is None:
         return tables, missing
     empty = (missing & ~where)[..., schema.returned]
@@ -433,10 +408,7 @@ def new_rows(schema, rows):
 
 
 def probabilities_as_given(schema, found, X):
-    """Name probabilities of levels, in data frames if X is one.
-
-    `found`: arrays (n_samples, n_levels) by the index of the column.
-    """
+    """Name probabilities of levels by column, in data frames if X is one."""
     columns, names = schema.columns, schema.keys
     frame = nw.from_native(X, eager_only=True) if is_frame(X) else None
     result = {}

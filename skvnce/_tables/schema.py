@@ -68,8 +68,8 @@ def by_group(most: np.ufunc, cells: np.ndarray, numbers: np.ndarray) -> np.ndarr
 def columns_of_groups(cells: np.ndarray, numbers: np.ndarray) -> list[int]:
     """Find columns that are constant within all groups.
 
-    A column is one of groups if three groups or more have two observed cells of it, or
-    half of the groups; of others nothing is known.  Parameters are those of `by_group`.
+    Three groups or more have two observed cells of it, or half of the groups; of others
+    nothing is known.
     """
     low, high = (by_group(most, cells, numbers) for most in (np.fmin, np.fmax))
     counts = by_group(np.add, ~np.isnan(cells) * 1, numbers)
@@ -142,11 +142,10 @@ class Column(NamedTuple):
 def read_columns(
     X: ArrayLike, categorical_features: object = FROM_DTYPE, groups: object = None
 ) -> list[Column] | None:
-    """Determine the kinds and the levels of the columns of a table.
+    """Determine the kinds and levels of columns; None if each cell is a number.
 
-    `categorical_features`, `groups`: as of `GaussianImputer`. Returns None if each
-    cell is a number: the table needs no codes. Raises `ValueError` for columns that
-    a parameter names and X does not have, and for cells that it cannot read.
+    Raises ValueError for columns that a parameter names and X does not have, and for
+    cells that it cannot read.
     """
     cells = cells_of_columns(X)
     if is_frame(X) and not cells:
@@ -177,11 +176,7 @@ def read_columns(
 def encode(
     X: ArrayLike, columns: Sequence[Column], *, handle_unknown: str = "error"
 ) -> np.ndarray:
-    """Convert a table to numbers: codes of levels, microseconds of dates.
-
-    `handle_unknown` {"error", "missing"}: what to do with a level that is not among
-    those of its column. Errors about cells name column, row and remedy.
-    """
+    """Convert a table to numbers: codes of levels, microseconds of dates."""
     cells = cells_of_columns(X)
     if not cells:
         raise ValueError("X must be a table of rows and columns.")
@@ -459,10 +454,7 @@ _ENDS = [(end - _START) // _TICK for end in (datetime.min, datetime.max)]
 
 
 def time_of(column: Column, microseconds: float) -> date | datetime | timedelta:
-    """Convert microseconds to a date, a moment or a duration.
-
-    It is whole in the unit of the column, as all that `fit` has seen are.
-    """
+    """Convert microseconds to a date, a moment or a duration, in the column's unit."""
     if column.dtype == "duration":
         return timedelta(microseconds=_nearest_multiple(microseconds, column.unit))
     low, high = _ENDS
@@ -480,10 +472,7 @@ def time_of(column: Column, microseconds: float) -> date | datetime | timedelta:
 
 
 def microseconds_of(column: Column, value: object, name: str) -> object:
-    """Convert a date, a moment or a duration to microseconds; others stay as they are.
-
-    `name`: what has the value, for errors.
-    """
+    """Convert a date, a moment or a duration to microseconds, and nothing else."""
     if isinstance(value, np.datetime64 | np.timedelta64):
         kind = "M8[us]" if isinstance(value, np.datetime64) else "m8[us]"
         value = value.astype(kind).item()

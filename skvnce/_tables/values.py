@@ -77,11 +77,7 @@ def constant_columns(nodes: np.ndarray) -> np.ndarray:
 
 
 def distinct_rows(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Find the distinct rows of a table; NaN equals NaN, and -0.0 equals 0.0.
-
-    Returns the indices of rows that are all distinct, and for each row the place of
-    its equal among them.
-    """
+    """Find distinct rows and each row's place among them; NaN and -0.0 as NaN and 0."""
     # bytes are compared, and NaN and zero have several bit patterns
     clean = np.ascontiguousarray(np.where(np.isnan(rows), np.nan, rows + 0.0))
     width = clean.itemsize * clean.shape[1]
@@ -159,11 +155,7 @@ class ValidValues(NamedTuple):
         return np.stack([self.low, self.high])
 
     def reaching(self, limits: tuple, columns: np.ndarray) -> Self:
-        """Widen ranges to all that missing cells within their limits may be.
-
-        Such columns have no repeated values: what is not observed may be
-        between them.
-        """
+        """Widen ranges of columns to limits, between which values do not repeat."""
         low, high, values = self.low.copy(), self.high.copy(), dict(self.values)
         codes, grid = self.codes.copy(), self.grid.copy()
         for place in limits.columns:
@@ -185,12 +177,7 @@ class ValidValues(NamedTuple):
     def extended(
         self, schema: Schema, X: np.ndarray, before: np.ndarray, ends: np.ndarray
     ) -> Self:
-        """Extend ranges by as much as the observed ranges grow, and repeated values.
-
-        `X`: new rows; `before`, `ends` (2, n_features): smallest and largest
-        observed cells before, and with the new rows. Raises `ValueError` if new
-        cells are outside the user's bounds.
-        """
+        """Extend ranges by as much as the observed ranges grow, and repeated values."""
         free = ~self.given
         _check_inside(schema, X, np.where(free, [[-np.inf], [np.inf]], self.ranges))
         values = {
@@ -214,20 +201,16 @@ class ValidValues(NamedTuple):
         return ValidValues(low, high, *known)
 
     def signs(self, ends: np.ndarray) -> np.ndarray:
-        """Return 1 for columns of positive numbers, -1 of negative ones, 0 of others.
+        """Return the sign of columns whose signs are the only law of their ends, or 0.
 
-        Their signs are the only law of their ends: no user's bound, and no mass
-        of cells. Draws of these columns are not zero. `ends` (2, n): observed.
+        No user's bound, and no mass of cells; draws of these columns are not zero.
         """
         at_law = ~self.given & ~self.codes & (self.ranges == _laws(ends))
         positive, negative = at_law[0] & (ends[0] > 0), at_law[1] & (ends[1] < 0)
         return positive.astype(np.float64) - negative
 
     def least_sizes(self) -> np.ndarray:
-        """Return how far from zero the cells of columns of one sign are at least.
-
-        On grids that have the place zero it is a step.
-        """
+        """Return how far from zero columns of one sign are, on grids a step."""
         steps = np.where(self.grid > 0, self.grid, self.integers)
         unit = np.where(steps > 0, steps, 1.0)
         has_zero = abs(np.remainder(self.origin / unit + 0.5, 1.0) - 0.5) < _SAME
@@ -335,14 +318,12 @@ def valid_values(
     max_value: object = None,
     whole: tuple | None = None,
 ) -> ValidValues:
-    """Determine the valid values of each column.
+    """Determine the valid values of each column, within bounds.
 
-    `min_value`, `max_value`: bounds of all columns, of each, or of those that a
-    dict or a Series names: a number, ``"observed"`` (the smallest or the largest
-    observed value), None (the rule of this module), or of a column of dates a date;
-    `whole`: of all rows, if X is a sample of them. Then ranges are the observed
-    ones of all rows, widened by the excess in the sample, and repeated values are
-    those of the sample and the ends of the range.
+    Bounds are of all columns, of each, or of those that a dict or a Series names: a
+    number, ``"observed"``, None (the rule of this module), or a date.  If X is a sample
+    of rows that `whole` sums, ranges are the observed ones of all rows, widened by the
+    excess in the sample.
     """
     d = X.shape[1]
     asked = [
@@ -499,10 +480,7 @@ def _check_order(schema: Schema, column: int, low: float, high: float) -> None:
 def _check_inside(
     schema: Schema, X: np.ndarray, ranges: np.ndarray, has_rows: bool = True
 ) -> None:
-    """Raise an error if observed cells are outside the range of their column.
-
-    Without rows, X has the smallest and the largest cells.
-    """
+    """Raise an error if observed cells, or their ends, are outside their range."""
     with np.errstate(over="ignore"):
         low, high = ranges.astype(X.dtype)  # e.g. 0.1 is larger in single precision
     outside = (X < low) | (X > high)
@@ -520,11 +498,7 @@ def _check_inside(
 
 
 def spreads(schema: Schema, X: np.ndarray) -> np.ndarray:
-    """Compute standard deviations of the observed cells of each column.
-
-    `X` (n_samples, n_features).  Returns (n_features,): in the units of X, also for
-    counts that X has as codes; 0 without an observed cell.
-    """
+    """Compute standard deviations of observed cells, of counts too; 0 without any."""
     found = np.zeros(X.shape[1])
     columns = schema.columns
     for place, cells in enumerate(X.T.astype(np.float64)):
@@ -586,11 +560,7 @@ class CellLimits(NamedTuple):
         return np.where(self.known[:, column], cells[..., column], new)
 
     def check_bounds(self, schema: Schema, *, is_whole: bool = False) -> None:
-        """Raise an error for cells whose limits contradict the bounds of their column.
-
-        With `is_whole`, cells of columns of whole numbers must be able to be
-        whole.
-        """
+        """Raise an error for limits that contradict bounds, or whole numbers."""
         possible = schema.values
         least = np.where(possible.given[0], possible.low, -np.inf)
         most = np.where(possible.given[1], possible.high, np.inf)
@@ -679,11 +649,7 @@ def check_taken(name: str, *, takes_limits: bool) -> None:
 def limits_of(
     schema: Schema, lower: object, upper: object, X: object, checked: np.ndarray
 ) -> Limits:
-    """Check limits of single cells, and convert them; `NO_LIMITS` if no cell has any.
-
-    `lower`, `upper`: of the shape of X, or dicts of columns; `checked`: X as
-    `incomplete_array` has returned it.
-    """
+    """Check limits of single cells, and convert them; `NO_LIMITS` if there are none."""
     missing, sides = np.isnan(checked), []
     pairs = ((lower, "lower", -np.inf), (upper, "upper", np.inf))
     for given, name, nothing in pairs:

@@ -92,10 +92,7 @@ class Derived(NamedTuple):
         return [self.target, *self.sources]
 
     def solved(self, table, place, near):
-        """Compute the cells of one column from the others; (n,).
-
-        Of several solutions it is the one nearest to `near.start`; NaN without one.
-        """
+        """Compute cells of a column from others, nearest to `near.start`, or NaN."""
         if place == self.target:
             return self.value(table)
         moved = table.copy()
@@ -147,12 +144,10 @@ class Equations(NamedTuple):
         return [*self.sums, *self.derived]
 
     def deduced(self, table, rtol):
-        """Fill the cells that follow from others of their row.
+        """Fill the cells that follow from others of their row; (n, n_features).
 
-        `table` (n, n_features): NaN marks missing cells; `rtol`, float: largest
-        relative error of an equation between observed cells.  Returns ndarray of shape
-        (n, n_features), float64.  Raises `ValueError` if the cells of a row contradict
-        an equation.
+        `rtol` is the largest relative error of an equation between observed cells.
+        Raises ValueError if the cells of a row contradict an equation.
         """
         found, changed = table.astype(np.float64), bool(self.every)
         names = np.arange(len(found))
@@ -179,13 +174,10 @@ class Equations(NamedTuple):
         return found
 
     def enforced(self, tables, missing, fixed=()):
-        """Move cells that were missing until the equations hold.
+        """Move cells that were missing until the equations hold; tables are modified.
 
-        `tables` (n_tables, n, n_features): completed tables, which are modified;
-        `missing`, bool (n, n_features): after `deduced`; `fixed`, list of int: columns
-        whose cells are moved only in rows where the others do not suffice.  Returns
-        (n_tables, n, n_features).  Raises `ValueError` if the equations of a row cannot
-        be satisfied.
+        Columns in `fixed` are moved only in rows where the others do not suffice.
+        Raises ValueError if the equations of a row cannot be satisfied.
         """
         columns = sorted({j for one in self.every for j in one.columns})
         rows = np.flatnonzero(missing[:, columns].any(1))
@@ -224,10 +216,7 @@ class Equations(NamedTuple):
         return left
 
     def _settle(self, values, movable, free):
-        """Move cells, in place, until all equations hold; returns which do.
-
-        Their shape is (n, n_equations).
-        """
+        """Move cells, in place, until equations hold; returns which do."""
         for _ in range(_ROUNDS):
             self._project(values, movable)
             for one in self.derived:
@@ -252,12 +241,7 @@ class Equations(NamedTuple):
         )
 
     def _solve(self, table, rows, one, place, start, rtol, names):
-        """Solve an equation for a column, in place.
-
-        `table` (n, n_features); `rows`, int (n_rows,); `one`, Sum or Derived; `place`,
-        int: the column; `start` (n_rows,): where a solution is sought; `rtol`, float;
-        `names`, int (n,): the rows of X, for errors.
-        """
+        """Solve an equation for the column at `place`, near `start`, in place."""
         found, wrong = self._solution(table[rows], one, place, start, rtol)
         if wrong.any() and place == one.target and np.isnan(found[wrong]).any():
             raise ValueError(_is_nan(one, names[rows[np.isnan(found)]][0]))
@@ -374,11 +358,7 @@ def _solved(one, table, free):
 
 
 def _root(gap, start, deviation):
-    """Find zeros near some points by bisection; (n,), NaN where none is found.
-
-    `gap`, callable: maps points (n,) to the function at each; NaN outside of its range;
-    `start` (n,); `deviation`, float.
-    """
+    """Find zeros of a gap near points by bisection; (n,), NaN where there is none."""
     moves = deviation * np.concatenate([-_OFFSETS[::-1], [0.0], _OFFSETS])
     points = start + moves[:, None]
     found = np.array([gap(point) for point in points])

@@ -174,10 +174,9 @@ def takes_weights(model: Any) -> bool:
 
 
 def options_of_quantiles(model: Any) -> dict | None:
-    """Return the arguments by which `predict` returns quantiles; None if it cannot.
+    """Return arguments by which `predict` returns quantiles, or None.
 
-    Such are regressors whose `predict` has the parameter ``quantiles``: forests of
-    quantile-forest, and TabPFN, which has ``output_type``, too.
+    Forests of quantile-forest have ``quantiles``, and TabPFN has ``output_type``, too.
     """
     # some have the method only once they are fitted
     found = _parameters(getattr(model, "predict", None))
@@ -207,13 +206,7 @@ def predictors_of(
     nodes: np.ndarray,  # (n, n_nodes)
     nominal: Sequence[bool],  # length n_nodes
 ) -> np.ndarray:  # (n_nodes, n_nodes), bool
-    """Convert what the user asks for to a matrix.
-
-    `nominal`: which columns have categories without an order. Result: whether the model
-    of the column of a row sees another column. Raises ValueError if columns are
-    unknown, or a matrix has a wrong shape. Raises TypeError if a value of a dict is no
-    list.
-    """
+    """Convert what the user asks for to whether the model of a row sees a column."""
     columns = schema.model_columns
     if isinstance(asked, str):
         found = associated(nodes, nominal)
@@ -224,11 +217,7 @@ def predictors_of(
 
 
 def matrix_of(asked: Mapping | ArrayLike | str | None, schema: Schema) -> np.ndarray:
-    """Convert what is known without the cells to a matrix of all columns.
-
-    Parameters and errors are those of `predictors_of`.  Result: (n_features,
-    n_features), bool; all are True with "auto".
-    """
+    """Convert what is known without the cells to (n_features, n_features), bool."""
     expected = schema.n_columns, schema.n_columns
     found = np.ones(expected, dtype=bool)
     if isinstance(asked, Mapping):
@@ -280,11 +269,9 @@ def _sorted_as(asked, schema):
 
 
 def associated(nodes: np.ndarray, nominal: Sequence[bool]) -> np.ndarray:
-    """Find the columns that are correlated with a column, or with its being observed.
+    """Find columns that are correlated with a column, or with its being observed.
 
-    The correlation of a nominal column is the largest one of its indicators.  `nodes`:
-    (n, n_nodes), NaN marks missing cells.  `nominal`: length n_nodes.  Result:
-    (n_nodes, n_nodes), bool.
+    The correlation of a nominal column is the largest one of its indicators.
     """
     wide, owner = [], []
     for j, (column, has_levels) in enumerate(zip(nodes.T, nominal, strict=True)):
@@ -334,11 +321,7 @@ class Held(NamedTuple):
 
 
 def hold_out_rows(nodes: np.ndarray) -> np.ndarray:  # (n,), bool
-    """Choose about a tenth of the rows, without which each column varies.
-
-    The choice is a function of the ranks in each row, as that of `row_folds`.  `nodes`:
-    (n, n_nodes), NaN marks missing cells.
-    """
+    """Choose about a tenth of the rows, by ranks, without which each column varies."""
     held = row_folds(nodes, _PARTS).numpy() == 0
     held[np.flatnonzero(held)[_MOST:]] = False
     kept = nodes[~held]
@@ -365,11 +348,7 @@ _FEWEST_REPEATED = 20  # rows that show it
 
 
 def repeated(nodes, n_levels):  # (n_nodes,), bool
-    """Find the numbers of which another column leaves hardly anything open.
-
-    `nodes`: (n, n_nodes), NaN marks missing cells. `n_levels`: (n_nodes,), int, number
-    of levels of each column; 0 for numbers.
-    """
+    """Find the numbers of which another column leaves hardly anything open."""
     seen = ~np.isnan(nodes)
     z = np.where(seen, nodes - np.nanmean(nodes, 0), 0.0) / np.nanstd(nodes, 0)
     both = seen.T.astype(float) @ seen
@@ -541,11 +520,9 @@ class HeldOutDraws(NamedTuple):
 def spreads_of(
     found: HeldOutDraws, weights: np.ndarray, is_continuous: np.ndarray
 ) -> np.ndarray:  # (n_nodes,)
-    """Choose the factor of each column by eq. (2).
+    """Choose the factor of each column by eq. (2); 1 for those that are not continuous.
 
-    `weights`: (n_models, n_nodes), those of a column add up to one. `is_continuous`:
-    (n_nodes,), bool, numbers whose values do not repeat: with ties, u is not uniform.
-    Result: at most 1; 1 for the other columns.
+    With ties, u is not uniform.
     """
     spreads = np.ones(len(is_continuous))
     rows, column = (found.hidden & is_continuous).nonzero()
@@ -611,11 +588,7 @@ def fit_columns(
     n_completions: int,  # number of completed tables that the final models learn from
     rng: np.random.Generator,
 ) -> FittedColumns:
-    """Fit models of columns, and weigh them and the joint models.
-
-    `weight`: "auto" or float, of the column models; ``"auto"`` lets held-out cells
-    choose.
-    """
+    """Fit models of columns, and weigh them and the joint models."""
     width, n_joint = table.nodes.shape[1], len(joint.models)
     equal = np.full((n_joint, width), 1 / n_joint)
     kept = table.nodes[~table.held]
@@ -687,10 +660,7 @@ def _completed(model, nodes, n_draws, rng):
 
 
 def _chosen(table, joint, columns, rng):
-    """Choose weights (n_joint + 1, n_nodes) of joint models and models of columns.
-
-    Returns the draws, too, which choose their spread; None without held-out rows.
-    """
+    """Choose weights of models by held-out rows, and draws that choose their spread."""
     if not table.held.any():
         return None, None
     held = masked(table.nodes[table.held])

@@ -29,12 +29,9 @@ class ColumnModel(Protocol):
     def draw(
         self, rows: np.ndarray, uniform: np.ndarray, *, with_means: bool = False
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Draw the cells of the column.
+        """Draw the cells of the column by uniform numbers (n,), from completed rows.
 
-        `rows`: (n, n_nodes), completed rows; the column itself has no influence.
-        `uniform`: (n,), random numbers, of which the draws are functions. `with_means`:
-        whether means, or probabilities of levels, are wanted. Returns `cells` (n,);
-        `means` (n, width).
+        Returns cells (n,) and, if wanted, means or probabilities of levels (n, width).
         """
         ...
 
@@ -185,9 +182,7 @@ def averaged(
 ) -> tuple[np.ndarray, dict]:
     """Average predictions: numbers arithmetically, probabilities geometrically.
 
-    `filled`: (n, n_nodes), of each model. `shares`: (n, n_levels), probabilities of the
-    levels of columns of categories. `weights`: (n_models, n_nodes), those of a column
-    add up to one. Returns `filled` (n, n_nodes); `shares` (n, n_levels).
+    The weights (n_models, n_nodes) of a column add up to one.
     """
     cells = sum(own * weight for own, weight in zip(filled, weights, strict=True))
     found = pooled_shares(shares, weights)
@@ -485,9 +480,8 @@ def redraw(
 ) -> np.ndarray:  # (n_draws, n, n_nodes), bool
     """Draw some of the missing cells again, from the column models given the others.
 
-    The other missing cells keep the draws of the joint model, so that a draw is one of
-    the mixture of both.  `weights`: probabilities with which a cell is drawn again, in
-    all sweeps.  Result: the cells that were drawn.
+    The others keep the draws of the joint model, so that a draw is one of the mixture
+    of both.  `weights` are the probabilities of a cell, in all sweeps.
     """
     chosen = missing & (_of_stream(drawn.shape) < weights)
     for _ in range(n_sweeps):

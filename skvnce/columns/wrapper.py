@@ -43,10 +43,7 @@ class ByModel(Imputer):
         return list(self.model) if many else [self.model]
 
     def _check_models(self):
-        """Check parameters of models, before one is fitted.
-
-        Imputers whose tables satisfy equations are an error: averages would not.
-        """
+        """Check parameters of models; tables of averages would satisfy no equations."""
         for number, one in enumerate(self._models_asked()):
             with self._named_errors(number):
                 one._check_parameters()
@@ -139,11 +136,7 @@ class ByModel(Imputer):
         return getattr(self, "models_", [self.model_])
 
     def _fit_columns(self, schema, joint, cells, sample_weight, rng):
-        """Fit models of columns, and weigh them and the joint models.
-
-        `cells` are validated rows, and `joint` the fitted joint models, of which the
-        report of the `Fitted` that is returned says nothing.
-        """
+        """Fit models of columns, and weigh them and the fitted joint models."""
         weights, kept = rows_with_data(cells, sample_weight)
         cells, weights = cells[kept], weights[kept]
         nodes = cells[:, schema.model_columns].astype(np.float64)

@@ -62,10 +62,7 @@ def check_imputer(imputer, name):
 
 
 def unfilled_by(imputers, X):
-    """Return which columns stay missing: identifiers, free text, or as asked for; bool.
-
-    Imputers that do not say what columns are count as those that nobody names.
-    """
+    """Return which columns stay missing: identifiers, free text, or as asked for."""
     reject_parts(X)
     settings = {}
     for imputer in imputers:
@@ -94,11 +91,7 @@ def with_slopes(imputers, X):
 
 
 def of_columns(imputer, X, places, table):
-    """Return a copy of an imputer for some columns, of the kinds that they had.
-
-    `places`: the columns of `table` in X, none of which is passed through; `table`:
-    fewer cells, so that categories can look like identifiers.
-    """
+    """Return a copy of an imputer for some columns, of the kinds that they had."""
     imputer, names = clone(imputer), names_of(X)
     labels = [names[j] for j in places] if names else list(range(len(places)))
     for prefix, reader in _readers(imputer).items():

@@ -27,11 +27,7 @@ def axes_or_new(ax, width, height):
 
 
 def panels(n, most, each, width=None):
-    """Make a figure of n panels in rows, at most `most` in one.
-
-    `each`: width, height and least width of a panel in inches; `width`: of the
-    figure.
-    """
+    """Make a figure of n panels of a size in rows, at most `most` in one."""
     import matplotlib.pyplot as plt
 
     check_width(width)

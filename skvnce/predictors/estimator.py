@@ -267,10 +267,7 @@ class MultipleImputation(BaseEstimator):
         )
 
     def _predictions(self, X, method):
-        """Predict from draws of new rows, each model from its share of the draws.
-
-        Yields arrays (n_draws, n, ...) for chunks of the rows.
-        """
+        """Yield predictions (n_draws, n, ...) from draws of chunks of new rows."""
         check_is_fitted(self)
         self._check_parameters()
         needs_memory(type(self), X, reset=False)

@@ -32,10 +32,9 @@ class TrainingRows(NamedTuple):
 
 
 def splits(cv, y, rng, *, by_class=False, groups=None):
-    """Yield folds, (train, test) of int; a number is one of folds, in random order.
+    """Yield folds, (train, test); a number is one of folds, in random order.
 
-    `by_class`: whether y are classes, which each fold then has in equal shares.
-    `groups` (n_samples,): numbers of groups whose rows stay in one fold.
+    Folds have equal shares of classes if `by_class`, and whole groups.
     """
     if isinstance(cv, Integral):
         kinds, n = (KFold, StratifiedKFold), int(cv)
@@ -51,10 +50,7 @@ def splits(cv, y, rng, *, by_class=False, groups=None):
 def fold_predictions(folds, rows, fit, predict):
     """Predict each fold of `TrainingRows` by models that are fitted without it.
 
-    `folds`: pairs of the rows to fit to and the rows to predict.  `fit`: maps tables, y
-    and parameters of `fit` to a list of models.  `predict`: maps a model and a table to
-    numbers (n, ...).  Returns predictions (n_tables, n_predicted, ...), and their rows
-    in increasing order.
+    Returns predictions (n_tables, n_predicted, ...), and their rows in order.
     """
     by_row = {}
     for train, test in folds:
@@ -110,11 +106,7 @@ class Recalibration(NamedTuple):
 
     @classmethod
     def of(cls, probabilities, codes, weights):
-        """Maximise the posterior.
-
-        `probabilities` (n, n_classes): of rows that the models have not seen;
-        `codes`: their classes.
-        """
+        """Maximise the posterior, by rows that the models have not seen."""
         logs, count = _logs(probabilities), probabilities.shape[1]
         right = np.eye(count)[codes]
         centre = np.r_[1.0, np.zeros(count)]
@@ -140,10 +132,7 @@ class Recalibration(NamedTuple):
 
 
 def recalibrated(cv, models, rows, rng, fit, predict):
-    """Learn the `Recalibration` from folds, by models that are fitted without them.
-
-    `models` are fitted to all rows; `fit`, `predict`: see `fold_predictions`.
-    """
+    """Learn the `Recalibration` from folds, by models that are fitted without them."""
     y = rows.y
     classes, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
     alike = all(_are_equal(rows.tables[0], table) for table in rows.tables[1:])
@@ -167,10 +156,7 @@ def recalibrated(cv, models, rows, rng, fit, predict):
 
 
 def class_weights(model, y):  # (n_samples,): of mean 1
-    """Compute the weights of mean 1 that a classifier gives to rows by their classes.
-
-    `model`: fitted; also a pipeline, a search, or another classifier around one.
-    """
+    """Compute weights of mean 1 that a classifier gives to rows by their classes."""
     given = getattr(_weighing(model), "class_weight", None)
     # of random forests; compute_sample_weight does not know it
     if given == "balanced_subsample":

@@ -76,10 +76,8 @@ class Levels(Protocol):
     def scaled(self, linear: tuple[Tensor, ...], deviation: Tensor) -> None:
         """Convert parameters of latent normal variables to those of outputs, in place.
 
-        The largest of the latent variables of a nominal column names its level,
-        and an interval that of an ordinal column. `linear` (n_outputs,) or
-        (n_outputs, latents): means and loadings. `deviation` (n_outputs,):
-        given the latents.
+        The largest of the latent variables of a nominal column names its level, and an
+        interval that of an ordinal column.  The deviation is given the latents.
         """
         ...
 
@@ -418,10 +416,7 @@ class _ObservedSum(torch.autograd.Function):
 def sum_and_slopes(
     loc: Tensor, log_scale: Tensor, cells: Centred
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Sum log-densities of observed cells, and differentiate each by eqs. (2) and (3).
-
-    Returns (*batch,), and the derivatives by loc and log_scale, (*batch, features).
-    """
+    """Sum log-densities of observed cells, with derivatives by eqs. (2) and (3)."""
     c, h, inverse = _standardised(loc, log_scale, cells)
     parts = []
     if h is not None:
@@ -566,10 +561,7 @@ class Families(NamedTuple):
         return x.index_copy(-1, self.rounded, level.to(x))
 
     def intervals(self, x: Tensor) -> Intervals | None:
-        """Return what is known of cells (*rows, features).
-
-        None if columns are neither normal nor rounded.
-        """
+        """Return the intervals of cells; None if none is normal or rounded."""
         at = self.rounded
         if any(map(len, (self.student, self.bernoulli, self.unit, self.levels))):
             return None
@@ -716,10 +708,7 @@ class Cells(Distribution):
 
     @property
     def level_probabilities(self) -> Tensor:
-        """Probabilities of the levels of all columns of categories, one after another.
-
-        `Families.level_blocks` tells where they are; (*batch, n_probabilities).
-        """
+        """Probabilities of levels, column after column; (*batch, n_probabilities)."""
         tables = [one.probabilities(*self.outputs) for one in self.families.levels]
         empty = self.loc[..., :0]
         return torch.cat([empty, *(table.flatten(-2) for table in tables)], -1)

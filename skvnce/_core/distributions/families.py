@@ -101,8 +101,7 @@ class NormalMixture(Distribution):
     def at_uniform(self, uniform: Tensor) -> Tensor:  # (*sample, *batch, latents)
         """Map uniform numbers to draws with the implicit gradient, first order only.
 
-        `uniform` (*sample, *batch, latents + 1): quantiles in the component
-        that the last number selects.
+        The last of the latents + 1 numbers selects the component.
         """
         with torch.no_grad():
             z = self._chosen(uniform)

@@ -280,10 +280,7 @@ def cholesky(matrix: Tensor) -> Tensor:
 
 
 def jittered_cholesky(matrix: Tensor) -> tuple[Tensor, float]:
-    """Factorise as `cholesky` does, without a warning; return the share that was added.
-
-    Raises torch.linalg.LinAlgError if the largest jitter did not suffice.
-    """
+    """Factorise as `cholesky` without a warning, or raise; return the share, too."""
     # no exception if it fails, because jitter may help
     factor, info = torch.linalg.cholesky_ex(matrix)
     if not info.any():

@@ -28,10 +28,7 @@ _STATE = "exp_avg", "exp_avg_sq"
 
 
 class Flat:
-    """Parameters that are views of one vector, and their gradients likewise.
-
-    `values`, `gradients` (n_parameters,).  `leaves`: of one type and one device.
-    """
+    """Parameters that are views of one vector, and their gradients likewise."""
 
     def __init__(self, leaves: list[Tensor]) -> None:
         self._leaves = leaves
@@ -53,10 +50,7 @@ class Flat:
         ]
 
     def gather(self) -> None:
-        """Let gradients be views again, where something has replaced them.
-
-        Raises RuntimeError if a parameter is no view any more: it would not be trained.
-        """
+        """Let gradients be views again; a parameter that is none is an error."""
         for leaf, view, slope in zip(
             self._leaves, self._views, self._slopes, strict=True
         ):
@@ -71,13 +65,7 @@ class Flat:
 
 
 class FlatAdam:
-    """Adam with decoupled weight decay.
-
-    A parameter without a gradient in a step has the gradient 0.
-
-    `param_groups` (list of dict): their ``"lr"`` may be changed between steps.
-    `gradients` (list of Tensor): all gradients, as few vectors.
-    """
+    """Adam with decoupled weight decay; parameters without gradient have gradient 0."""
 
     def __init__(
         self,
@@ -171,11 +159,7 @@ class FlatAdam:
 
 
 class Schedule:
-    """Learning rates that are multiples of their first values.
-
-    `optimiser`: or any with ``param_groups``.  `factor`: maps the number of completed
-    epochs to a factor of the learning rates.
-    """
+    """Learning rates that are multiples, by epochs, of their first values."""
 
     def __init__(self, optimiser: FlatAdam, factor: Callable[[int], float]) -> None:
         self._groups = [(group, group["lr"]) for group in optimiser.param_groups]
@@ -190,10 +174,7 @@ class Schedule:
 
 
 class _Piece:
-    """Parameters of one type and device, their groups and moments.
-
-    `groups` (dict, int): successive groups, and the number of their parameters.
-    """
+    """Parameters of one type and device, in groups of some numbers, and moments."""
 
     def __init__(self, groups: list[tuple[dict, int]], flat: Flat) -> None:
         self.flat, self.groups, end = flat, [], 0
@@ -297,10 +278,7 @@ def descend(
     on_step: Callable[[], None] = lambda: None,  # called after each step
     max_norm: float = inf,  # gradients are clipped to this norm
 ) -> list[float]:  # mean losses of the epochs
-    """Make the steps of an optimiser, in place; `train` is a simple special case.
-
-    Raises NotFinite: the message names the parameters whose gradient is not finite.
-    """
+    """Make the steps of an optimiser, in place; NotFinite names parameters."""
     losses = []
     for epoch in range(1, max_iter + 1):
         values, sizes = [], []

@@ -17,10 +17,7 @@ _FALL = 0.6  # factor of the learning rates in each of these rounds
 def rows_of(
     weights: Tensor, batch_size: int, device: torch.device | None = None
 ) -> Iterable[Tensor]:
-    """Draw the batches of a round, rows in proportion to their weights (n,).
-
-    The draws are the same whatever the device of the indices.
-    """
+    """Draw the batches of a round, by weights (n,), the same whatever the device."""
     size = min(len(weights), batch_size)
     rows = torch.multinomial(weights, STEPS * size, replacement=True)
     return rows.view(STEPS, size).to(device).unbind()

@@ -158,11 +158,8 @@ class DaskTable:
     def _advanced(self, of, merge, one, states):
         """Apply a function of a value, a number and a partition or its state to all.
 
-        `of` Delayed: returns a new state and what is merged; see `_on_workers`; `merge`
-        callable; `one` object: the value; `states` list of Delayed or None: what this
-        method has returned for the last value; None for partitions. A state stays where
-        it was computed, and is computed again if it is lost. Returns `states` list of
-        Delayed; `merged` object.
+        A state stays where it was computed, and is computed again if it is lost.
+        Returns the new states and what is merged; see `_on_workers`.
         """
         task = dask.delayed(_advanced_in_worker, pure=False, nout=2)
         one = dask.delayed(one, pure=False, traverse=False)

@@ -66,10 +66,7 @@ class FirstReading(NamedTuple):
         return cls(summary.parts, firsts, names)
 
     def check(self, number, X):
-        """Raise an error if a part (n, n_features) differs from what was first read.
-
-        Sums may differ by rounding: a cluster may compute a part on another machine.
-        """
+        """Raise an error if a part differs from the first reading, beyond rounding."""
         before = self.counts[number]
         if len(X) != before.n_rows:
             _reject_change(number, f"{before.n_rows} rows", len(X))
@@ -152,10 +149,7 @@ class Summary(NamedTuple):
 
 
 def summarised(X, weights):
-    """Summarise the rows of a part.
-
-    `X` (n, n_features); `weights` (n,).
-    """
+    """Summarise the rows (n, n_features) of a part."""
     counted = X[weights > 0]
     weights = weights[weights > 0]
     seen = ~np.isnan(counted)
@@ -200,11 +194,9 @@ class Gathered(NamedTuple):
 
 
 def gathered(X, weights, first, share, columns, location, scale):
-    """Choose rows of a part, and compute sums over all of them.
+    """Choose a share of the rows of a part, and compute sums over all of them.
 
-    `X` (n, n_features); `weights` (n,); `first` int: the number of the first of these
-    rows in the table; `share` float: share of the rows to choose; 1 chooses all;
-    `columns` int (n_nodes,): those of the model; `location`, `scale` (n_nodes,).
+    `first` is the number of the first of these rows in the table.
     """
     # numbers in the whole table, so that its division into parts does not matter
     numbers = np.arange(first, first + len(X))
@@ -252,10 +244,7 @@ class LargeTable(NamedTuple):
         return len(self.tables) > 1
 
     def sums(self, nodes=slice(None)):
-        """Return what `heavy_in_sums` needs of some columns; None if all are in memory.
-
-        `nodes` chooses among the columns of the model.
-        """
+        """Return what `heavy_in_sums` needs of nodes; None if all are in memory."""
         if not self.is_sample:
             return None
         cells, powers = self.cells, self.powers[:, nodes]
@@ -301,10 +290,7 @@ def check_rows(summary):
 
 
 def gather(source, reader, weights, summary, schema):
-    """Read a table for the second time, and gather rows in memory.
-
-    Returns LargeTable.
-    """
+    """Read a table for the second time, and gather rows in memory."""
     columns = schema.model_columns
     location, scale = summary.mean[columns], _deviations(summary)[columns]
     check_deviations(schema, columns, scale)

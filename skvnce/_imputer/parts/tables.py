@@ -47,10 +47,7 @@ def kept_in_parts(method: Method) -> Method:
 
 
 def by_parts(method: Method) -> Method:
-    """Decorate a method of rows so that it accepts tables in parts.
-
-    Its result is then in parts, too, which are computed when they are read.
-    """
+    """Decorate a method of rows so that it accepts, and returns, tables in parts."""
     name, signature = method.__name__, inspect.signature(method)
     defaults = {key: one.default for key, one in signature.parameters.items()}
 
@@ -86,10 +83,7 @@ def _check_groups(fitted):
 
 
 def samples_by_parts(method: Method) -> Method:
-    """Decorate `sample` so that it accepts tables in parts.
-
-    All parts of a completed table are drawn with the same parameters.
-    """
+    """Decorate `sample` for tables in parts, all drawn with the same parameters."""
     signature = inspect.signature(method)
 
     @names_table
@@ -140,10 +134,7 @@ def _missing_row(chunk):
 
 
 def typical_row(schema, frame):
-    """Make a row of the data types of a data frame, of values that `fit` has seen.
-
-    Levels that the data type of a column does not have are missing.
-    """
+    """Make a row of a data frame's types, of values that `fit` has seen."""
     [values] = decoded(schema.columns, schema.ends[:1]).tolist()
     cells = {}
     for value, (name, dtype) in zip(values, frame.dtypes.items(), strict=True):
@@ -248,12 +239,9 @@ def _one_order(one, other):
 def columns_of_parts(source, head, categorical_features, marker=np.nan):
     """Determine the columns of a table in parts, by one pass over it.
 
-    `source` Chunks or DaskTable; `head` array-like: some rows, of the data types of the
-    table; `categorical_features` "from_dtype", array-like, dict or None: numbers of
-    data frames are numeric if nobody names them: whether they are whole, with few
-    values, is only known from all parts; `marker` int, float, str, NaN, None or NA:
-    what marks missing cells. Returns list of n_features Column, or None: None if each
-    cell is a number.
+    Numbers of data frames are numeric if nobody names them: whether they are whole,
+    with few values, is only known from all parts.  Returns None if each cell is a
+    number.
     """
     head = without_marker(head, marker)
     unseen = _unseen(head)  # of text, too, which is read as floats if it is missing
@@ -271,10 +259,7 @@ def columns_of_parts(source, head, categorical_features, marker=np.nan):
 
 
 def without_counts(head, given, unseen=()):
-    """Name the numbers of a data frame as numeric, if nobody names them.
-
-    Columns `unseen` are not named.
-    """
+    """Name the numbers of a data frame as numeric, if nobody names them."""
     if not is_frame(head) or not isinstance(given, str | dict):
         return given
     schema = {one.series.name: one.series.dtype for one in cells_of_columns(head)}
