@@ -48,8 +48,9 @@ class Pace:
         elif known is not None and known.goes_on_with(step):
             self._loops.append(known._replace(last=step.number, now=now))
         else:
-            numbers = step.number, step.number
-            self._loops.append(_Loop(step.name, step.total, *numbers, now, now))
+            self._loops.append(
+                _Loop(step.name, step.total, step.number, step.number, now, now)
+            )
 
     def written(self, path: Sequence[Step], now: float) -> list[str]:
         """Format steps; the outermost one whose pace is known says the time left.

@@ -336,8 +336,9 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
 
         If `is_whole`, limits must leave whole numbers to columns of these.
         """
-        given = schema, self._handling(schema), table, sample_weight
-        cells, schema = read_cells(*given, limits=limits)
+        cells, schema = read_cells(
+            schema, self._handling(schema), table, sample_weight, limits=limits
+        )
         check_scale(cells.weights, len(table))
         schema = self._with_values(schema, cells.table)
         places = limited_columns(schema, limits, is_whole=is_whole)
@@ -387,8 +388,9 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
     def _large_table(self, source, sample_weight=None, impossible=None):
         """Read a table in parts, and choose the columns of the model."""
         weights, reader = source._weights(sample_weight), reader_of(self, source)
-        given = source, reader, weights, impossible
-        schema, large = self._gathered(reader._schema, *given)
+        schema, large = self._gathered(
+            reader._schema, source, reader, weights, impossible
+        )
         check_scale(large.cells.weights, len(large.cells.counted))
         table = Table.of_schema(large.cells.table, schema)
         warn_of_table(table, large.summary.n_observed)
@@ -407,8 +409,9 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         summary = summary_of(source, reader, weights)
         check_rows(summary)
         schema = schema._replace(ends=summary.ends)
-        given = schema, self._handling(schema), summary.ends, impossible
-        schema = with_model_columns(*given)
+        schema = with_model_columns(
+            schema, self._handling(schema), summary.ends, impossible
+        )
         return schema, gather(source, reader, weights, summary, schema)
 
     def _attributes_of(self, schema):

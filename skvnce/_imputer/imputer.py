@@ -368,8 +368,10 @@ class Imputer(IncompleteTransformer):
         TypeError
             If `level` is no number, or `n_draws` no integer, and as in `sample`.
         """
-        given = n_draws, random_state, where, lower, upper
-        return tuple(self._quantiles(X, ranks_of_interval(level, n_draws), *given))
+        ranks = ranks_of_interval(level, n_draws)
+        return tuple(
+            self._quantiles(X, ranks, n_draws, random_state, where, lower, upper)
+        )
 
     @shows_progress
     def quantile(
@@ -601,8 +603,9 @@ class Imputer(IncompleteTransformer):
 
     def _drawn_tables(self, X, n_draws, random_state, limits=NO_LIMITS):
         """Draw cells of validated rows; (n_draws, n_samples, n_features_out)."""
-        given = X, n_draws, random_state, limits
-        return self._drawn_by(self._models_of_draws(n_draws), *given)
+        return self._drawn_by(
+            self._models_of_draws(n_draws), X, n_draws, random_state, limits
+        )
 
     def _drawn_by(self, models, X, n_draws, random_state, limits=NO_LIMITS):
         """Draw cells of validated rows by models; see `_drawn_tables`."""
@@ -667,8 +670,9 @@ class Imputer(IncompleteTransformer):
         ordered = np.broadcast_to(columns_with_order(self._schema), checked.shape)
         wanted = ordered if wanted is None else ordered & wanted
         tables = self._rounded(tables, checked, X)
-        kept = np.isnan(checked), wanted, X
-        return samples_as_given(self._schema, self._container(), tables, *kept)
+        return samples_as_given(
+            self._schema, self._container(), tables, np.isnan(checked), wanted, X
+        )
 
     def _wanted(self, where, X, checked):
         """Check `where`; see `mask_of`."""
@@ -727,8 +731,13 @@ class Imputer(IncompleteTransformer):
         if isinstance(where, rules.Rules):
             shares = predicted.probabilities
             where = where.of_prediction(table, np.isnan(checked), shares)
-        given = *emptied(schema, table, np.isnan(checked), where), X
-        return as_given(schema, self._container(), *given, *indicators)
+        return as_given(
+            schema,
+            self._container(),
+            *emptied(schema, table, np.isnan(checked), where),
+            X,
+            *indicators,
+        )
 
     def _report_tails(self, schema, X, columns, sums=None):
         """Warn or raise if a few cells dominate the squared errors of a column."""

@@ -432,8 +432,9 @@ def _is_heavy_tailed(values: np.ndarray) -> bool:
     # so that fourth powers neither overflow nor vanish
     distance = distance / distance.max()
     typical, square = np.median(distance), np.square(distance)
-    sums = square.sum(), np.square(square).sum()
-    return _are_dominated(typical, *sums, len(square), len(values))
+    return _are_dominated(
+        typical, square.sum(), np.square(square).sum(), len(square), len(values)
+    )
 
 
 def _are_dominated(
@@ -725,8 +726,16 @@ def findings(table: Table) -> list[str]:
 
 def findings_of_cells(table: Table) -> list[str]:
     """List what is probably not as it seems in cells, of which `fit` warns."""
-    of_cells = (marks_of_missing, codes_of_missing, numbers_as_text)
-    return _found(table, (*of_cells, numbers_of_rows, never_observed))
+    return _found(
+        table,
+        (
+            marks_of_missing,
+            codes_of_missing,
+            numbers_as_text,
+            numbers_of_rows,
+            never_observed,
+        ),
+    )
 
 
 def _found(table: Table, checks: Iterable[Callable]) -> list[str]:

@@ -574,8 +574,13 @@ class Schema(NamedTuple):
     @property
     def as_read(self) -> Self:
         """The schema of a table of which no model has chosen columns."""
-        first = self.n_columns, self.names, self.columns, self.ends
-        return Schema(*first, other_names=self.other_names)
+        return Schema(
+            self.n_columns,
+            self.names,
+            self.columns,
+            self.ends,
+            other_names=self.other_names,
+        )
 
     @property
     def joined(self) -> np.ndarray:

@@ -273,8 +273,7 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
         self._check_columns(schema)
         models = self._fitted_models(rng, Encoded(cells, schema), sample_weight)
         _, finish = report_rounds(self, None, X=cells)
-        given = models[0]._schema, models, cells, sample_weight, rng
-        fitted = self._fit_columns(*given)
+        fitted = self._fit_columns(models[0]._schema, models, cells, sample_weight, rng)
         finish()
         report = {"models_": models, **self._report_of(models[0])}
         return fitted._replace(report=fitted.report | report)
@@ -376,8 +375,9 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
                 int(levels[j]) if nominal[j] and levels[j] > 2 else 0 for j in columns
             ]
             design = Design(tuple(columns), tuple(wide), label, float(signs[place]))
-            given = model, design, int(levels[node]), int(self.max_samples)
-            found[node] = EstimatorLearner(node, *given)
+            found[node] = EstimatorLearner(
+                node, model, design, int(levels[node]), int(self.max_samples)
+            )
         return found
 
     def _warn_of_others(self, schema):

@@ -608,8 +608,9 @@ def fit_columns(
     if not used:
         return FittedColumns([], own, of_joint, spreads)
     first = [without[j] for j in used]
-    given = first, own, np.ones(width), ALONE, _SWEEPS
-    model = ByColumns(Pool(joint.models, of_joint), *given)
+    model = ByColumns(
+        Pool(joint.models, of_joint), first, own, np.ones(width), ALONE, _SWEEPS
+    )
     completed = _completed(model, table.nodes, n_completions, rng)
     training = Training(completed, table.nodes, table.weights)
     columns = [

@@ -418,8 +418,9 @@ class ByColumns(NamedTuple):
         for rows, own in ((several, chains), (~several, alone)):
             if not rows.any():
                 continue
-            given = start[rows], missing[rows], own, uniforms_of(nodes[rows])
-            for node, found in predict(self.columns, *given).items():
+            for node, found in predict(
+                self.columns, start[rows], missing[rows], own, uniforms_of(nodes[rows])
+            ).items():
                 yield node, np.flatnonzero(rows)[missing[rows, node]], found
 
     def draw(

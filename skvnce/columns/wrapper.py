@@ -174,8 +174,9 @@ class ByModel(Imputer):
         chains = Chains(int(self.n_draws), **_SWEEPS)
         joint = [self._turns(one, n_draws) for one in self._joint_models()]
         pool = joint[0] if len(joint) == 1 else Pool(joint, self.model_weights_)
-        given = self.weights_, self.spreads_, chains, int(self.n_steps)
-        return ByColumns(pool, columns, *given)
+        return ByColumns(
+            pool, columns, self.weights_, self.spreads_, chains, int(self.n_steps)
+        )
 
     def _cell_model(self):
         return self._by_columns(0)  # predictions need no models that draw

@@ -191,8 +191,9 @@ def _of_numbers(name, truth, given, hidden, filled, draws):
         for guess in (filled[hidden], np.nanmean(given))
     ]
     gain = 1 - errors[0] / errors[1] if errors[1] else np.nan
-    columns = truth[:, None], draws[:, :, None], hidden[:, None]
-    covered = metrics.coverage(*columns, level=LEVEL, ties="shared")
+    covered = metrics.coverage(
+        truth[:, None], draws[:, :, None], hidden[:, None], level=LEVEL, ties="shared"
+    )
     return Predicted(name, int(hidden.sum()), float(gain), coverage=covered)
 
 

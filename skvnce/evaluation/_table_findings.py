@@ -283,10 +283,16 @@ def reasons_of(read, rng):
         of_target[target] = of_target.get(target, 0) + 1
         if of_target[target] <= _EACH and len(kept) < _ALL:
             text = _in_words(read, cells, target, place)
-            names = table.names[target], table.names[place]
-            kept.append(Reason(*names, float(strength), float(p * n_pairs), text))
-    numbers = len(links), len(targets), len(of_target), n_pairs, len(rows)
-    return Reasons(kept, *numbers)
+            kept.append(
+                Reason(
+                    table.names[target],
+                    table.names[place],
+                    float(strength),
+                    float(p * n_pairs),
+                    text,
+                )
+            )
+    return Reasons(kept, len(links), len(targets), len(of_target), n_pairs, len(rows))
 
 
 def _by_ranks(x, M):
