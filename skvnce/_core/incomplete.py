@@ -324,7 +324,7 @@ def grouped(
     groups = []
     widths = sizes if width is None else torch.full_like(sizes, width)
     for cut in _cuts(pattern, widths, n_first, d):
-        own = order[pattern[cut.start] : pattern[cut.stop - 1] + 1]
+        patterns_in_cut = order[pattern[cut.start] : pattern[cut.stop - 1] + 1]
         part = rows[cut]
         mask = observed.index_select(0, part)
         groups.append(
@@ -333,9 +333,9 @@ def grouped(
                 x.index_select(0, part).where(mask, 0.0),
                 mask.to(x),
                 pattern[cut] - pattern[cut.start],
-                _columns(inside[own]),
-                masks[own].sum(1).to(x),
-                bool(by_observed[own[0]]),
+                _columns(inside[patterns_in_cut]),
+                masks[patterns_in_cut].sum(1).to(x),
+                bool(by_observed[patterns_in_cut[0]]),
             )
         )
     return groups
@@ -410,8 +410,8 @@ def condensed(data: Incomplete, weights: Tensor) -> tuple[Incomplete, Tensor]:
     order = pattern.argsort(stable=True)
     rows = order.split(counts.tolist())
     for number in many.nonzero()[:, 0].tolist():
-        own, mask = rows[number], masks[number]
-        shorter.append(_simplex(data.x[own], mask, weights[own]))
+        places, mask = rows[number], masks[number]
+        shorter.append(_simplex(data.x[places], mask, weights[places]))
     x, observed, weights = map(torch.cat, zip(*shorter, strict=True))
     return Incomplete(x, observed), weights
 

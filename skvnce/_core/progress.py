@@ -40,13 +40,13 @@ class Pace:
 
     def begin(self, depth: int, step: Step, now: float) -> None:
         """Note that a step begins at a time, inside `depth` other steps."""
-        known = self._loops[depth] if depth < len(self._loops) else None
+        loop = self._loops[depth] if depth < len(self._loops) else None
         del self._loops[depth:]
         self._loops += [None] * (depth - len(self._loops))
         if step.number is None or step.total is None or step.name.startswith("round"):
             self._loops.append(None)  # rounds often end before their largest number
-        elif known is not None and known.goes_on_with(step):
-            self._loops.append(known._replace(last=step.number, now=now))
+        elif loop is not None and loop.goes_on_with(step):
+            self._loops.append(loop._replace(last=step.number, now=now))
         else:
             self._loops.append(
                 _Loop(step.name, step.total, step.number, step.number, now, now)

@@ -135,10 +135,10 @@ def _weights_of_part(table, weights):
     """Validate the weights of a part, which may all be zero."""
     if weights is None:
         return np.ones(len(table))
-    given = np.asarray(readable(weights, "sample_weight"))
-    if given.shape == (len(table),) and (given == 0).all():
+    raw = np.asarray(readable(weights, "sample_weight"))
+    if raw.shape == (len(table),) and (raw == 0).all():
         return np.zeros(len(table))
-    return checked_weights(given, table)
+    return checked_weights(raw, table)
 
 
 def reader_of(settings, source):
@@ -243,12 +243,12 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
 
     def _without_training(self, **replaced):
         """Copy the estimator without the rows from which parameters are drawn."""
-        found = self._copy()
+        copy = self._copy()
         fitted = self._fitted
         if hasattr(fitted.model, "without_training"):
-            found._fitted = fitted._replace(model=fitted.model.without_training())
-        vars(found).update(replaced)
-        return found
+            copy._fitted = fitted._replace(model=fitted.model.without_training())
+        vars(copy).update(replaced)
+        return copy
 
     def _copies_with(self, name, values):
         """Copy the estimator for each value of an attribute."""
@@ -256,26 +256,26 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
 
     def _reading_nan(self):
         """Copy the estimator for rows that were made here, whose marker is NaN."""
-        found = self._copy()
-        if hasattr(found, "missing_values"):
-            found.missing_values = np.nan
+        copy = self._copy()
+        if hasattr(copy, "missing_values"):
+            copy.missing_values = np.nan
         for name in ("model", "model_"):
-            inner = getattr(found, name, None)
+            inner = getattr(copy, name, None)
             if hasattr(inner, "_reading_nan"):
-                setattr(found, name, inner._reading_nan())
-        return found
+                setattr(copy, name, inner._reading_nan())
+        return copy
 
-    def _mapped(self, source, names, fill, *given):
+    def _mapped(self, source, names, fill, *arguments):
         """Apply a method of number and part, which fills it, to all parts."""
         is_frame = getattr(source, "is_frame", False)
         if is_frame and self._schema.columns and hasattr(self, "sample"):
             one = self._with_frames()
             row = typical_row(one._schema, source.collection._meta)
             made = one._without_equations()._reading_nan()
-            meta = source._as_meta(fill(made, *given, 0, row))
-            call = partial(called, partial(fill, one, *given))
+            meta = source._as_meta(fill(made, *arguments, 0, row))
+            call = partial(called, partial(fill, one, *arguments))
             return source._frame(partial(call, meta), meta)
-        fills = [partial(fill, one, *given) for one in (self, self._reading_nan())]
+        fills = [partial(fill, one, *arguments) for one in (self, self._reading_nan())]
         return source._tables(partial(called, *fills), names)
 
     def _with_frames(self):
@@ -416,14 +416,14 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
 
     def _attributes_of(self, schema):
         """List the public attributes that describe the columns of a table."""
-        found = attributes_of(schema)
-        found["feature_indices_"] = schema.model_columns
-        found["constants_"] = schema.constants
+        attributes = attributes_of(schema)
+        attributes["feature_indices_"] = schema.model_columns
+        attributes["constants_"] = schema.constants
         if schema.values is not None:
-            found["feature_ranges_"] = schema.values.ranges
+            attributes["feature_ranges_"] = schema.values.ranges
         if hasattr(self, "relations"):
-            found["relations_"] = relations_listed(schema)
-        return found
+            attributes["relations_"] = relations_listed(schema)
+        return attributes
 
     def get_feature_names_out(
         self, input_features: ArrayLike | None = None
@@ -501,16 +501,16 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         return Handling(self._handling_of_empty(schema), FILLED_BY_CONSTANT)
 
     def _handling_of_empty(self, schema):
-        found = "dropped by transform"
+        handling = "dropped by transform"
         if self._keeps_empty():
-            found = "filled by 0"
+            handling = "filled by 0"
             bounds = [one for one in _BOUNDS if getattr(self, one, None) is not None]
             if bounds:
                 within = " and ".join(bounds)
-                found += f", or by the value within {within} that is nearest to 0"
+                handling += f", or by the value within {within} that is nearest to 0"
             if any(column.levels == () for column in schema.columns or ()):
-                found += "; categories stay missing"
-        return f"{found} (keep_empty_features)"
+                handling += "; categories stay missing"
+        return f"{handling} (keep_empty_features)"
 
     def _rounded(self, tables, checked, X):
         """Round what fills columns of whole numbers, if X is a data frame."""

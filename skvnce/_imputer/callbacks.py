@@ -117,7 +117,7 @@ class Round(NamedTuple):
 
     def __str__(self):
         """Format the round as "round 3: loss 1.2, change 0.1"."""
-        known = [
+        numbers = [
             f"{name} {value:{form}}"
             for name, value, form in (
                 ("loss", self.loss, ".6g"),
@@ -125,7 +125,7 @@ class Round(NamedTuple):
             )
             if isfinite(value)
         ]
-        return f"round {self.number}" + ": " * bool(known) + ", ".join(known)
+        return f"round {self.number}" + ": " * bool(numbers) + ", ".join(numbers)
 
 
 class Progress:

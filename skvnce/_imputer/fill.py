@@ -50,9 +50,9 @@ def fill(
         cells, probabilities = model.fill(nodes, ends)
         _check_complete(schema, columns[0], cells)
         filled[rows, columns] = _converted(schema, model, nodes, cells, X.dtype)
-        for node, own in probabilities.items():
+        for node, levels in probabilities.items():
             some = missing[:, node]
-            found[columns[0, node]][rows[some, 0]] = own[some]
+            found[columns[0, node]][rows[some, 0]] = levels[some]
     return Predicted(limits.clipped(filled), found)
 
 
@@ -95,8 +95,8 @@ def score(
     scores, errors = np.zeros((2, len(X)))
     if model is not None:
         for (rows, _), nodes in chunks(schema, X, n_chains(model)):
-            found = model.log_density(nodes, with_errors=with_errors)
-            scores[rows[:, 0]], errors[rows[:, 0]] = found
+            densities = model.log_density(nodes, with_errors=with_errors)
+            scores[rows[:, 0]], errors[rows[:, 0]] = densities
     return scores, errors
 
 
@@ -108,8 +108,8 @@ def _converted(
     if not schema.group_columns:
         return cells
     # what other rows of a group say, even if it is beyond all rows of the fit
-    known = model.determined(nodes)
-    return np.where(np.isnan(known), cells, known)
+    determined = model.determined(nodes)
+    return np.where(np.isnan(determined), cells, determined)
 
 
 def warn_of_zeros(schema: Schema, X: np.ndarray, drawn: np.ndarray) -> None:
@@ -222,8 +222,8 @@ def split(
 
 def rows_of_groups(numbers: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Find all rows of the groups of some rows, sorted by their number (n_samples,)."""
-    found = np.flatnonzero(np.isin(numbers, numbers[rows]))
-    return found[numbers[found].argsort(kind="stable")]
+    members = np.flatnonzero(np.isin(numbers, numbers[rows]))
+    return members[numbers[members].argsort(kind="stable")]
 
 
 def with_groups(
@@ -237,8 +237,8 @@ def with_groups(
     if isinstance(rows, slice):
         return X[rows], limits.of(rows), places
     for numbers in X[:, schema.group_columns].T:
-        found = np.sort(rows_of_groups(numbers, rows))
-        rows, places = found, np.searchsorted(found, rows)
+        members = np.sort(rows_of_groups(numbers, rows))
+        rows, places = members, np.searchsorted(members, rows)
     return X[rows], limits.of(rows), places
 
 
@@ -376,8 +376,8 @@ class ValidCells(NamedTuple):
             best = self._best(node, is_number=node not in probabilities)
             cells[..., node] = limits.spare(cells, node, best)
             if node in probabilities:
-                own = probabilities[node]
-                own[:] = one.probabilities(own.shape[1])
+                levels = probabilities[node]
+                levels[:] = one.probabilities(levels.shape[1])
         return cells, probabilities
 
     def independent(self, nodes: np.ndarray, n_draws: int) -> list[Self]:
@@ -396,8 +396,8 @@ class ValidCells(NamedTuple):
         points, probabilities = self.model.points(nodes, levels, limits)
         middles = (np.arange(len(points)) + 0.5) / len(points)
         for node, one in self.marginals.items():
-            own = one.quantiles(middles)[:, None]
-            points[..., node] = limits.spare(points, node, own)
+            quantiles = one.quantiles(middles)[:, None]
+            points[..., node] = limits.spare(points, node, quantiles)
         return self.values.rounded(points, self.columns), probabilities
 
     def _predicted(self, nodes: np.ndarray, limits: Limits) -> tuple[np.ndarray, dict]:
@@ -501,20 +501,20 @@ def ordered_draws(
     n_draws - 1.
     """
     ranks, rng = list(ranks), np.random.default_rng(seed_from(random_state))
-    found = np.repeat(X[None, :, schema.returned], len(ranks), 0)
+    ordered = np.repeat(X[None, :, schema.returned], len(ranks), 0)
     rows = np.flatnonzero(np.isnan(X).any(1))
     size = max(1, _CHUNK // (X.shape[1] * n_draws))
     for part in split(schema, X, size, rows):
         drawn = draw(X[part], random_state=rng, limits=limits.of(part))
         # only some ranks are needed, which takes less than sorting
-        found[:, part] = np.partition(drawn, sorted(set(ranks)), axis=0)[ranks]
-    return found
+        ordered[:, part] = np.partition(drawn, sorted(set(ranks)), axis=0)[ranks]
+    return ordered
 
 
 def columns_with_order(schema: Schema) -> np.ndarray:
     """Return which columns have quantiles: all but nominal and empty ones."""
-    known = np.zeros(schema.n_columns, dtype=bool)
-    known[schema.with_data] = True
+    has_order = np.zeros(schema.n_columns, dtype=bool)
+    has_order[schema.with_data] = True
     for place, column in enumerate(schema.columns or ()):
-        known[place] &= column.kind != "nominal"
-    return known
+        has_order[place] &= column.kind != "nominal"
+    return has_order

@@ -77,21 +77,21 @@ def in_turn(n_models: int, n_draws: int) -> np.ndarray:
     return torch.randperm(n_models).repeat(n_draws)[:n_draws].numpy()
 
 
-def made_in_turn(found: Sequence, n_draws: int, make: Callable) -> list:
+def made_in_turn(parameters: Sequence, n_draws: int, make: Callable) -> list:
     """Make something of each of several parameters, once, and list it in turn."""
-    turns = in_turn(len(found), n_draws).tolist()
-    made = {turn: make(found[turn]) for turn in set(turns)}
+    turns = in_turn(len(parameters), n_draws).tolist()
+    made = {turn: make(parameters[turn]) for turn in set(turns)}
     return [made[turn] for turn in turns]
 
 
 def average_density(
-    found: Sequence[tuple[np.ndarray, np.ndarray]],
+    densities: Sequence[tuple[np.ndarray, np.ndarray]],
 ) -> tuple[np.ndarray, np.ndarray]:
     """Average densities of several models, pairs of log-density and error (n,)."""
-    log_prob, error = np.moveaxis(np.array(found), 1, 0)
-    total = logsumexp(log_prob, axis=0) - np.log(len(found))
+    log_prob, error = np.moveaxis(np.array(densities), 1, 0)
+    total = logsumexp(log_prob, axis=0) - np.log(len(densities))
     # differences of logarithms, because densities of long rows underflow
-    shares = np.exp(log_prob - total) / len(found)
+    shares = np.exp(log_prob - total) / len(densities)
     # delta method, for independent errors of the models
     return total, np.sqrt(np.square(shares * error).sum(0))
 
@@ -101,10 +101,10 @@ def repeated(estimate: Callable, *, with_errors: bool) -> tuple[np.ndarray, np.n
     values = estimate(0)
     if not with_errors:
         return values, np.zeros(len(values))
-    found = np.array([estimate(1 + i) for i in range(_REPEATED)])
-    possible, errors = np.isfinite(found).all(0), np.full(len(values), np.inf)
+    estimates = np.array([estimate(1 + i) for i in range(_REPEATED)])
+    possible, errors = np.isfinite(estimates).all(0), np.full(len(values), np.inf)
     # the differences of equal numbers are 0, those from their mean are not
-    errors[possible] = (found - found[0])[:, possible].std(0, ddof=1)
+    errors[possible] = (estimates - estimates[0])[:, possible].std(0, ddof=1)
     return values, errors
 
 

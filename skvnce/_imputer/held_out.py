@@ -188,13 +188,13 @@ def held_out_result(nodes, predict, weights, hidden=None, scale=None, joined=Non
 def checked_schema(schema, nodes, predict, weights=None, hidden=None, scale=None):
     """Predict held-out cells, and keep marginals of columns that are not predicted."""
     weights = np.ones(len(nodes)) if weights is None else weights
-    found = held_out_result(nodes, predict, weights, hidden, scale, schema.joined)
+    result = held_out_result(nodes, predict, weights, hidden, scale, schema.joined)
     levels = schema.is_categorical
     marginals = {
         int(j): Marginal.of(nodes[:, j], weights, is_category=levels[j])
-        for j in np.flatnonzero(found.marginal)
+        for j in np.flatnonzero(result.marginal)
     }
-    return schema._replace(marginals=marginals), found
+    return schema._replace(marginals=marginals), result
 
 
 def some_rows(nodes, rows, most=_PREDICTED):
@@ -242,15 +242,15 @@ def _compared(nodes, predict, weights, hidden, scale, joined):
         j: _level_losses(nodes[rows, j][first], p[first], kept[:, j], weights)
         for j, p in probabilities.items()
     }
-    found = compare_errors(*parts, mean, scale, weight, losses)
+    result = compare_errors(*parts, mean, scale, weight, losses)
     for j in heavy_tailed(nodes, set(range(len(scale))) - set(probabilities)):
         some = parts[1][:, j]
         if not some.any():
             continue
         pair = (cells[first, j][some] for cells in (filled, nodes[rows]))
         pair = (_normal_scores(cells, kept[:, j], weights) for cells in pair)
-        found.marginal[j] |= _is_worse_than_none(*pair, weight[some])
-    return found
+        result.marginal[j] |= _is_worse_than_none(*pair, weight[some])
+    return result
 
 
 def _normal_scores(cells, column, weights):
@@ -266,10 +266,10 @@ def _is_worse_than_none(filled, truth, weights):
 
     Their mean does not count, as means of skewed columns lie above the middle.
     """
-    own, none = (
+    errors, none = (
         (x - np.average(x, weights=weights)) ** 2 for x in (filled - truth, truth)
     )
-    excess = own - none
+    excess = errors - none
     # no prediction, which is NaN, is worse
     return not weights @ excess <= np.sqrt(weights**2 @ excess**2)
 
@@ -279,8 +279,8 @@ def _level_losses(codes, probabilities, kept, weights):
     seen, width = ~np.isnan(kept), probabilities.shape[1]
     mass = np.bincount(kept[seen].astype(int), weights[seen], minlength=width) + 0.5
     codes = np.nan_to_num(codes).astype(int)
-    own = probabilities[np.arange(len(codes)), codes]
-    return -np.log(np.maximum(own, _LEAST)), -np.log(mass / mass.sum())[codes]
+    likelihood = probabilities[np.arange(len(codes)), codes]
+    return -np.log(np.maximum(likelihood, _LEAST)), -np.log(mass / mass.sum())[codes]
 
 
 class HeldOutResult(NamedTuple):
@@ -317,45 +317,50 @@ def compare_errors(nodes, hidden, filled, mean, scale, weights=None, losses=None
     if not hidden.any():
         return HeldOutResult(np.nan, np.zeros(nodes.shape[1], dtype=bool))
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        own, means = (
+        errors, means = (
             np.where(hidden, ((guess - nodes) / scale) ** 2, 0.0)
             for guess in (filled, mean)
         )
         for j, pair in (losses or {}).items():
-            own[:, j], means[:, j] = (np.where(hidden[:, j], one, 0.0) for one in pair)
-        own = np.nan_to_num(own, nan=np.inf)
-        marginal = _worse_beyond_chance(own, means, weights)
-        clipped = _clipped(own, means, hidden, weights)
-        own, means, counts = weights @ own, weights @ means, hidden.sum(0)
-    marginal |= (own > means) & _worse_beyond_chance(*clipped, weights)
+            errors[:, j], means[:, j] = (
+                np.where(hidden[:, j], one, 0.0) for one in pair
+            )
+        errors = np.nan_to_num(errors, nan=np.inf)
+        marginal = _worse_beyond_chance(errors, means, weights)
+        clipped = _clipped(errors, means, hidden, weights)
+        errors, means, counts = weights @ errors, weights @ means, hidden.sum(0)
+    marginal |= (errors > means) & _worse_beyond_chance(*clipped, weights)
     # by chance a few cells may lie at their mean
     expected = np.maximum(means, weights @ hidden)
-    marginal |= own > expected * (1 + _FAR / np.sqrt(np.maximum(counts, 1)))
-    together, noise = np.minimum(own, _ALONE * means).sum(), _NOISE / sqrt(counts.sum())
+    marginal |= errors > expected * (1 + _FAR / np.sqrt(np.maximum(counts, 1)))
+    together, noise = (
+        np.minimum(errors, _ALONE * means).sum(),
+        _NOISE / sqrt(counts.sum()),
+    )
     if together > means.sum() * max(1 + noise, _TOLERANCE + noise / 3):
-        marginal |= own > means
-    gain = 1 - own.sum() / means.sum() if means.any() else np.nan
+        marginal |= errors > means
+    gain = 1 - errors.sum() / means.sum() if means.any() else np.nan
     return HeldOutResult(float(gain), marginal)
 
 
-def _worse_beyond_chance(own, means, weights):
+def _worse_beyond_chance(errors, means, weights):
     """Find columns whose squared errors (n, n_nodes) exceed those of the means."""
-    excess = own - _TOLERANCE * means
+    excess = errors - _TOLERANCE * means
     error = np.sqrt(np.square(weights) @ np.square(excess))
-    level = max(_ERRORS, ndtri(1 - _ALARMS / own.shape[1]))
+    level = max(_ERRORS, ndtri(1 - _ALARMS / errors.shape[1]))
     return weights @ excess > level * error
 
 
-def _clipped(own, means, hidden, weights):
+def _clipped(errors, means, hidden, weights):
     """Clip squared errors (n, n_nodes) at extreme squared errors of the means."""
-    most = np.zeros(own.shape[1])
+    most = np.zeros(errors.shape[1])
     for j in np.flatnonzero(hidden.any(0)):
         some = hidden[:, j]
         order = means[some, j].argsort()
         total = weights[some][order].cumsum()
         middle = order[np.searchsorted(total, total[-1] / 2)]
         most[j] = _CLIP**2 * means[some, j][middle]
-    return np.minimum(own, most), np.minimum(means, most)
+    return np.minimum(errors, most), np.minimum(means, most)
 
 
 def warn_or_raise(messages, on_misfit):
@@ -366,20 +371,20 @@ def warn_or_raise(messages, on_misfit):
         warn_user(message, MisfitWarning)
 
 
-def misfit_messages(schema, found, remedy):
+def misfit_messages(schema, result, remedy):
     """Describe which columns the model does not predict, and how they are imputed."""
-    places = schema.model_columns[found.marginal]
+    places = schema.model_columns[result.marginal]
     if not len(places):
         return []
     handling = "these columns are imputed from their marginal distributions"
     if len(places) == 1:
         handling = "this column is imputed from its marginal distribution"
     means = "their means"
-    if schema.is_categorical[found.marginal].any():
+    if schema.is_categorical[result.marginal].any():
         means += ", or the shares of their levels,"
     return [
         f"Held-out cells of {schema.labels(places, MOST_LISTED)} are predicted worse "
-        f"than by {means} (held_out_gain_={found.gain:.2g}, over all columns): "
+        f"than by {means} (held_out_gain_={result.gain:.2g}, over all columns): "
         f"{handling}. {remedy}"
     ]
 
@@ -390,13 +395,13 @@ def tail_messages(schema, X, columns, sums=None):
     `sums`: if X is a sample of the rows, the other arguments of `heavy_in_sums`.
     """
     if sums is None:
-        found = heavy_tailed(X, columns)
+        heavy = heavy_tailed(X, columns)
     else:
-        found = heavy_in_sums(X, columns, *sums)
-    if not len(found):
+        heavy = heavy_in_sums(X, columns, *sums)
+    if not len(heavy):
         return []
     return [
-        f"A few cells of {schema.labels(found, MOST_LISTED)} are so far from the "
+        f"A few cells of {schema.labels(heavy, MOST_LISTED)} are so far from the "
         "others that they dominate the squared errors: the fit depends mainly on "
         "them, and other cells may be predicted badly. Set cells that are errors to "
         "NaN; otherwise take logarithms of such columns, or transform them by "

@@ -312,9 +312,9 @@ class Imputer(IncompleteTransformer):
             return self._ruled(drawer, checked, X, as_array, wanted)
         shift = model._shift_of(shift or {})
         drawer = partial(model._drawn_shifted, checked, n_draws, seed, shift)
-        found = self._ruled(drawer, checked, X, as_array, wanted)
+        completed = self._ruled(drawer, checked, X, as_array, wanted)
         warn_of_cuts(model._schema, shift, model._limit_of_shift)
-        return found
+        return completed
 
     @shows_progress
     def interval(
@@ -417,8 +417,10 @@ class Imputer(IncompleteTransformer):
             in `sample`.
         """
         ranks = ranks_of_quantiles(q, n_draws)
-        found = self._quantiles(X, ranks, n_draws, random_state, where, lower, upper)
-        return found if np.ndim(q) else found[0]
+        quantiles = self._quantiles(
+            X, ranks, n_draws, random_state, where, lower, upper
+        )
+        return quantiles if np.ndim(q) else quantiles[0]
 
     @available_if(lambda self: hasattr(self._settings(), "categorical_features"))
     @shows_progress
@@ -452,8 +454,8 @@ class Imputer(IncompleteTransformer):
         """
         checked = self._checked(X)
         limits = self._limits_of(lower, upper, X, checked)
-        found = self._predicted(checked, limits).probabilities
-        return probabilities_as_given(self._schema, found, X)
+        probabilities = self._predicted(checked, limits).probabilities
+        return probabilities_as_given(self._schema, probabilities, X)
 
     @available_where("_has_density", NO_DENSITY)
     @by_parts
@@ -481,8 +483,8 @@ class Imputer(IncompleteTransformer):
         std : ndarray of shape (n_samples,)
             Standard errors, 0 where nothing is drawn; only if `return_std` is True.
         """
-        found = self._scored(self._checked(X), with_errors=return_std)
-        return found if return_std else found[0]
+        scores = self._scored(self._checked(X), with_errors=return_std)
+        return scores if return_std else scores[0]
 
     @available_where("_has_new_rows", NO_NEW_ROWS)
     @shows_progress
@@ -555,8 +557,8 @@ class Imputer(IncompleteTransformer):
         checked = self._checked(X)
         wanted = self._wanted(where, X, checked)
         limits = self._limits_of(lower, upper, X, checked)
-        found = self._predicted(checked, limits)
-        return self._completed(found, checked, X, wanted)
+        predicted = self._predicted(checked, limits)
+        return self._completed(predicted, checked, X, wanted)
 
     def _cell_model(self):
         """Make the fitted model, a `CellModel`."""
@@ -633,11 +635,11 @@ class Imputer(IncompleteTransformer):
         """Make a function that draws some rows of a validated table."""
 
         def drawn(rows=slice(None)):
-            own, ends, places = with_groups(self._schema, X, rows, limits)
-            found = self._drawn_tables(own, n_draws, seed, ends)[:, places]
+            cells, ends, places = with_groups(self._schema, X, rows, limits)
+            tables = self._drawn_tables(cells, n_draws, seed, ends)[:, places]
             if isinstance(rows, slice):  # not for parts again
-                warn_of_zeros(self._schema, X[rows], found)
-            return found
+                warn_of_zeros(self._schema, X[rows], tables)
+            return tables
 
         return drawn
 
@@ -688,9 +690,9 @@ class Imputer(IncompleteTransformer):
             warn_of_absent_limits(self._schema, self._schema.limited, checked)
             return NO_LIMITS
         check_taken(type(self).__name__, takes_limits=self._takes_limits)
-        found = limits_of(self._schema, lower, upper, X, checked)
-        found.check_bounds(self._schema, is_whole=is_frame(X))
-        return found.rounded(self._schema.values.integers)
+        cell_limits = limits_of(self._schema, lower, upper, X, checked)
+        cell_limits.check_bounds(self._schema, is_whole=is_frame(X))
+        return cell_limits.rounded(self._schema.values.integers)
 
     def _limit_of_shift(self, place):
         """Say why cells of a column move by less than stated, and what to do."""
@@ -749,7 +751,7 @@ class Imputer(IncompleteTransformer):
         predict = None if self.on_misfit == "ignore" else predict
         return checked_schema(schema, nodes, predict, **options)
 
-    def _report_misfit(self, schema, found, remedy, others=()):
+    def _report_misfit(self, schema, result, remedy, others=()):
         """Warn or raise if columns are not predicted, and of other messages first."""
-        messages = [*others, *misfit_messages(schema, found, remedy)]
+        messages = [*others, *misfit_messages(schema, result, remedy)]
         warn_or_raise(messages, self.on_misfit)

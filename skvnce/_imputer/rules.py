@@ -42,16 +42,16 @@ class Rules(NamedTuple):
 
     def asked(self, table, filled, rows):
         """Evaluate the rules for rows, of which `filled` cells come from the table."""
-        X, found = _safe_indexing(self.X, rows), self.fixed[rows]
+        X, mask = _safe_indexing(self.X, rows), self.fixed[rows]
         shown = _shown(self.schema, table, filled, X)
         if self.function is not None:
-            given = _applied(self.function, shown, "where")
+            answers = _applied(self.function, shown, "where")
         else:
-            given = {
+            answers = {
                 key: _applied(rule, shown, f"where[{key!r}]")
                 for key, rule in self.columns.items()
             }
-        return _read(self.schema, given, X, found, is_rule=True)
+        return _read(self.schema, answers, X, mask, is_rule=True)
 
     def settled(self, table, missing, rows):
         """Empty missing cells until the rules hold for what is left.
@@ -74,8 +74,8 @@ class Rules(NamedTuple):
         `drawn`. Returns draws, and which missing cells have a value.
         """
         every = np.arange(len(missing))
-        found = [self.settled(table, missing, every) for table in drawn]
-        filled, denied = (np.array(part) for part in zip(*found, strict=True))
+        settled = [self.settled(table, missing, every) for table in drawn]
+        filled, denied = (np.array(part) for part in zip(*settled, strict=True))
         wrong = denied.any(2)
         # a few draws settle most rows, and many are made for the rest only
         for tries in _TRIES:
@@ -95,11 +95,11 @@ class Rules(NamedTuple):
             places = np.flatnonzero(wrong[long])
             if not len(places):
                 continue
-            own = long[places]
-            left, denied = self.settled(table[places], missing[own], own)
+            rows_left = long[places]
+            left, denied = self.settled(table[places], missing[rows_left], rows_left)
             good = np.flatnonzero(~denied.any(1))
-            chosen = good[np.unique(own[good], return_index=True)[1]]
-            done = own[chosen]
+            chosen = good[np.unique(rows_left[good], return_index=True)[1]]
+            done = rows_left[chosen]
             drawn[done], filled[done] = table[places[chosen]], left[chosen]
             wrong[done] = False
 
@@ -119,9 +119,9 @@ class Rules(NamedTuple):
         self._warn_of_denied(denied[None])
         return filled
 
-    def _change_levels(self, found, missing, probabilities, rows):
+    def _change_levels(self, state, missing, probabilities, rows):
         """Change a level of each row, in place, if it agrees with another one."""
-        table, filled, denied = found
+        table, filled, denied = state
         kept = self.schema.returned
         codes = {
             place: table[rows, np.searchsorted(kept, place)].astype(int)
@@ -133,11 +133,11 @@ class Rules(NamedTuple):
             some = np.flatnonzero(denied[rows].any(1) & (gain > 0))
             if not len(some):
                 break
-            own, new, chosen = rows[some], table[rows[some]], change[some]
-            new[np.arange(len(own)), columns[chosen]] = changes.levels[chosen]
-            left, wrong = self.settled(new, missing[own], own)
+            changed, new, chosen = rows[some], table[rows[some]], change[some]
+            new[np.arange(len(changed)), columns[chosen]] = changes.levels[chosen]
+            left, wrong = self.settled(new, missing[changed], changed)
             good = ~wrong.any(1)
-            done = own[good]
+            done = changed[good]
             table[done], filled[done], denied[done] = new[good], left[good], False
 
     def _warn_of_denied(self, denied):
@@ -167,14 +167,14 @@ class Changes(NamedTuple):
 def _changes(missing, probabilities, codes):
     """List changes of the levels `codes` of missing cells, the most probable first."""
     parts, columns, levels = [], [], []
-    for place, found in probabilities.items():
-        own = codes[place][:, None]
-        now = np.take_along_axis(found, own, 1)
-        ratios = found / np.maximum(now, np.finfo(now.dtype).tiny)
-        np.put_along_axis(ratios, own, 0, 1)
+    for place, shares in probabilities.items():
+        current = codes[place][:, None]
+        now = np.take_along_axis(shares, current, 1)
+        ratios = shares / np.maximum(now, np.finfo(now.dtype).tiny)
+        np.put_along_axis(ratios, current, 0, 1)
         parts.append(np.where(missing[:, [place]], ratios, 0))
-        columns += [place] * found.shape[1]
-        levels += range(found.shape[1])
+        columns += [place] * shares.shape[1]
+        levels += range(shares.shape[1])
     ratios = np.concatenate(parts, 1)
     order = np.argsort(-ratios, axis=1, kind="stable")[:, :_MOST_CHANGES]
     ratios = np.take_along_axis(ratios, order, 1)
@@ -206,24 +206,24 @@ def mask_of(schema, where, X, checked):
     """Check the parameter `where`, and convert it to a mask, `Rules` or None."""
     if where is None:
         return None
-    found = np.ones(checked.shape, dtype=bool)
+    mask = np.ones(checked.shape, dtype=bool)
     # a rule compares cells with values, to which a marker does not belong
     X, schema = without_marker(X, schema.marker), schema._replace(marker=np.nan)
     if callable(where):
-        return Rules(schema, where, {}, found, X)
+        return Rules(schema, where, {}, mask, X)
     rules, masks = {}, where
     if isinstance(where, dict):
         rules = {key: value for key, value in where.items() if callable(value)}
         masks = {key: value for key, value in where.items() if key not in rules}
-    found = _read(schema, masks, X, found)
+    mask = _read(schema, masks, X, mask)
     for key in rules:
         schema.index_of(key, "where")  # raises an error for unknown ones
-    return Rules(schema, None, rules, found, X) if rules else found
+    return Rules(schema, None, rules, mask, X) if rules else mask
 
 
-def _read(schema, given, X, found, *, is_rule=False):
-    """Read masks into `found` (n, n_features), in place."""
-    for place, cells in columns_given(schema, given, X, len(found), "where"):
+def _read(schema, parameter, X, mask, *, is_rule=False):
+    """Read masks into `mask` (n, n_features), in place."""
+    for place, cells in columns_given(schema, parameter, X, len(mask), "where"):
         values = cells.tolist()
         if is_rule:  # comparisons with missing values
             values = [False if is_missing(one) else one for one in values]
@@ -232,26 +232,26 @@ def _read(schema, given, X, found, *, is_rule=False):
                 "where must have True and False only, but has other values in "
                 f"{schema.label(place)}."
             )
-        found[:, place] = values
-    return found
+        mask[:, place] = values
+    return mask
 
 
 def _applied(rule, table, name):
     """Call a rule; an error says whose it is."""
     try:
-        found = rule(table)
+        answer = rule(table)
     except Exception as error:
         error.add_note(f"Raised by the function of {name}, called with some rows.")
         raise
-    masks = found if isinstance(found, dict) else {None: found}
+    masks = answer if isinstance(answer, dict) else {None: answer}
     for key, mask in masks.items():
         if mask is None:
-            own = name if key is None else f"{name} for {key!r}"
+            owner = name if key is None else f"{name} for {key!r}"
             raise TypeError(
-                f"The function of {own} returned None. Let it return True or False for "
-                "each row."
+                f"The function of {owner} returned None. Let it return True or False "
+                "for each row."
             )
-    return found
+    return answer
 
 
 def _shown(schema, table, filled, X):

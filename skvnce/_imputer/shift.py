@@ -140,12 +140,12 @@ def warn_of_cuts(schema, shift, limit):
     """Warn of columns that move by much less than stated; `limit` maps them to why."""
     for node, (total, number) in shift.moved.items():
         asked, place = shift.moves[node].amount, schema.model_columns[node]
-        found = total / number if number else asked
-        if abs(found) < _LEAST_OF_SHIFT * abs(asked):
+        mean = total / number if number else asked
+        if abs(mean) < _LEAST_OF_SHIFT * abs(asked):
             spread = schema.spreads[place]
             warn_user(
                 f"shift moves the missing cells of {schema.label(place)} by "
-                f"{found / spread:.2f} standard deviations on average, not by "
+                f"{mean / spread:.2f} standard deviations on average, not by "
                 f"{asked / spread:.2f}, as {limit(place)}"
             )
 
@@ -175,14 +175,14 @@ class Shifted(NamedTuple):
             shift.moved[node] += move.change(drawn[:, rows, node])
             cells = move.moved(drawn[:, rows, node], uniform[:, rows, node])
             drawn[:, rows, node] = cells
-        known = ~missing | shift.columns
-        follow = ~known.all(1) & (missing & shift.columns).any(1)
+        settled = ~missing | shift.columns
+        follow = ~settled.all(1) & (missing & shift.columns).any(1)
         if follow.any():
             torch.manual_seed(then)
-            kept = np.where(known, drawn, np.nan)[:, follow]
+            kept = np.where(settled, drawn, np.nan)[:, follow]
             tables = self.model.draw(kept.reshape(-1, nodes.shape[1]), 1)[0]
             drawn[:, follow] = np.where(
-                known[follow], drawn[:, follow], tables.reshape(kept.shape)
+                settled[follow], drawn[:, follow], tables.reshape(kept.shape)
             )
         # what follows must not depend on how many draws were rejected
         torch.manual_seed(after)
@@ -235,22 +235,24 @@ def _log_odds(key, value, levels):
             f"shift[{key!r}] must be a number of standard deviations, as the column "
             f"has numbers, got {value!r}."
         )
-    found = np.zeros(len(levels))
+    changes = np.zeros(len(levels))
     for level, odds in value.items():
         if level not in levels:
-            known = ", ".join(map(repr, levels))
+            names = ", ".join(map(repr, levels))
             raise ValueError(
                 f"shift[{key!r}] has the level {level!r}, which fit has not observed: "
-                f"{known}."
+                f"{names}."
             )
-        found[levels.index(level)] = _checked_number(odds, f"shift[{key!r}][{level!r}]")
-    if np.ptp(found) > _STRONGEST:
+        changes[levels.index(level)] = _checked_number(
+            odds, f"shift[{key!r}][{level!r}]"
+        )
+    if np.ptp(changes) > _STRONGEST:
         raise ValueError(
-            f"shift[{key!r}] has log-odds that differ by {np.ptp(found):g}, more than "
-            f"{_STRONGEST:g}. Fill the cells by the level instead."
+            f"shift[{key!r}] has log-odds that differ by {np.ptp(changes):g}, more "
+            f"than {_STRONGEST:g}. Fill the cells by the level instead."
         )
     # at most 0, so that its exponential is a probability of acceptance
-    return found - found.max()
+    return changes - changes.max()
 
 
 def _move(schema, place, column, share):
@@ -259,7 +261,7 @@ def _move(schema, place, column, share):
     if column is not None and column.is_count:
         values = _counts(column)
         return Move(amount, values, True, values[0], values[-1], (0.0, 0.0))
-    known = schema.values
-    values = known.values[place] if known.codes[place] else None
-    grid = known.grid_of(place)
-    return Move(amount, values, False, *known.ranges[:, place], grid)
+    laws = schema.values
+    values = laws.values[place] if laws.codes[place] else None
+    grid = laws.grid_of(place)
+    return Move(amount, values, False, *laws.ranges[:, place], grid)

@@ -211,16 +211,16 @@ RANDOM_STATE = ["random_state", np.random.Generator]  # constraints of `random_s
 
 def attributes_of(schema):
     """List the public attributes of an estimator that describe columns of a table."""
-    found = {"n_features_in_": schema.n_columns}
+    attributes = {"n_features_in_": schema.n_columns}
     if schema.names is not None:
-        found["feature_names_in_"] = schema.names
+        attributes["feature_names_in_"] = schema.names
     names = schema.keys or range(schema.n_columns)
     categories = {
         names[j]: np.array(column.levels, dtype=None if column.is_number else object)
         for j, column in enumerate(schema.columns or ())
         if column.levels is not None
     }
-    return found | ({"categories_": categories} if categories else {})
+    return attributes | ({"categories_": categories} if categories else {})
 
 
 def read_table(estimator, X, *, like=None, asked=None, weights=None):
@@ -315,11 +315,11 @@ def incomplete_array(estimator, X):
 
 def _check_order(schema, X):
     """Raise an error for names in another order; scikit-learn does so of text."""
-    names, known = names_of(X), schema.other_names
-    if known and names != known and set(names) == set(known):
+    names, at_fit = names_of(X), schema.other_names
+    if at_fit and names != at_fit and set(names) == set(at_fit):
         raise ValueError(
-            f"X has the columns {names}, in another order than at fit: {known}. Pass "
-            f"X[{known}]."
+            f"X has the columns {names}, in another order than at fit: {at_fit}. Pass "
+            f"X[{at_fit}]."
         )
 
 
@@ -332,13 +332,13 @@ def with_model_columns(schema, handling, X, impossible=None):
 
 def read_cells(schema, handling, X, weights=None, impossible=None, limits=NO_LIMITS):
     """Choose the columns of a model, and the training rows with cells or limits."""
-    known = ~np.isnan(X) | limits.known
-    weights, kept = rows_with_data(X, weights, known)
+    informative = ~np.isnan(X) | limits.known
+    weights, kept = rows_with_data(X, weights, informative)
     table = X[kept]
     schema = with_model_columns(schema, handling, table, impossible)
     columns = schema.model_columns
     nodes = table[:, columns].astype(np.float64)
-    seen = known[kept][:, columns].any(1)
+    seen = informative[kept][:, columns].any(1)
     nodes, kept_weights = nodes[seen], weights[kept][seen]
     limits = limits.of(np.flatnonzero(kept)[seen], columns)
     moments = column_moments(nodes, kept_weights)
@@ -482,18 +482,18 @@ _HINTS = {"lower": _OF_LIMITS, "upper": _OF_LIMITS}
 
 def names_table(method: Method) -> Method:
     """Decorate a method that requires X: a call without it names the estimator."""
-    known = inspect.signature(method).parameters
-    if "X" not in known or known["X"].default is not inspect.Parameter.empty:
+    parameters = inspect.signature(method).parameters
+    if "X" not in parameters or parameters["X"].default is not inspect.Parameter.empty:
         return method
     name = method.__name__
-    takes_all = any(one.kind == one.VAR_KEYWORD for one in known.values())
+    takes_all = any(one.kind == one.VAR_KEYWORD for one in parameters.values())
 
     @functools.wraps(method)
     def named(self, *args, **kwargs):
         whose = f"{type(self).__name__}.{name}"
         if not args and "X" not in kwargs:
             raise TypeError(f"{whose} needs {_what(self, name)}")
-        for other in () if takes_all else kwargs.keys() - known.keys():
+        for other in () if takes_all else kwargs.keys() - parameters.keys():
             raise TypeError(f"{whose} takes no {other}.{_HINTS.get(other, '')}")
         return method(self, *args, **kwargs)
 
@@ -513,9 +513,9 @@ def _what(owner, name):
 
 def warn_of_unused(estimator, reasons):
     """Warn of parameters off their default that, for some reasons, have no effect."""
-    known = inspect.signature(type(estimator)).parameters
+    parameters = inspect.signature(type(estimator)).parameters
     for name, reason in reasons.items():
-        value, default = getattr(estimator, name), known[name].default
+        value, default = getattr(estimator, name), parameters[name].default
         # a comparison of arrays has no truth value
         same = isinstance(value, numbers.Number | str | tuple) and value == default
         if value is not default and not same:
@@ -538,11 +538,11 @@ def warn_of_unused_by_levels(estimator, schema):
         reason = "no column has numbers, and levels are filled by probability"
         warn_of_unused(estimator, {"strategy": reason})
     for name in ("min_value", "max_value"):
-        given = getattr(estimator, name, None)
-        if no_numbers and given is not None:
+        bounds = getattr(estimator, name, None)
+        if no_numbers and bounds is not None:
             warn_of_unused(estimator, {name: next(iter(reasons))})
-        elif hasattr(given, "items"):  # a dict, or a Series
-            places = [schema.index_of(key, name) for key in given.keys()]
+        elif hasattr(bounds, "items"):  # a dict, or a Series
+            places = [schema.index_of(key, name) for key in bounds.keys()]
             for reason, unfit in reasons.items():
                 named = [schema.label(j) for j in places if j in unfit]
                 if named:
@@ -690,11 +690,11 @@ def fields_of(
 
     Raises ValueError if a field is set that is not among the defaults.
     """
-    given = {} if isinstance(option, str) else option.get_params(deep=False)
+    fields = {} if isinstance(option, str) else option.get_params(deep=False)
     usual = {} if isinstance(option, str) else type(option)().get_params(deep=False)
     set_ = {
         name: value
-        for name, value in given.items()
+        for name, value in fields.items()
         if not (isinstance(value, str) and value == usual[name])
     }
     for name in set_:

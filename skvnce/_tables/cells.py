@@ -145,10 +145,10 @@ class Cells:
 
     def numbers(self, expected: str) -> np.ndarray:
         """Convert numbers, dates or durations to floats (n_samples,)."""
-        wanted, found = _quantity(expected), _quantity(self.dtype)
-        if wanted != found and not all(map(is_missing, self.values)):
+        wanted, actual = _quantity(expected), _quantity(self.dtype)
+        if wanted != actual and not all(map(is_missing, self.values)):
             raise TypeError(
-                f"Column {self.label} has {wanted} in the table of fit, but {found} "
+                f"Column {self.label} has {wanted} in the table of fit, but {actual} "
                 "now. Convert it to the data type of fit."
             )
         if self.dtype in TIMES:

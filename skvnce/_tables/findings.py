@@ -351,8 +351,8 @@ def passed_through(counted: Sequence[Counted], asked: Collection[int]) -> list[C
 
 
 def _passed(column: Column) -> Column:
-    found, marks = Column(PASSED, dtype=column.dtype), marks_among(column.levels)
-    return found._replace(n_levels=len(column.levels), marks=tuple(marks))
+    passed, marks = Column(PASSED, dtype=column.dtype), marks_among(column.levels)
+    return passed._replace(n_levels=len(column.levels), marks=tuple(marks))
 
 
 def modelled_columns(
@@ -557,8 +557,8 @@ def _never_seen(
     codes: np.ndarray, n_levels: int, seen: np.ndarray, n_tests: int
 ) -> Iterator[tuple]:
     """Yield the levels where columns are never observed, and which columns, bool."""
-    known = ~np.isnan(codes)
-    codes, seen = codes[known].astype(int), seen[known]
+    is_observed = ~np.isnan(codes)
+    codes, seen = codes[is_observed].astype(int), seen[is_observed]
     n_rows = np.bincount(codes, minlength=n_levels)
     frequent = np.flatnonzero((n_rows >= FEWEST) & (n_rows < len(codes)))
     # products of integers do not use BLAS; float32 counts up to 2**24 exactly
@@ -644,9 +644,9 @@ class Groups(NamedTuple):
 
     def alike(self, cells: np.ndarray) -> Alike:
         """Compare the variances between and within groups of a column (n_samples,)."""
-        known = ~np.isnan(self.codes) & ~np.isnan(cells)
-        _, codes = np.unique(self.codes[known], return_inverse=True)
-        ranks, sizes = rankdata(cells[known]), np.bincount(codes)
+        both = ~np.isnan(self.codes) & ~np.isnan(cells)
+        _, codes = np.unique(self.codes[both], return_inverse=True)
+        ranks, sizes = rankdata(cells[both]), np.bincount(codes)
         n, n_groups = len(ranks), len(sizes)
         if n_groups < _GROUPS or n - n_groups < n_groups // 4:
             return Alike(0.0, 1.0)

@@ -427,11 +427,11 @@ def with_cells(series: nw.Series, rows: np.ndarray, values: Sequence) -> nw.Seri
 
 
 def with_levels(
-    known: Sequence, values: Sequence, first: Sequence | None = None
+    levels: Sequence, values: Sequence, first: Sequence | None = None
 ) -> list | None:
     """List the levels of a column with new values, `first` first; None if as before."""
-    if set(values) <= {None, *known}:
+    if set(values) <= {None, *levels}:
         return None
     if first is None:
-        return list(dict.fromkeys([*known, *values]))
-    return [*first, *(level for level in known if level not in set(first))]
+        return list(dict.fromkeys([*levels, *values]))
+    return [*first, *(level for level in levels if level not in set(first))]

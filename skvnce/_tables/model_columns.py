@@ -104,12 +104,12 @@ def weighted_rows(
 
 
 def rows_with_data(
-    X: np.ndarray, sample_weight: object, known: np.ndarray | None = None
+    X: np.ndarray, sample_weight: object, informative: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Check weights, and select rows of positive weight with a known cell; bool."""
     weights = checked_weights(sample_weight, X)
-    known = ~np.isnan(X) if known is None else known
-    kept = (weights > 0) & known.any(1)
+    informative = ~np.isnan(X) if informative is None else informative
+    kept = (weights > 0) & informative.any(1)
     if not kept.any():
         raise ValueError("No row of X has an observed cell and a positive weight.")
     return weights, kept

@@ -50,21 +50,21 @@ def as_objects(
     missing: np.ndarray,
 ) -> np.ndarray:
     """Fill the missing cells of a table, several times, as floats or objects."""
-    own, cells = [columns[place] for place in kept], cells_of_columns(X)
-    passed = [j for j, column in enumerate(own) if column.kind == PASSED]
+    kinds, cells = [columns[place] for place in kept], cells_of_columns(X)
+    passed = [j for j, column in enumerate(kinds) if column.kind == PASSED]
     numbers = [_numbers_or_none(cells[kept[place]]) for place in passed]
-    if all(column.is_number for column in own) and all(
+    if all(column.is_number for column in kinds) and all(
         one is not None for one in numbers
     ):
-        filled = decoded(own, tables)
+        filled = decoded(kinds, tables)
         for place, found in zip(passed, numbers, strict=True):
             filled[:, :, place] = found
-        for place in [j for j, column in enumerate(own) if column.is_count]:
+        for place in [j for j, column in enumerate(kinds) if column.is_count]:
             seen = ~missing[:, place]  # observed numbers need not be levels
             filled[:, seen, place] = cells[kept[place]].numbers("number")[seen]
         return filled
     filled = np.empty(tables.shape, dtype=object)
-    for place, column in enumerate(own):
+    for place, column in enumerate(kinds):
         filled[:, :, place] = objects(cells[kept[place]].values)
         if column.kind == PASSED:
             continue
@@ -339,7 +339,7 @@ def as_given(schema, adapter, table, missing, X, indicators=None, names=None):
 
 def tables_as_given(schema, adapter, tables, missing, X):
     """Return several filled tables (n_tables, n_samples, n_features_out) of X."""
-    kept, columns, given = schema.returned, schema.columns, X
+    kept, columns, original = schema.returned, schema.columns, X
     X = without_marker(X, schema.marker)
     library = None if adapter is None else adapter.container_lib
     frame = _frame(X, library, columns)
@@ -355,7 +355,7 @@ def tables_as_given(schema, adapter, tables, missing, X):
     if adapter is not None:
         names = schema.all_names[kept]
         outputs = [_created(adapter, table, X, names) for table in outputs]
-    return [with_marker(table, schema.marker, given) for table in outputs]
+    return [with_marker(table, schema.marker, original) for table in outputs]
 
 
 def values_of(schema, tables, missing, X):
@@ -407,12 +407,12 @@ def new_rows(schema, rows):
     return with_marker(values, schema.marker)
 
 
-def probabilities_as_given(schema, found, X):
+def probabilities_as_given(schema, tables, X):
     """Name probabilities of levels by column, in data frames if X is one."""
     columns, names = schema.columns, schema.keys
     frame = nw.from_native(X, eager_only=True) if is_frame(X) else None
     result = {}
-    for place, table in found.items():
+    for place, table in tables.items():
         if frame is not None:
             levels = [str(level) for level in columns[place].levels]
             cells = dict(zip(levels, table.T, strict=True))

@@ -150,8 +150,8 @@ def read_columns(
     cells = cells_of_columns(X)
     if is_frame(X) and not cells:
         raise ValueError("X has no columns.")
-    known = column_of_groups(groups)
-    is_plain = not (_named(categorical_features) or known.columns)
+    in_groups = column_of_groups(groups)
+    is_plain = not (_named(categorical_features) or in_groups.columns)
     if cells is None or (not is_frame(X) and is_plain):
         return None
     asked = asked_kinds(X, len(cells), categorical_features)
@@ -160,7 +160,7 @@ def read_columns(
     )
     of_groups, slopes = (
         [place_of(one, names_of(X), len(cells), "groups") for one in names]
-        for names in (known.columns, known.slopes)
+        for names in (in_groups.columns, in_groups.slopes)
     )
     asked |= dict.fromkeys(of_groups, PASSED)
     for place in slopes:  # whole numbers would be ordinal
@@ -217,29 +217,29 @@ def asked_kinds(
     X: ArrayLike, width: int, categorical_features: object
 ) -> dict[int, object]:
     """Convert `categorical_features` to a dict of indices to kinds or levels."""
-    given = categorical_features
-    if given is None or isinstance(given, str):
+    asked = categorical_features
+    if asked is None or isinstance(asked, str):
         return {}
     names = names_of(X)
-    if isinstance(given, dict):
-        items = {place_of(key, names, width): value for key, value in given.items()}
+    if isinstance(asked, dict):
+        items = {place_of(key, names, width): value for key, value in asked.items()}
         for key, value in items.items():
             items[key] = _checked_kind(value, column_label(X, key))
         return items
-    given = list(given)
-    if not all(isinstance(one, Hashable) for one in given):
+    asked = list(asked)
+    if not all(isinstance(one, Hashable) for one in asked):
         raise ValueError(
             "categorical_features must be a mask, indices or names of columns, of one "
-            f"dimension. It contains {given[0]!r}."
+            f"dimension. It contains {asked[0]!r}."
         )
-    if given and all(isinstance(one, bool | np.bool_) for one in given):
-        if len(given) != width:
+    if asked and all(isinstance(one, bool | np.bool_) for one in asked):
+        if len(asked) != width:
             raise ValueError(
-                f"categorical_features is a mask of {len(given)} columns, and X has "
+                f"categorical_features is a mask of {len(asked)} columns, and X has "
                 f"{width}."
             )
-        given = np.flatnonzero(given).tolist()
-    return {place_of(one, names, width): "nominal" for one in given}
+        asked = np.flatnonzero(asked).tolist()
+    return {place_of(one, names, width): "nominal" for one in asked}
 
 
 def _checked_kind(value: object, label: str) -> str | tuple:
@@ -304,8 +304,8 @@ def place_of(
     is_index = isinstance(key, numbers.Integral) and not isinstance(key, bool)
     if not names and is_index and -width <= key < width:
         return int(key) % width
-    known = ", ".join(map(repr, names)) if names else f"0 to {width - 1}"
-    raise ValueError(f"{parameter} has the key {key!r}, no column of X: {known}.")
+    possible = ", ".join(map(repr, names)) if names else f"0 to {width - 1}"
+    raise ValueError(f"{parameter} has the key {key!r}, no column of X: {possible}.")
 
 
 def _column(source: Cells, asked: object, by_dtype: bool) -> Column:

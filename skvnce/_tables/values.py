@@ -159,10 +159,10 @@ class ValidValues(NamedTuple):
         low, high, values = self.low.copy(), self.high.copy(), dict(self.values)
         codes, grid = self.codes.copy(), self.grid.copy()
         for place in limits.columns:
-            column, known = columns[place], limits.known[:, place]
+            column, limited = columns[place], limits.known[:, place]
             values.pop(column, None)
             codes[column], grid[column] = False, 0.0
-            ends = limits.low[known, place].min(), limits.high[known, place].max()
+            ends = limits.low[limited, place].min(), limits.high[limited, place].max()
             finite = [end for end in (*ends, low[column]) if np.isfinite(end)]
             # as by the rule of this module
             if np.isfinite(low[column]) and min(finite) >= 0:
@@ -171,8 +171,8 @@ class ValidValues(NamedTuple):
                 low[column] = min(low[column], ends[0])
             if not self.given[1, column]:
                 high[column] = max(high[column], ends[1])
-        given = {"values": values, "codes": codes, "grid": grid}
-        return self._replace(low=low, high=high, **given)
+        laws = {"values": values, "codes": codes, "grid": grid}
+        return self._replace(low=low, high=high, **laws)
 
     def extended(
         self, schema: Schema, X: np.ndarray, before: np.ndarray, ends: np.ndarray
@@ -221,16 +221,16 @@ class ValidValues(NamedTuple):
         step = self.grid[column] or float(self.integers[column])
         return step, self.origin[column]
 
-    def with_beyond(self, column: int, known: np.ndarray) -> np.ndarray:
+    def with_beyond(self, column: int, values: np.ndarray) -> np.ndarray:
         """Add valid values on the grid, as far beyond the known ones as these reach."""
         step = self.grid[column]
         if not step:
-            return known
-        beyond = step * np.arange(1, round((known[-1] - known[0]) / step) + 1)
-        beyond = np.append(known[0] - beyond, known[-1] + beyond)
+            return values
+        beyond = step * np.arange(1, round((values[-1] - values[0]) / step) + 1)
+        beyond = np.append(values[0] - beyond, values[-1] + beyond)
         beyond = on_grid(beyond, self.grid_of(column))
         beyond = beyond[(beyond >= self.low[column]) & (beyond <= self.high[column])]
-        return np.sort(np.append(known, beyond))
+        return np.sort(np.append(values, beyond))
 
     def ranges_alone(self) -> Self:
         """Leave out codes and grids."""
@@ -268,20 +268,20 @@ class ValidValues(NamedTuple):
         """Round cells (..., n_columns) of some columns to valid values."""
         valid = self.clipped(cells, columns)
         for place, column in enumerate(columns):
-            known, ends = self.values.get(column), self.ranges[:, column]
+            listed, ends = self.values.get(column), self.ranges[:, column]
             step, origin = self.grid_of(column)
             moved = cells = valid[..., place]
             if self.codes[column]:
-                moved = nearest(known, cells)
+                moved = nearest(listed, cells)
             elif step:
                 moved = on_grid(cells, (step, origin), *ends)
-            if known is not None and not self.codes[column]:
-                near = nearest(known, moved)
+            if listed is not None and not self.codes[column]:
+                near = nearest(listed, moved)
                 # of a column without a grid, only what is beyond is between its values
                 same = abs(near - moved) < _SAME * step
-                inside = (cells >= known[0]) & (cells <= known[-1]) & (step == 0)
+                inside = (cells >= listed[0]) & (cells <= listed[-1]) & (step == 0)
                 moved = np.where(same | inside, near, moved)
-                moved = np.where(nearest(known, cells) == cells, cells, moved)
+                moved = np.where(nearest(listed, cells) == cells, cells, moved)
             valid[..., place] = moved
         return valid
 
@@ -336,7 +336,7 @@ def valid_values(
         # bounds are for numbers
         if marked[place] or column.kind == PASSED:
             asked[0][place] = asked[1][place] = None
-    given = np.array([[value is not None for value in side] for side in asked])
+    is_stated = np.array([[value is not None for value in side] for side in asked])
     ranges, values, (grid, origin) = np.zeros((2, d)), {}, np.zeros((2, d))
     integers, codes = np.zeros((2, d), dtype=bool)
     # with a single column, equal rows are repeated values and not duplicates
@@ -369,10 +369,10 @@ def valid_values(
         ranges[:, j] = -np.inf, np.inf
         values.pop(j, None)
         codes[j], grid[j] = False, 0.0
-    for column in np.flatnonzero(given.all(0)):
+    for column in np.flatnonzero(is_stated.all(0)):
         _check_order(schema, column, *ranges[:, column])
     _check_inside(schema, X if whole is None else whole.ends, ranges, whole is None)
-    return ValidValues(*ranges, given, values, integers, codes, grid, origin)
+    return ValidValues(*ranges, is_stated, values, integers, codes, grid, origin)
 
 
 def _once_a_group(schema: Schema, X: np.ndarray) -> dict[int, np.ndarray]:
@@ -499,14 +499,14 @@ def _check_inside(
 
 def spreads(schema: Schema, X: np.ndarray) -> np.ndarray:
     """Compute standard deviations of observed cells, of counts too; 0 without any."""
-    found = np.zeros(X.shape[1])
+    deviations = np.zeros(X.shape[1])
     columns = schema.columns
     for place, cells in enumerate(X.T.astype(np.float64)):
         seen = cells[~np.isnan(cells)]
         if columns and columns[place].is_count:
             seen = np.array(columns[place].levels, dtype=np.float64)[seen.astype(int)]
-        found[place] = seen.std() if len(seen) else 0.0
-    return found
+        deviations[place] = seen.std() if len(seen) else 0.0
+    return deviations
 
 
 # ----------------------------------------
@@ -550,8 +550,8 @@ class CellLimits(NamedTuple):
 
     def within(self, low: np.ndarray, high: np.ndarray) -> Self:
         """Return the bounds (n_samples, n) of the first columns, narrowed by limits."""
-        own = (end[:, : low.shape[1]] for end in self)
-        return CellLimits(np.maximum(low, next(own)), np.minimum(high, next(own)))
+        ends = (end[:, : low.shape[1]] for end in self)
+        return CellLimits(np.maximum(low, next(ends)), np.minimum(high, next(ends)))
 
     def spare(
         self, cells: np.ndarray, column: int, new: float | np.ndarray
@@ -652,11 +652,11 @@ def limits_of(
     """Check limits of single cells, and convert them; `NO_LIMITS` if there are none."""
     missing, sides = np.isnan(checked), []
     pairs = ((lower, "lower", -np.inf), (upper, "upper", np.inf))
-    for given, name, nothing in pairs:
+    for bound, name, nothing in pairs:
         ends = np.full(checked.shape, nothing)
         columns = ()
-        if given is not None:
-            columns = columns_given(schema, given, X, len(checked), name)
+        if bound is not None:
+            columns = columns_given(schema, bound, X, len(checked), name)
         for place, cells in columns:
             ends[:, place] = _numbers(schema, place, cells, name, nothing)
         # an observed cell is known, whatever its limits say
@@ -774,16 +774,16 @@ def _times(
 
 
 def columns_given(
-    schema: Schema, given: object, X: object, n_samples: int, name: str
+    schema: Schema, parameter: object, X: object, n_samples: int, name: str
 ) -> Iterator:
     """Yield the columns that a parameter gives, and their values (n_samples,).
 
     A data frame and a dict may leave out columns; a number in a dict is that of all
-    rows. The index of X must be that of a pandas object in `given`.
+    rows. The index of X must be that of a pandas object in `parameter`.
     """
-    reject_parts(given, name)
-    if not isinstance(given, dict) and not is_frame(given):
-        table, wanted = np.asarray(given), (n_samples, schema.n_columns)
+    reject_parts(parameter, name)
+    if not isinstance(parameter, dict) and not is_frame(parameter):
+        table, wanted = np.asarray(parameter), (n_samples, schema.n_columns)
         if table.shape != wanted:
             raise ValueError(
                 f"{name} must have the shape of X, {wanted}, or be a dict by column, "
@@ -791,12 +791,12 @@ def columns_given(
             )
         yield from enumerate(table.T)
         return
-    names = given if isinstance(given, dict) else given.columns
-    _check_index(given, X, name)
+    names = parameter if isinstance(parameter, dict) else parameter.columns
+    _check_index(parameter, X, name)
     for key in names:
         place = schema.index_of(key, name)
-        _check_index(given[key], X, name)
-        cells = np.asarray(given[key])
+        _check_index(parameter[key], X, name)
+        cells = np.asarray(parameter[key])
         if cells.shape == ():
             cells = np.broadcast_to(cells, n_samples)
         if cells.shape != (n_samples,):
@@ -807,9 +807,9 @@ def columns_given(
         yield place, cells
 
 
-def _check_index(given: object, X: object, name: str) -> None:
+def _check_index(parameter: object, X: object, name: str) -> None:
     """Raise an error if rows of pandas objects would be matched wrongly."""
-    one, other = (getattr(part, "index", None) for part in (X, given))
+    one, other = (getattr(part, "index", None) for part in (X, parameter))
     if hasattr(one, "equals") and hasattr(other, "equals") and not one.equals(other):
         raise ValueError(
             f"{name} has another index than X. Reindex it by {name}.reindex(X.index)."

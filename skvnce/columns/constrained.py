@@ -200,11 +200,11 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
 
     def _predicted(self, X, limits=NO_LIMITS):
         solved = self._solved(X)
-        found = self.model_._predicted(solved)
+        predicted = self.model_._predicted(solved)
         missing = np.isnan(solved)  # the model clips other cells, too
-        filled = np.where(missing, found.filled, solved)
+        filled = np.where(missing, predicted.filled, solved)
         filled = self._equations().enforced(filled[None], missing)[0]
-        return found._replace(filled=filled)
+        return predicted._replace(filled=filled)
 
     def _without_equations(self):
         return self._without_training(derived=None, sums=None)
@@ -243,8 +243,8 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
         equations, kept = self._equations(), self._schema.returned
         whole = np.flatnonzero(equations.integers).tolist()
         several = rounded.reshape(-1, *rounded.shape[-2:])
-        found = self._enforced(several, solved, whole).reshape(tables.shape)
-        return equations.snapped(found, kept)
+        enforced = self._enforced(several, solved, whole).reshape(tables.shape)
+        return equations.snapped(enforced, kept)
 
     def _limit_of_shift(self, place):
         if place not in self._places_of_equations():
@@ -278,20 +278,20 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
         settings = clone(super()._settings())
         asked = getattr(settings, "categorical_features", None)
         if isinstance(asked, dict | str) and self._keys():
-            own = {} if isinstance(asked, str) else asked
+            kinds = {} if isinstance(asked, str) else asked
             numeric = dict.fromkeys(self._keys(), "numeric")
             # what the user says comes last, and counts
-            settings.set_params(categorical_features={**numeric, **own})
+            settings.set_params(categorical_features={**numeric, **kinds})
         return settings
 
     def _keys(self):
         """List the columns of all equations."""
-        found = []
+        keys = []
         for key, (_, sources) in (self.derived or {}).items():
-            found += [key, *sources]
+            keys += [key, *sources]
         for key, sources in (self.sums or {}).items():
-            found += [key, *sources]
-        return list(dict.fromkeys(found))
+            keys += [key, *sources]
+        return list(dict.fromkeys(keys))
 
     def _check_parameters(self):
         super()._check_parameters()
@@ -312,14 +312,14 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
     def _check_names(self, X):
         """Raise an error for columns of equations that X does not have."""
         if is_frame(X):
-            known = list(getattr(X, "column_names", X.columns))
+            names_of_X = list(getattr(X, "column_names", X.columns))
         elif len(getattr(X, "shape", ())) == 2:
-            known = range(X.shape[1])
+            names_of_X = range(X.shape[1])
         else:  # `fit` checks X
             return
         for key in self._keys():
-            if key not in known:
-                names = ", ".join(map(repr, known))
+            if key not in names_of_X:
+                names = ", ".join(map(repr, names_of_X))
                 raise ValueError(
                     f"derived or sums has the column {key!r}, no column of X: {names}."
                 )
@@ -338,18 +338,18 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
         seen = ~np.isnan(cells)
         count = np.maximum(seen.sum(0), 1)
         # zeros do not change sums or signs
-        known = np.where(seen, cells, 0.0)
-        size = abs(known).max(0)  # so that no sum or square overflows
+        filled = np.where(seen, cells, 0.0)
+        size = abs(filled).max(0)  # so that no sum or square overflows
         size[size == 0] = 1.0
-        mean = (known / size).sum(0) / count
-        square = np.where(seen, known / size - mean, 0.0) ** 2
+        mean = (filled / size).sum(0) / count
+        square = np.where(seen, filled / size - mean, 0.0) ** 2
         mean, deviation = mean * size, np.sqrt(square.sum(0) / count) * size
         deviation = np.where(deviation > 0, deviation, 1.0)
-        low = np.where(known.min(0) >= 0, 0.0, -np.inf)
-        high = np.where(known.max(0) <= 0, 0.0, np.inf)
+        low = np.where(filled.min(0) >= 0, 0.0, -np.inf)
+        high = np.where(filled.max(0) <= 0, 0.0, np.inf)
         unknown = ~seen.any(0)
         low[unknown], high[unknown] = -np.inf, np.inf
-        integers = (~seen | (known == np.round(known))).all(0) & ~unknown
+        integers = (~seen | (filled == np.round(filled))).all(0) & ~unknown
         return ColumnFacts(mean, deviation, low, high, integers)
 
     def _check_known(self, schema, solved):

@@ -64,23 +64,23 @@ class Derived(NamedTuple):
         try:
             with np.errstate(all="ignore"):
                 # a copy, because the user's function may write to its arguments
-                found = self.function(*(table[:, j].copy() for j in self.sources))
+                values = self.function(*(table[:, j].copy() for j in self.sources))
         except Exception as error:
             error.add_note(f"Raised by the function of derived[{self.label}].")
             raise
-        found = np.asarray(found)
-        if found.dtype.kind not in "biuf":
+        values = np.asarray(values)
+        if values.dtype.kind not in "biuf":
             raise TypeError(
                 f"The function of derived[{self.label}] must return an array of real "
-                f"numbers, got {found.dtype}."
+                f"numbers, got {values.dtype}."
             )
-        found = found.astype(np.float64)
-        if found.shape != (len(table),):
+        values = values.astype(np.float64)
+        if values.shape != (len(table),):
             raise ValueError(
                 f"The function of derived[{self.label}] must return an array of shape "
-                f"({len(table)},), as its arguments have, got shape {found.shape}."
+                f"({len(table)},), as its arguments have, got shape {values.shape}."
             )
-        return found
+        return values
 
     def size(self, table):
         """Return what errors are relative to; (n,)."""
@@ -99,8 +99,8 @@ class Derived(NamedTuple):
 
         def gap(cells):
             moved[:, place] = cells
-            found = self.value(moved) - table[:, self.target]
-            return np.where((cells < near.low) | (cells > near.high), np.nan, found)
+            solution = self.value(moved) - table[:, self.target]
+            return np.where((cells < near.low) | (cells > near.high), np.nan, solution)
 
         return _root(gap, near.start, near.deviation)
 
@@ -149,29 +149,29 @@ class Equations(NamedTuple):
         `rtol` is the largest relative error of an equation between observed cells.
         Raises ValueError if the cells of a row contradict an equation.
         """
-        found, changed = table.astype(np.float64), bool(self.every)
-        names = np.arange(len(found))
+        filled, changed = table.astype(np.float64), bool(self.every)
+        names = np.arange(len(filled))
         while changed:
             changed = False
             for one in self.every:
-                missing = np.isnan(found[:, one.columns])
+                missing = np.isnan(filled[:, one.columns])
                 alone = missing.sum(1) == 1
                 for k in np.flatnonzero(missing[alone].any(0)):
                     rows = np.flatnonzero(alone & missing[:, k])
                     place, changed = one.columns[k], True
                     start = np.full(len(rows), self.location[place])
-                    self._solve(found, rows, one, place, start, rtol, names)
+                    self._solve(filled, rows, one, place, start, rtol, names)
         for one in self.every:
-            rows = np.flatnonzero(~np.isnan(found[:, one.columns]).any(1))
-            wrong = rows[~_holds(one, found[rows], max(rtol, _EXACT))]
+            rows = np.flatnonzero(~np.isnan(filled[:, one.columns]).any(1))
+            wrong = rows[~_holds(one, filled[rows], max(rtol, _EXACT))]
             if len(wrong):
                 raise ValueError(
                     f"Row {wrong[0]} of X contradicts the equation of {one.label}: it "
-                    f"has {found[wrong[0], one.target]:g}, but its other columns give "
-                    f"{one.value(found[wrong[:1]])[0]:g}. Correct the row, mark a cell "
-                    "as missing, or raise rtol if values are rounded."
+                    f"has {filled[wrong[0], one.target]:g}, but its other columns give "
+                    f"{one.value(filled[wrong[:1]])[0]:g}. Correct the row, mark a "
+                    "cell as missing, or raise rtol if values are rounded."
                 )
-        return found
+        return filled
 
     def enforced(self, tables, missing, fixed=()):
         """Move cells that were missing until the equations hold; tables are modified.
@@ -242,12 +242,12 @@ class Equations(NamedTuple):
 
     def _solve(self, table, rows, one, place, start, rtol, names):
         """Solve an equation for the column at `place`, near `start`, in place."""
-        found, wrong = self._solution(table[rows], one, place, start, rtol)
-        if wrong.any() and place == one.target and np.isnan(found[wrong]).any():
-            raise ValueError(_is_nan(one, names[rows[np.isnan(found)]][0]))
+        solution, wrong = self._solution(table[rows], one, place, start, rtol)
+        if wrong.any() and place == one.target and np.isnan(solution[wrong]).any():
+            raise ValueError(_is_nan(one, names[rows[np.isnan(solution)]][0]))
         if wrong.any():
             raise ValueError(_has_no_solution(one, names[rows[wrong]][0]))
-        table[rows, place] = self.snapped(found, place)
+        table[rows, place] = self.snapped(solution, place)
 
     def snapped(self, cells, places):
         """Round cells (..., n_places) of whole columns that errors of floats move."""
@@ -261,11 +261,15 @@ class Equations(NamedTuple):
         """Solve an equation of rows for a column; returns cells, and where none fit."""
         low, high = self.low[place], self.high[place]
         near = Near(start, self.deviation[place], low, high)
-        found = one.solved(part, place, near)
-        part[:, place] = found
+        solution = one.solved(part, place, near)
+        part[:, place] = solution
         slack = rtol * np.nan_to_num(one.size(part))
-        wrong = ~np.isfinite(found) | (found < low - slack) | (found > high + slack)
-        return np.clip(found, low, high), wrong
+        wrong = (
+            ~np.isfinite(solution)
+            | (solution < low - slack)
+            | (solution > high + slack)
+        )
+        return np.clip(solution, low, high), wrong
 
     def _derive(self, values, free, one):
         """Compute a derived column, or the last free cell that it depends on."""
@@ -276,8 +280,10 @@ class Equations(NamedTuple):
             rows = np.flatnonzero(unsolved & free[:, place])
             if len(rows):
                 start = values[rows, place]
-                found, wrong = self._solution(values[rows], one, place, start, _EXACT)
-                values[rows[~wrong], place] = found[~wrong]
+                solution, wrong = self._solution(
+                    values[rows], one, place, start, _EXACT
+                )
+                values[rows[~wrong], place] = solution[~wrong]
                 unsolved[rows] = False
 
     def _project(self, values, free):
@@ -302,11 +308,11 @@ class Equations(NamedTuple):
         for row, one in zip(matrix, self.sums, strict=True):
             row[list(one.sources)], row[one.target] = 1.0, -1.0
         targets = [one.target for one in self.sums]
-        own = (matrix != 0).any(0)
-        patterns, group = np.unique(free[:, own], axis=0, return_inverse=True)
+        used = (matrix != 0).any(0)
+        patterns, group = np.unique(free[:, used], axis=0, return_inverse=True)
         for k, pattern in enumerate(patterns):
             rows = np.flatnonzero(group.ravel() == k)
-            some = np.flatnonzero(own)[pattern]
+            some = np.flatnonzero(used)[pattern]
             part = matrix[:, some]
             scale = weight[some] * np.where(np.isin(some, targets), _FREE, 1.0)
             # pinv, because sums without a free cell are rows of zeros
@@ -361,15 +367,15 @@ def _root(gap, start, deviation):
     """Find zeros of a gap near points by bisection; (n,), NaN where there is none."""
     moves = deviation * np.concatenate([-_OFFSETS[::-1], [0.0], _OFFSETS])
     points = start + moves[:, None]
-    found = np.array([gap(point) for point in points])
+    gaps = np.array([gap(point) for point in points])
     with np.errstate(invalid="ignore"):
         # signs, because products of large gaps overflow
-        change = np.sign(found[:-1]) * np.sign(found[1:]) <= 0
+        change = np.sign(gaps[:-1]) * np.sign(gaps[1:]) <= 0
     distance = np.maximum(abs(moves[:-1]), abs(moves[1:]))[:, None]
     best = np.where(change, distance, np.inf).argmin(0)
     rows = np.arange(len(start))
     left, right = points[best, rows], points[best + 1, rows]
-    sign = np.sign(found[best, rows])
+    sign = np.sign(gaps[best, rows])
     for _ in range(_HALVINGS):
         # left + right may overflow
         middle = left + (right - left) / 2

@@ -278,13 +278,13 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
         report = {"models_": models, **self._report_of(models[0])}
         return fitted._replace(report=fitted.report | report)
 
-    def _fitted_models(self, *given):
+    def _fitted_models(self, *arguments):
         """Fit clones of all joint models."""
-        found = []
+        fitted = []
         for number, one in enumerate(self._models_asked()):
             with self._named_errors(number):
-                found.append(self._fitted_model(*given, one))
-        return found
+                fitted.append(self._fitted_model(*arguments, one))
+        return fitted
 
     def _check_columns(self, schema):
         """Check what columns are asked of, before a joint model is fitted."""
@@ -334,21 +334,21 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
     def _with_one_draw(self):
         each = [one._with_one_draw() for one in self.models_]
         turns = range(max(map(len, each)))
-        found = [[one[k % len(one)] for one in each] for k in turns]
-        return [self._without_training(model_=one[0], models_=one) for one in found]
+        drawn = [[one[k % len(one)] for one in each] for k in turns]
+        return [self._without_training(model_=one[0], models_=one) for one in drawn]
 
     def _own(self):
         return self.estimators or {}
 
     def _estimators_of_columns(self, schema):
         """Return the estimator of each column of the model, or None."""
-        own = {}
+        by_place = {}
         for key, one in self._own().items():
-            own[schema.index_of(key, "estimators")] = one
+            by_place[schema.index_of(key, "estimators")] = one
         kinds = self.regressor, self.classifier
         levels = schema.is_categorical.tolist()
         return {
-            node: own.get(place, kinds[is_level])
+            node: by_place.get(place, kinds[is_level])
             for node, (place, is_level) in enumerate(
                 zip(schema.model_columns.tolist(), levels, strict=True)
             )
@@ -356,7 +356,7 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
 
     def _learners(self, schema, nodes):
         """List what learns the model of each column that has one."""
-        found = {}
+        learners = {}
         levels = schema.n_categories
         nominal = [_is_nominal(schema, place) for place in schema.model_columns]
         seen = predictors_of(self.predictors, schema, nodes, nominal)
@@ -375,10 +375,10 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
                 int(levels[j]) if nominal[j] and levels[j] > 2 else 0 for j in columns
             ]
             design = Design(tuple(columns), tuple(wide), label, float(signs[place]))
-            found[node] = EstimatorLearner(
+            learners[node] = EstimatorLearner(
                 node, model, design, int(levels[node]), int(self.max_samples)
             )
-        return found
+        return learners
 
     def _warn_of_others(self, schema):
         """Warn of estimators of columns that no model has."""

@@ -102,44 +102,44 @@ class EstimatorLearner(NamedTuple):
     def _seeded(self, rng):
         """Clone the estimator; those of other columns have other seeds."""
         model, seed = clone(self.model), int(rng.integers(2**31 - 1))
-        known = model.get_params()
-        seeds = [one for one in known if one.rsplit("__", 1)[-1] == "random_state"]
-        seeds = {one: seed for one in seeds if known[one] is None}
+        parameters = model.get_params()
+        seeds = [one for one in parameters if one.rsplit("__", 1)[-1] == "random_state"]
+        seeds = {one: seed for one in seeds if parameters[one] is None}
         return model.set_params(**seeds) if seeds else model
 
     def _fitted(self, model, predictors, target, weights, rows):
-        given = {} if weights is None else {"sample_weight": weights}
+        arguments = {} if weights is None else {"sample_weight": weights}
         known = self.column, model, self.design
         if classifies(model):
-            model.fit(predictors, target.astype(int), **given)
+            model.fit(predictors, target.astype(int), **arguments)
             shares = np.asarray(model.predict_proba(predictors[:_PROBED]))
             if shares.shape[1] != len(model.classes_) or not np.isfinite(shares).all():
                 raise ValueError("predict_proba returns no probabilities of classes_.")
             return Classification(*known, self.n_levels)
         options = options_of_quantiles(model)
         if options is not None:
-            model.fit(predictors, target, **given)
+            model.fit(predictors, target, **arguments)
             return Quantiles(*known, options)
-        out = _out_of_fold(model, predictors, target, given, rows)
+        out = _out_of_fold(model, predictors, target, arguments, rows)
         if not np.isfinite(out).all():
             raise ValueError("predict returns NaN or infinite numbers.")
-        model.fit(predictors, target, **given)
+        model.fit(predictors, target, **arguments)
         order = _ordered(out, weights)
         return Regression(*known, out[order], (target - out)[order])
 
 
-def _out_of_fold(model, predictors, target, given, rows):
+def _out_of_fold(model, predictors, target, arguments, rows):
     """Predict rows by clones that have not learned from them or their copies; (n,)."""
     different, group = np.unique(rows, return_inverse=True)
     folds = KFold(min(_FOLDS, len(different)), shuffle=True, random_state=0)
-    found = np.empty(len(target))
+    predicted = np.empty(len(target))
     for _, out in folds.split(different):
         is_out = np.isin(group, out)
         kept, rest = np.flatnonzero(~is_out), np.flatnonzero(is_out)
-        own = {name: values[kept] for name, values in given.items()}
-        one = clone(model).fit(predictors[kept], target[kept], **own)
-        found[rest] = np.ravel(one.predict(predictors[rest]))
-    return found
+        kept_arguments = {name: values[kept] for name, values in arguments.items()}
+        one = clone(model).fit(predictors[kept], target[kept], **kept_arguments)
+        predicted[rest] = np.ravel(one.predict(predictors[rest]))
+    return predicted
 
 
 def _ordered(predictions, weights):
@@ -179,10 +179,10 @@ def options_of_quantiles(model: Any) -> dict | None:
     Forests of quantile-forest have ``quantiles``, and TabPFN has ``output_type``, too.
     """
     # some have the method only once they are fitted
-    found = _parameters(getattr(model, "predict", None))
-    if "quantiles" not in found:
+    parameters = _parameters(getattr(model, "predict", None))
+    if "quantiles" not in parameters:
         return None
-    return {"output_type": "quantiles"} if "output_type" in found else {}
+    return {"output_type": "quantiles"} if "output_type" in parameters else {}
 
 
 def _parameters(function):
@@ -209,20 +209,20 @@ def predictors_of(
     """Convert what the user asks for to whether the model of a row sees a column."""
     columns = schema.model_columns
     if isinstance(asked, str):
-        found = associated(nodes, nominal)
+        matrix = associated(nodes, nominal)
     else:
-        found = matrix_of(asked, schema)[np.ix_(columns, columns)]
-    np.fill_diagonal(found, val=False)
-    return found
+        matrix = matrix_of(asked, schema)[np.ix_(columns, columns)]
+    np.fill_diagonal(matrix, val=False)
+    return matrix
 
 
 def matrix_of(asked: Mapping | ArrayLike | str | None, schema: Schema) -> np.ndarray:
     """Convert what is known without the cells to (n_features, n_features), bool."""
     expected = schema.n_columns, schema.n_columns
-    found = np.ones(expected, dtype=bool)
+    matrix = np.ones(expected, dtype=bool)
     if isinstance(asked, Mapping):
         for key, others in asked.items():
-            own = schema.index_of(key, "predictors")
+            place = schema.index_of(key, "predictors")
             if others is None:
                 continue
             if isinstance(others, str) or not isinstance(others, Iterable):
@@ -231,7 +231,7 @@ def matrix_of(asked: Mapping | ArrayLike | str | None, schema: Schema) -> np.nda
                     f"{others!r}."
                 )
             places = [schema.index_of(one, f"predictors[{key!r}]") for one in others]
-            found[own] = np.isin(np.arange(schema.n_columns), places)
+            matrix[place] = np.isin(np.arange(schema.n_columns), places)
     elif asked is not None and not isinstance(asked, str):
         table = _table_of(_sorted_as(asked, schema))
         if table.shape != expected or not np.isin(table, [0, 1]).all():
@@ -239,8 +239,8 @@ def matrix_of(asked: Mapping | ArrayLike | str | None, schema: Schema) -> np.nda
                 f"predictors must be a matrix of zeros and ones of shape {expected}, "
                 f"got one of shape {table.shape} and type {table.dtype}."
             )
-        found = table.astype(bool)
-    return found
+        matrix = table.astype(bool)
+    return matrix
 
 
 def _table_of(asked):
@@ -277,8 +277,8 @@ def associated(nodes: np.ndarray, nominal: Sequence[bool]) -> np.ndarray:
     for j, (column, has_levels) in enumerate(zip(nodes.T, nominal, strict=True)):
         levels = np.unique(column[~np.isnan(column)]) if has_levels else [None]
         for level in levels:
-            own = column if level is None else np.where(column == level, 1.0, 0.0)
-            wide.append(np.where(np.isnan(column), np.nan, own))
+            indicator = column if level is None else np.where(column == level, 1.0, 0.0)
+            wide.append(np.where(np.isnan(column), np.nan, indicator))
             owner.append(j)
     wide, seen = np.stack(wide, 1), (~np.isnan(nodes)).astype(float)
     strength = np.zeros((nodes.shape[1], nodes.shape[1]))
@@ -290,14 +290,14 @@ def associated(nodes: np.ndarray, nominal: Sequence[bool]) -> np.ndarray:
 
 def _correlations(targets, others):
     """Compute absolute correlations of columns, by the rows that observe both."""
-    found = np.zeros((targets.shape[1], others.shape[1]))
+    correlations = np.zeros((targets.shape[1], others.shape[1]))
     for j, target in enumerate(targets.T):
         for k, other in enumerate(others.T):
             both = ~np.isnan(target) & ~np.isnan(other)
             x, y = target[both], other[both]
             if len(x) >= _FEWEST and np.ptp(x) > 0 and np.ptp(y) > 0:
-                found[j, k] = abs(np.corrcoef(x, y)[0, 1])
-    return found
+                correlations[j, k] = abs(np.corrcoef(x, y)[0, 1])
+    return correlations
 
 
 # ----------------------------------------
@@ -367,12 +367,12 @@ def refitted(model, cells, seed, weights=None):
     """Fit a clone of an imputer to some of its rows, validated (n, n_features)."""
     other = clone(model)
     wanted = {"random_state": seed, "on_misfit": "ignore", "verbose": 0}
-    known = other.get_params(deep=False)
-    other.set_params(**{name: wanted[name] for name in wanted if name in known})
+    parameters = other.get_params(deep=False)
+    other.set_params(**{name: wanted[name] for name in wanted if name in parameters})
     with warnings.catch_warnings():  # `model` has given them already
         warnings.simplefilter("ignore")
-        given = {} if weights is None else {"sample_weight": weights}
-        return other.fit(Encoded(cells, model._schema), **given)
+        arguments = {} if weights is None else {"sample_weight": weights}
+        return other.fit(Encoded(cells, model._schema), **arguments)
 
 
 # ----------------------------------------
@@ -404,8 +404,12 @@ class Distances(NamedTuple):
 
     def of_columns(self, columns: Sequence[int]) -> "Distances":
         """Select the cells of some columns."""
-        own = np.isin(self.column, columns)
-        return Distances(self.column[own], self.to_truth[:, own], self.apart[..., own])
+        is_chosen = np.isin(self.column, columns)
+        return Distances(
+            self.column[is_chosen],
+            self.to_truth[:, is_chosen],
+            self.apart[..., is_chosen],
+        )
 
     def of_first(self, size: int) -> "Distances":
         """Select the first models."""
@@ -439,27 +443,27 @@ def distances(
     return Distances(column, to_truth, between)
 
 
-def weights_of(found: Distances, is_categorical: np.ndarray) -> np.ndarray:
+def weights_of(losses: Distances, is_categorical: np.ndarray) -> np.ndarray:
     """Choose weights (K, n_nodes), of sum 1 in each column, of models."""
-    size, width = len(found.to_truth), len(is_categorical)
+    size, width = len(losses.to_truth), len(is_categorical)
     weights = np.full((size, width), 1 / size)
     for kind in np.unique(is_categorical):
         columns = np.flatnonzero(is_categorical == kind)
-        of_kind = np.isin(found.column, columns)
+        of_kind = np.isin(losses.column, columns)
         if not of_kind.any():
             continue
         for j in columns:
-            own = found.column == j
-            weights[:, j] = _best(*_objective(found, own, of_kind))
+            is_column = losses.column == j
+            weights[:, j] = _best(*_objective(losses, is_column, of_kind))
     return weights
 
 
-def _objective(found, own, of_kind):
+def _objective(losses, is_column, of_kind):
     """Add the cells of a column, those of its kind, and equal weights; d and G."""
-    count = own.sum()
+    count = is_column.sum()
     linear, square = (
-        one[..., own].sum(-1) + _OF_KIND * one[..., of_kind].mean(-1)
-        for one in (found.to_truth, found.apart)
+        one[..., is_column].sum(-1) + _OF_KIND * one[..., of_kind].mean(-1)
+        for one in (losses.to_truth, losses.apart)
     )
     total = count + _OF_KIND
     # in the unit of the column's own errors, so that a clear difference reaches 0 or 1
@@ -475,7 +479,7 @@ def _best(linear, square):
     if size == 1:
         return np.ones(1)
     linear, square = linear / unit, square / unit
-    found = minimize(
+    result = minimize(
         lambda w: (linear @ w - w @ square @ w / 2, linear - square @ w),
         np.full(size, 1 / size),
         jac=True,
@@ -484,7 +488,7 @@ def _best(linear, square):
         constraints={"type": "eq", "fun": lambda w: w.sum() - 1, "jac": np.ones_like},
     )
     # zeros that rounding has moved would cost draws of a model
-    weights = np.where(found.x < 1e-6, 0.0, found.x)
+    weights = np.where(result.x < 1e-6, 0.0, result.x)
     return weights / weights.sum()
 
 
@@ -518,23 +522,23 @@ class HeldOutDraws(NamedTuple):
 
 
 def spreads_of(
-    found: HeldOutDraws, weights: np.ndarray, is_continuous: np.ndarray
+    held_out: HeldOutDraws, weights: np.ndarray, is_continuous: np.ndarray
 ) -> np.ndarray:  # (n_nodes,)
     """Choose the factor of each column by eq. (2); 1 for those that are not continuous.
 
     With ties, u is not uniform.
     """
     spreads = np.ones(len(is_continuous))
-    rows, column = (found.hidden & is_continuous).nonzero()
+    rows, column = (held_out.hidden & is_continuous).nonzero()
     if not len(rows):
         return spreads
-    cells = np.stack([one[:, rows, column] for one in found.draws])
-    truth, own = found.nodes[rows, column], weights[:, column]
-    means = (own * cells.mean(1)).sum(0)
-    noise = (own**2).sum(0) / (6 * cells.shape[1])
+    cells = np.stack([one[:, rows, column] for one in held_out.draws])
+    truth, shares = held_out.nodes[rows, column], weights[:, column]
+    means = (shares * cells.mean(1)).sum(0)
+    noise = (shares**2).sum(0) / (6 * cells.shape[1])
     excess = np.empty((len(_SPREADS), len(rows)))
     for one, spread in zip(excess, _SPREADS, strict=True):
-        share = (own * (narrowed(cells, means, spread) < truth).mean(1)).sum(0)
+        share = (shares * (narrowed(cells, means, spread) < truth).mean(1)).sum(0)
         one[:] = (share - 0.5) ** 2 - 1 / 12 - noise
     of_kind = _OF_KIND * excess.mean(1)
     for j in np.flatnonzero(is_continuous):
@@ -602,14 +606,14 @@ def fit_columns(
             for j in steps("model of a column", order, len(order))
         }
     of_all, found = _chosen(table, joint.without, without, rng)
-    own, of_joint = _weights(table, of_all, weight, order, equal)
-    spreads = _spreads(table, found, own, of_joint)
-    used = [j for j in order if own[j] > 0]
+    of_column, of_joint = _weights(table, of_all, weight, order, equal)
+    spreads = _spreads(table, found, of_column, of_joint)
+    used = [j for j in order if of_column[j] > 0]
     if not used:
-        return FittedColumns([], own, of_joint, spreads)
+        return FittedColumns([], of_column, of_joint, spreads)
     first = [without[j] for j in used]
     model = ByColumns(
-        Pool(joint.models, of_joint), first, own, np.ones(width), ALONE, _SWEEPS
+        Pool(joint.models, of_joint), first, of_column, np.ones(width), ALONE, _SWEEPS
     )
     completed = _completed(model, table.nodes, n_completions, rng)
     training = Training(completed, table.nodes, table.weights)
@@ -617,35 +621,37 @@ def fit_columns(
         learners[j].learn(training, rng)
         for j in steps("model of a column", used, len(used))
     ]
-    return FittedColumns(columns, own, of_joint, spreads)
+    return FittedColumns(columns, of_column, of_joint, spreads)
 
 
-def _weights(table, found, weight, order, equal):
+def _weights(table, chosen, weight, order, equal):
     """Return the weights of column models, and of joint models among themselves."""
     width = table.nodes.shape[1]
     with_model = np.isin(np.arange(width), order)
-    if found is None:
-        found = np.concatenate([equal / 2, np.full((1, width), 0.5)])
-    own = found[-1].copy() if isinstance(weight, str) else np.full(width, float(weight))
+    if chosen is None:
+        chosen = np.concatenate([equal / 2, np.full((1, width), 0.5)])
+    of_column = (
+        chosen[-1].copy() if isinstance(weight, str) else np.full(width, float(weight))
+    )
     # a residual is wider than what a column leaves open that this repeats
     same = repeated(table.nodes, table.is_categorical)
     if isinstance(weight, str):
-        own[same] = 0.0
-    own[~with_model] = 0.0
-    rest = found[:-1].sum(0)
-    of_joint = np.where(rest > 0, found[:-1] / np.where(rest > 0, rest, 1.0), equal)
-    return own, of_joint
+        of_column[same] = 0.0
+    of_column[~with_model] = 0.0
+    rest = chosen[:-1].sum(0)
+    of_joint = np.where(rest > 0, chosen[:-1] / np.where(rest > 0, rest, 1.0), equal)
+    return of_column, of_joint
 
 
-def _spreads(table, found, own, of_joint):
+def _spreads(table, draws, of_column, of_joint):
     """Choose factors of the deviations of draws of numbers that do not repeat."""
     width = table.nodes.shape[1]
-    if found is None:
+    if draws is None:
         return np.ones(width)
     repeat, _ = repeated_values(Incomplete.from_array(table.nodes))
     numbers = ~table.is_categorical & ~np.isin(np.arange(width), repeat)
-    of_all = np.concatenate([(1 - own) * of_joint, own[None]])
-    return spreads_of(found, of_all[: len(found.draws)], numbers)
+    of_all = np.concatenate([(1 - of_column) * of_joint, of_column[None]])
+    return spreads_of(draws, of_all[: len(draws.draws)], numbers)
 
 
 def _in_order(nodes, learners):
@@ -672,24 +678,24 @@ def _chosen(table, joint, columns, rng):
         # each model has its share of the rows that columns are drawn from
         mixed = np.stack([draws[k % len(draws)][k] for k in range(_DRAWS)])
         draws.append(_drawn_alone(columns, mixed, np.isnan(kept), rng))
-    found = distances(draws, *known)
+    losses = distances(draws, *known)
     weights = np.zeros((len(joint) + 1, kept.shape[1]))
-    weights[:-1] = weights_of(found.of_first(len(joint)), table.is_categorical)
+    weights[:-1] = weights_of(losses.of_first(len(joint)), table.is_categorical)
     if columns:
         # cells of other columns, where nothing is compared, would hide a difference
         some = list(columns)
-        own_weights = weights_of(found.of_columns(some), table.is_categorical)
+        own_weights = weights_of(losses.of_columns(some), table.is_categorical)
         weights[:, some] = own_weights[:, some]
     return weights, HeldOutDraws(draws, *held)
 
 
 def _drawn_alone(columns, mixed, missing, rng):
     """Draw each column given draws of the joint models of all others."""
-    found = mixed.copy()
+    tables = mixed.copy()
     for j, column in columns.items():
         some, one = mixed.copy(), np.zeros(mixed.shape[-1])
         one[j] = 1.0
         with seeded(int(rng.integers(2**31 - 1))):
             redraw([column], some, missing, one, 1)
-        found[..., j] = some[..., j]
-    return found
+        tables[..., j] = some[..., j]
+    return tables

@@ -185,10 +185,10 @@ def averaged(
     The weights (n_models, n_nodes) of a column add up to one.
     """
     cells = sum(own * weight for own, weight in zip(filled, weights, strict=True))
-    found = pooled_shares(shares, weights)
-    for node, levels in found.items():
+    levels_of = pooled_shares(shares, weights)
+    for node, levels in levels_of.items():
         cells[:, node] = levels.argmax(1)
-    return cells, found
+    return cells, levels_of
 
 
 def pooled_shares(shares: Sequence[dict], weights: np.ndarray) -> dict:
@@ -204,8 +204,8 @@ def quantiles(
 ) -> np.ndarray:  # (n_levels, n, n_nodes)
     """Find quantiles of averages of distributions that equally weighted points show."""
     counts = [len(one) for one in points]
-    own = weights / np.array(counts)[:, None]
-    each = torch.from_numpy(np.repeat(own, counts, axis=0))[:, None]
+    shares_of_draws = weights / np.array(counts)[:, None]
+    each = torch.from_numpy(np.repeat(shares_of_draws, counts, axis=0))[:, None]
     values = torch.from_numpy(np.concatenate(points))
     return weighted_quantiles(values, each, torch.from_numpy(levels)).numpy()
 
@@ -218,8 +218,8 @@ def narrowed(draws: np.ndarray, means: np.ndarray, spreads: np.ndarray) -> np.nd
 def geometric(shares: Sequence[np.ndarray], weights: np.ndarray) -> np.ndarray:
     """Average probabilities (n, n_levels) of several models geometrically."""
     logs = np.log(np.maximum(shares, _FLOOR))
-    found = np.exp(np.tensordot(weights, logs, 1))
-    return found / found.sum(1, keepdims=True)
+    means = np.exp(np.tensordot(weights, logs, 1))
+    return means / means.sum(1, keepdims=True)
 
 
 class Pool(NamedTuple):
@@ -366,8 +366,8 @@ class ByColumns(NamedTuple):
     def n_chains(self, n_draws: int | None) -> int:
         """Return how many copies of the rows are in memory at a time."""
         predicts = n_draws is None or bool((self.spreads < 1).any())
-        own = self.chains.n_chains if predicts else 1
-        return max(own, n_chains(self.joint, n_draws))
+        chains = self.chains.n_chains if predicts else 1
+        return max(chains, n_chains(self.joint, n_draws))
 
     def fill(
         self, nodes: np.ndarray, limits: Limits = NO_LIMITS
@@ -461,9 +461,11 @@ def predict(
             rows = np.flatnonzero(missing[:, j])
             if not len(rows):
                 continue
-            given = np.ascontiguousarray(state[:, rows].reshape(-1, state.shape[-1]))
+            conditions = np.ascontiguousarray(
+                state[:, rows].reshape(-1, state.shape[-1])
+            )
             numbers = uniform[:, rows, j].ravel()
-            drawn[j], cells = column.draw(given, numbers, with_means=counts)
+            drawn[j], cells = column.draw(conditions, numbers, with_means=counts)
             drawn[j] = drawn[j].reshape(chains.n_chains, -1)
             if counts:
                 cells = cells.reshape(chains.n_chains, len(rows), -1).mean(0)
@@ -489,8 +491,8 @@ def redraw(
         for column in columns:
             tables, rows = chosen[..., column.column].nonzero()
             if len(rows):
-                given = drawn[tables, rows]
-                cells, _ = column.draw(given, _of_stream(len(rows)))
+                conditions = drawn[tables, rows]
+                cells, _ = column.draw(conditions, _of_stream(len(rows)))
                 drawn[tables, rows, column.column] = cells
     return chosen
 

@@ -99,10 +99,10 @@ class ByModel(Imputer):
     @staticmethod
     def _report_of(model):
         """List the attributes of a fitted imputer that are those of this one."""
-        found = {"model_": model}
+        report = {"model_": model}
         if hasattr(model, "indicator_"):
-            found["indicator_"] = model.indicator_
-        return found
+            report["indicator_"] = model.indicator_
+        return report
 
     def _checked(self, X):
         check_is_fitted(self)  # before `_schema` is asked for

@@ -71,19 +71,19 @@ def score_hidden_cells(read, group, most_rows, n_draws, rng):
     places = _places(table, rows, group)
     X, kinds = _part_of(table, rows, places)
     hidden = ~np.isnan(X) & (rng.random(X.shape) < HIDDEN)
-    given = np.where(hidden, np.nan, X)
+    kept = np.where(hidden, np.nan, X)
     groups = None
     if group is not None:
-        given = np.column_stack([given, _codes(table, group)[rows]])
+        kept = np.column_stack([kept, _codes(table, group)[rows]])
         groups = len(places)
     try:
-        filled, draws = _fitted(given, kinds, groups, n_draws, rng)
+        filled, draws = _fitted(kept, kinds, groups, n_draws, rng)
     except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
         return HiddenCells([], why_not=f"GaussianImputer failed: {error}")
     scores = []
     for k in (k for k, j in enumerate(places) if j in wanted):
         if hidden[:, k].sum() >= _FEWEST:
-            parts = X[:, k], given[:, k], hidden[:, k], filled[:, k], draws[:, :, k]
+            parts = X[:, k], kept[:, k], hidden[:, k], filled[:, k], draws[:, :, k]
             score = _of_numbers if k not in kinds else _of_levels
             scores.append(score(table.names[places[k]], *parts))
     scored = {one.name for one in scores}
@@ -166,7 +166,7 @@ def _places(table, rows, group):
     return sorted(chosen)
 
 
-def _fitted(given, kinds, groups, n_draws, rng):
+def _fitted(kept, kinds, groups, n_draws, rng):
     """Fill and draw the missing cells."""
     from skvnce import GaussianImputer
 
@@ -180,15 +180,15 @@ def _fitted(given, kinds, groups, n_draws, rng):
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        filled = imputer.fit(given).transform(given)
-        draws = imputer.sample(given, n_draws=n_draws, random_state=seeds[1])
+        filled = imputer.fit(kept).transform(kept)
+        draws = imputer.sample(kept, n_draws=n_draws, random_state=seeds[1])
     return filled.astype(float), np.asarray(draws, dtype=float)
 
 
-def _of_numbers(name, truth, given, hidden, filled, draws):
+def _of_numbers(name, truth, kept, hidden, filled, draws):
     errors = [
         np.mean((guess - truth[hidden]) ** 2)
-        for guess in (filled[hidden], np.nanmean(given))
+        for guess in (filled[hidden], np.nanmean(kept))
     ]
     gain = 1 - errors[0] / errors[1] if errors[1] else np.nan
     covered = metrics.coverage(
@@ -197,8 +197,8 @@ def _of_numbers(name, truth, given, hidden, filled, draws):
     return Predicted(name, int(hidden.sum()), float(gain), coverage=covered)
 
 
-def _of_levels(name, truth, given, hidden, filled, draws):
-    seen = given[~np.isnan(given)].astype(int)
+def _of_levels(name, truth, kept, hidden, filled, draws):
+    seen = kept[~np.isnan(kept)].astype(int)
     usual = np.bincount(seen).argmax() if len(seen) else -1
     shares = [np.mean(truth[hidden] == one) for one in (filled[hidden], usual)]
     return Predicted(

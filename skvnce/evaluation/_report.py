@@ -95,21 +95,21 @@ def of_columns(imputer, X, places, table):
     imputer, names = clone(imputer), names_of(X)
     labels = [names[j] for j in places] if names else list(range(len(places)))
     for prefix, reader in _readers(imputer).items():
-        given = reader.categorical_features
-        asked = asked_kinds(X, np.shape(X)[1], given)
+        features = reader.categorical_features
+        asked = asked_kinds(X, np.shape(X)[1], features)
         kinds = {a: asked[j] for a, j in zip(labels, places, strict=True) if j in asked}
-        if isinstance(given, str | dict):
+        if isinstance(features, str | dict):
             passed = _passed(table, kinds)
             kinds = dict.fromkeys([labels[k] for k in passed], "nominal") | kinds
-        if kinds or not isinstance(given, str | None):
-            kinds = kinds if isinstance(given, str | dict) else list(kinds)
+        if kinds or not isinstance(features, str | None):
+            kinds = kinds if isinstance(features, str | dict) else list(kinds)
             imputer.set_params(**{f"{prefix}categorical_features": kinds})
     return imputer
 
 
-def _passed(X, given, groups=None):
+def _passed(X, features, groups=None):
     """List the columns of a table that are passed through."""
-    columns = modelled_columns(X, given, groups) or ()
+    columns = modelled_columns(X, features, groups) or ()
     return [j for j, column in enumerate(columns) if column.kind == PASSED]
 
 

@@ -264,8 +264,11 @@ def reasons_of(read, rng):
     by = modelled[np.argsort(n_missing[modelled], kind="stable")[:PREDICTORS]]
     links, n_pairs = [], 0
     for place in by.tolist():
-        known = ~missing[:, place]
-        x, M = cells[known, place], missing[known][:, targets].astype(np.float64)
+        is_observed = ~missing[:, place]
+        x, M = (
+            cells[is_observed, place],
+            missing[is_observed][:, targets].astype(np.float64),
+        )
         counts = M.sum(0)
         usable = (counts >= _FEWEST) & (len(x) - counts >= _FEWEST)
         if not usable.any() or x.min() == x.max():
@@ -326,8 +329,8 @@ def _by_levels(x, M):
 def _in_words(read, cells, target, place):
     """Say how the values differ between missing and observed cells."""
     x, M = cells[:, place], np.isnan(cells[:, target])
-    known, name = ~np.isnan(x), read.table.names[place]
-    x, M = x[known], M[known]
+    is_observed, name = ~np.isnan(x), read.table.names[place]
+    x, M = x[is_observed], M[is_observed]
     if read.table.columns[place].kind == "nominal":
         counts = np.bincount(x.astype(int))
         shares = np.bincount(x.astype(int), M) / np.maximum(counts, 1)

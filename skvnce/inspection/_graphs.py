@@ -750,9 +750,9 @@ def _numbered(names):
     return list(names) == list(range(len(names)))
 
 
-def _check_names(known, nodes, where):
+def _check_names(names, nodes, where):
     """Raise if a node is not known."""
-    missing = [shown_name(node) for node in nodes if node not in known]
+    missing = [shown_name(node) for node in nodes if node not in names]
     if missing:
         more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
         raise ValueError(

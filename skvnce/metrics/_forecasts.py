@@ -120,34 +120,34 @@ def chosen(X_true, columns, places):
     return places
 
 
-def forecasts(X_true, given, hidden, columns, categories, n_draws, *, ordinal=False):
+def forecasts(X_true, draws, hidden, columns, categories, n_draws, *, ordinal=False):
     """Return a `Forecast` of each column that is scored.
 
-    `given`: dict of probabilities, or sequence of completed tables; `ordinal`:
+    `draws`: dict of probabilities, or sequence of completed tables; `ordinal`:
     whether the score needs levels in their order.
     """
     categories = {
         positions(X_true, [key], "categories")[0]: [item(level) for level in levels]
         for key, levels in (categories or {}).items()
     }
-    if not isinstance(given, dict):
-        return _of_tables(X_true, given, hidden, columns, categories, ordinal)
-    given = {
-        positions(X_true, [key], "probabilities")[0]: one for key, one in given.items()
+    if not isinstance(draws, dict):
+        return _of_tables(X_true, draws, hidden, columns, categories, ordinal)
+    draws = {
+        positions(X_true, [key], "probabilities")[0]: one for key, one in draws.items()
     }
-    places = list(given)
+    places = list(draws)
     if ordinal and columns is None:
-        places = [place for place in ordinal_places(X_true) if place in given]
+        places = [place for place in ordinal_places(X_true) if place in draws]
     _check_n_draws(n_draws)
     results = []
     for cells in hidden_cells(X_true, hidden, chosen(X_true, columns, places)):
-        if cells.place not in given:
+        if cells.place not in draws:
             raise ValueError(
                 f"probabilities have no column {cells.label}; leave it out of columns"
             )
         results.append(
             _of_probabilities(
-                cells, given[cells.place], categories, np.shape(hidden)[0], n_draws
+                cells, draws[cells.place], categories, np.shape(hidden)[0], n_draws
             )
         )
     return results
@@ -163,12 +163,12 @@ def _check_n_draws(n_draws):
         )
 
 
-def _of_probabilities(cells, given, categories, n_samples, n_draws):
+def _of_probabilities(cells, table_of_shares, categories, n_samples, n_draws):
     """Return the forecast of a column from its probabilities."""
     levels = categories.get(cells.place)
     if levels is None:
-        levels = _levels_of_frame(cells, given)
-    table = np.asarray(readable(given, "probabilities"), dtype=np.float64)
+        levels = _levels_of_frame(cells, table_of_shares)
+    table = np.asarray(readable(table_of_shares, "probabilities"), dtype=np.float64)
     if table.shape != (n_samples, len(levels)):
         raise ValueError(
             f"probabilities of column {cells.label} must have shape (n_samples, "
@@ -186,14 +186,14 @@ def _of_probabilities(cells, given, categories, n_samples, n_draws):
     return Forecast(table, _outcomes(cells, levels), n_draws)
 
 
-def _levels_of_frame(cells, given):
+def _levels_of_frame(cells, frame):
     """Return the names of the columns of a data frame of probabilities, as levels."""
-    if not is_frame(given):
+    if not is_frame(frame):
         raise ValueError(
             f"the levels of column {cells.label} are unknown, since its probabilities "
             "are no data frame; pass categories=imputer.categories_"
         )
-    names = list(map(item, names_of(given)))
+    names = list(map(item, names_of(frame)))
     # in some data frames all names are text, those of numeric levels included
     if all(map(is_text, names)) and not any(map(is_text, cells.values)):
         texts = {str(value): value for value in cells.values}

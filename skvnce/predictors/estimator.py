@@ -111,8 +111,8 @@ class MultipleImputation(BaseEstimator):
             If a parameter has a wrong type, or the model takes no weights.
         """
         self._check_parameters()
-        given = {"X": X, "y": y, "sample_weight": sample_weight}
-        for name, cells in given.items():
+        arguments = {"X": X, "y": y, "sample_weight": sample_weight}
+        for name, cells in arguments.items():
             # before scikit-learn's checks, which would load tables in parts
             needs_memory(type(self), cells, reset=True, name=name)
         check_consistent_length(X, y, sample_weight)
@@ -202,10 +202,10 @@ class MultipleImputation(BaseEstimator):
         """Return the parameters of `fit` of the imputer and of the model."""
         imputer, model = self._imputer(), self._model()
         if metadata_routing._routing_enabled():
-            given = metadata_routing.process_routing(
+            routed = metadata_routing.process_routing(
                 self, "fit", sample_weight=sample_weight
             )
-            return given.imputer.fit, given.estimator.fit
+            return routed.imputer.fit, routed.estimator.fit
         if sample_weight is None:
             return {}, {}
         if not has_fit_parameter(model, "sample_weight"):
@@ -219,7 +219,7 @@ class MultipleImputation(BaseEstimator):
         takes = has_fit_parameter(imputer, "sample_weight")
         return (weights if takes else {}), weights
 
-    def _fitted_imputer(self, X, given, rng):
+    def _fitted_imputer(self, X, arguments, rng):
         """Fit a clone of the imputer, which returns data frames if X is one."""
         imputer = clone(self._imputer())
         if isinstance(imputer, FrozenEstimator):
@@ -228,7 +228,7 @@ class MultipleImputation(BaseEstimator):
         if is_frame(X) and "transform" not in config:
             is_polars = nw.from_native(X).implementation.is_polars()
             imputer.set_output(transform="polars" if is_polars else "pandas")
-        return _reseeded(imputer, rng).fit(X, **given)
+        return _reseeded(imputer, rng).fit(X, **arguments)
 
     def _drawn(self, imputer, X, n_draws, rng):
         """Draw completed tables; those of the default model have numbers only."""
@@ -249,20 +249,20 @@ class MultipleImputation(BaseEstimator):
         with self._threads()():
             return getattr(model, method)(table)
 
-    def _fitted_models(self, imputer, rng, tables, y, given):
+    def _fitted_models(self, imputer, rng, tables, y, arguments):
         """Fit a clone of the model to each of some tables of the same rows."""
-        model, weights = self._model(), given.get("sample_weight")
+        model, weights = self._model(), arguments.get("sample_weight")
         if self.estimator is None and weights is not None:
             rows = np.flatnonzero(weights)  # others would be borders of bins
             tables = [_safe_indexing(table, rows) for table in tables]
-            y, given = y[rows], given | {"sample_weight": weights[rows]}
+            y, arguments = y[rows], arguments | {"sample_weight": weights[rows]}
         columns = None if self.estimator is not None else _returned_columns(imputer)
         if columns is not None:
             model.set_params(categorical_features=_are_nominal(columns))
         models = [_reseeded(clone(model), rng) for _ in tables]
         threads = self._threads()
         return Parallel(n_jobs=self.n_jobs)(
-            delayed(_fit)(threads, model, table, y, given)
+            delayed(_fit)(threads, model, table, y, arguments)
             for model, table in zip(models, tables, strict=True)
         )
 
@@ -339,9 +339,9 @@ def _are_nominal(columns):
     ]
 
 
-def _fit(threads, model, table, y, given):
+def _fit(threads, model, table, y, arguments):
     with threads():
-        return model.fit(table, y, **given)
+        return model.fit(table, y, **arguments)
 
 
 _CONSTRAINTS = {

@@ -55,8 +55,8 @@ def fold_predictions(folds, rows, fit, predict):
     by_row = {}
     for train, test in folds:
         tables = [_safe_indexing(table, train) for table in rows.tables]
-        given = {name: cells[train] for name, cells in rows.given.items()}
-        models = fit(tables, rows.y[train], given)
+        arguments = {name: cells[train] for name, cells in rows.given.items()}
+        models = fit(tables, rows.y[train], arguments)
         held_out = [_safe_indexing(table, test) for table in rows.tables]
         predicted = np.array(list(map(predict, models, held_out)))
         # a row may be in several folds of the user's splitter
@@ -157,11 +157,11 @@ def recalibrated(cv, models, rows, rng, fit, predict):
 
 def class_weights(model, y):  # (n_samples,): of mean 1
     """Compute weights of mean 1 that a classifier gives to rows by their classes."""
-    given = getattr(_weighing(model), "class_weight", None)
+    asked = getattr(_weighing(model), "class_weight", None)
     # of random forests; compute_sample_weight does not know it
-    if given == "balanced_subsample":
-        given = "balanced"
-    weights = compute_sample_weight(given, y)
+    if asked == "balanced_subsample":
+        asked = "balanced"
+    weights = compute_sample_weight(asked, y)
     # a mean of 1, so that the prior counts as much as without weights
     return weights / weights.mean()
 

@@ -89,13 +89,13 @@ def check_empty_column_at_fit(estimator):
     x = incomplete_table(estimator)
     x[:, 1] = np.nan
     switch = "keep_empty_features"
-    known = switch in estimator.get_params()
-    for params in [{switch: False}, {switch: True}] if known else [{}]:
+    has_switch = switch in estimator.get_params()
+    for params in [{switch: False}, {switch: True}] if has_switch else [{}]:
         fitted = fit(estimator, x, **params)
         filled = fitted.transform(x)
         width = filled.shape[1]
         if imputes(estimator):
-            allowed = {3 + params[switch]} if known else {3, 4}
+            allowed = {3 + params[switch]} if has_switch else {3, 4}
             message = f"transform has width {width} of 4 with {params}"
             require(width in allowed, message)
         require_sound(estimator, filled, x if width == 4 else x[:, [0, 2, 3]])
@@ -291,9 +291,11 @@ def check_state_skops(estimator):
     x = incomplete_table(estimator)
     fitted = fit(estimator, x)
     stored = skops_io.dumps(fitted)
-    own = _names_of_estimators(fitted)
+    allowed = _names_of_estimators(fitted)
     untrusted = skops_io.get_untrusted_types(data=stored)
-    require(set(untrusted) <= own, f"skops must trust {untrusted}, not just {own}")
+    require(
+        set(untrusted) <= allowed, f"skops must trust {untrusted}, not just {allowed}"
+    )
     copy = skops_io.loads(stored, trusted=untrusted)
     require_same_answers(fitted, copy, x, "after a round trip by skops")
 
@@ -302,12 +304,12 @@ def _names_of_estimators(value):
     """Name the classes of an estimator, and of those and of trees in its attributes."""
     if isinstance(value, (list, tuple)):
         return set().union(*map(_names_of_estimators, value))
-    own = f"{type(value).__module__}.{type(value).__qualname__}"
-    if own == "sklearn.tree._tree.Tree":  # skops asks about it for any forest
-        return {own}
+    name = f"{type(value).__module__}.{type(value).__qualname__}"
+    if name == "sklearn.tree._tree.Tree":  # skops asks about it for any forest
+        return {name}
     if not isinstance(value, BaseEstimator):
         return set()
-    return {own, *_names_of_estimators(list(vars(value).values()))}
+    return {name, *_names_of_estimators(list(vars(value).values()))}
 
 
 def check_state_without_torch(estimator):

@@ -122,8 +122,8 @@ class Ordinal(NamedTuple):
         """Compute probabilities; see `Levels`."""
         edges = self.edges.to(loc) - loc[..., self.columns, None]
         ends = edges / scale[..., self.columns, None]
-        found = log_interval(ends[..., :-1], ends[..., 1:]).exp()
-        return found.where(_present(self.n_levels, found.shape[-1]), 0.0)
+        masses = log_interval(ends[..., :-1], ends[..., 1:]).exp()
+        return masses.where(_present(self.n_levels, masses.shape[-1]), 0.0)
 
     def scaled(self, linear: tuple[Tensor, ...], deviation: Tensor) -> None:
         """Leave the parameters as they are; see `Levels`."""
@@ -144,8 +144,10 @@ class Nominal(NamedTuple):
         """Make the family of some of all columns from their numbers of levels."""
         outputs, start = [], n_columns
         for column, size in zip(columns, n_levels, strict=True):
-            own = [column, *range(start, start + size - 1)]
-            outputs.append(own + own[-1:] * (max(n_levels) - size))
+            outputs_of_column = [column, *range(start, start + size - 1)]
+            outputs.append(
+                outputs_of_column + outputs_of_column[-1:] * (max(n_levels) - size)
+            )
             start += size - 1
         tables = map(torch.tensor, (columns, n_levels, outputs))
         return cls(*tables, start - n_columns)
@@ -182,11 +184,11 @@ class Nominal(NamedTuple):
         function.
         """
         for row, size in zip(self.outputs, self.n_levels.tolist(), strict=True):
-            own = row[:size]
-            scale = deviation[own].square().mean().sqrt() * _GUMBEL
+            place = row[:size]
+            scale = deviation[place].square().mean().sqrt() * _GUMBEL
             for part in linear:
                 # probabilities depend on differences of logits only
-                part[own] = (part[own] - part[own].mean(0)) / scale
+                part[place] = (part[place] - part[place].mean(0)) / scale
 
 
 def _present(n_levels: Tensor, widest: int) -> Tensor:
@@ -386,10 +388,10 @@ def observed_sum(
     loc: Tensor, scale: Tensor, cells: Intervals, observed: Tensor
 ) -> Tensor:  # (*batch,): its gradients in loc and scale cannot be differentiated again
     """Sum log-densities of observed cells, which broadcast to the batch."""
-    known = cells.centred(observed)
+    centred = cells.centred(observed)
     if torch.is_grad_enabled() and (loc.requires_grad or scale.requires_grad):
-        return _ObservedSum.apply(loc, scale, known)
-    return log_probs(loc, scale.log(), known).sum(-1)
+        return _ObservedSum.apply(loc, scale, centred)
+    return log_probs(loc, scale.log(), centred).sum(-1)
 
 
 class _ObservedSum(torch.autograd.Function):

@@ -211,12 +211,12 @@ class Covariances(NamedTuple):
         sums = (x.new_zeros(size, size) for _ in range(2))
         return cls(*sums, x.new_zeros(()))
 
-    def added(self, found: ByMissing | ByObserved, weight: Tensor) -> Self:
+    def added(self, conditional: ByMissing | ByObserved, weight: Tensor) -> Self:
         """Add the rows of a batch, in place; weight (n,)."""
-        block = found.batch.block.clamp(max=len(self.by_missing) - 1)
+        block = conditional.batch.block.clamp(max=len(self.by_missing) - 1)
         pairs = len(self.by_missing) * block[:, :, None] + block[:, None, :]
-        terms = torch.cholesky_inverse(found.factor).mul_(weight[:, None, None])
-        by_observed = isinstance(found, ByObserved)
+        terms = torch.cholesky_inverse(conditional.factor).mul_(weight[:, None, None])
+        by_observed = isinstance(conditional, ByObserved)
         self.add(terms, pairs, weight.sum(), by_observed=by_observed)
         return self
 

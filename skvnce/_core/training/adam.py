@@ -91,20 +91,20 @@ class FlatAdam:
 
     def _kinds(self) -> Iterable[tuple[list[tuple[dict, int]], list[Tensor]]]:
         """List the groups and parameters of each type and device; one of each leaf."""
-        found: dict[tuple, tuple[list, list]] = {}
-        known: set[int] = set()
+        kinds: dict[tuple, tuple[list, list]] = {}
+        visited: set[int] = set()
         for group in self.param_groups:
             sizes: dict[tuple, int] = {}
             for leaf in group["params"]:
                 # modules may share a parameter, which can be a view of one vector only
-                if leaf.requires_grad and id(leaf) not in known:
-                    known.add(id(leaf))
+                if leaf.requires_grad and id(leaf) not in visited:
+                    visited.add(id(leaf))
                     kind = leaf.dtype, leaf.device, group["amsgrad"]
-                    found.setdefault(kind, ([], []))[1].append(leaf)
+                    kinds.setdefault(kind, ([], []))[1].append(leaf)
                     sizes[kind] = sizes.get(kind, 0) + leaf.numel()
             for kind, size in sizes.items():
-                found[kind][0].append((group, size))
-        return found.values()
+                kinds[kind][0].append((group, size))
+        return kinds.values()
 
     @property
     def gradients(self) -> list[Tensor]:

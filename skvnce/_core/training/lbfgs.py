@@ -73,7 +73,7 @@ def minimise(
             # scipy catches it, and returns the current point
             raise StopIteration
 
-    found = minimize(
+    result = minimize(
         objective,
         first,
         jac=True,
@@ -83,9 +83,9 @@ def minimise(
         options={"gtol": tol, "ftol": 0.0, "maxiter": max_iter, "maxcor": 20},
         callback=shown,
     )
-    point = torch.from_numpy(joined(found.x))
+    point = torch.from_numpy(joined(result.x))
     violation = _violation(value, point, weight, lower)
-    return Certified(point, float(found.fun), violation, int(found.nit))
+    return Certified(point, float(result.fun), violation, int(result.nit))
 
 
 def minimise_parameters(
@@ -140,7 +140,7 @@ def minimise_parameters(
         # the gradient in the scaled parameters is `unit` times that in the parameters
         options = {"tol": tol * unit, "max_iter": left, "on_step": count}
         try:
-            found = minimise(
+            minimum = minimise(
                 lambda scaled, unit=unit: value(scaled * unit),
                 best.point / unit,
                 *free,
@@ -152,9 +152,9 @@ def minimise_parameters(
             move(best.point)
             if restart == _RESTARTS or best.loss == inf:
                 raise
-    point, gap = found.point * unit, found.gap / unit
+    point, gap = minimum.point * unit, minimum.gap / unit
     move(point)
-    return Certified(point, found.objective, gap, len(shown))
+    return Certified(point, minimum.objective, gap, len(shown))
 
 
 def _total(parts: Iterable[Tensor], leaves: list[Tensor]) -> tuple[Tensor, Tensor]:

@@ -175,7 +175,7 @@ def minimise_over(quadratic: Quadratic, free: Tensor) -> float:
     def product(values: np.ndarray) -> np.ndarray:
         return quadratic.product(embed(values))[free].numpy()
 
-    found, _ = cg(
+    solution, _ = cg(
         LinearOperator((len(target),) * 2, product, dtype=float),
         target.numpy(),
         rtol=_PRECISE,
@@ -183,5 +183,5 @@ def minimise_over(quadratic: Quadratic, free: Tensor) -> float:
         # entries may differ strongly in curvature, to which the steps are adapted
         M=diags_array(1 / quadratic.diagonal[free].numpy()),
     )
-    point = embed(found)
+    point = embed(solution)
     return float((point * (quadratic.product(point) / 2 - quadratic.target)).sum())

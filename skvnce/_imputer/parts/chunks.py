@@ -120,7 +120,7 @@ class Chunks:
         import pyarrow.parquet as pq
 
         paths = path if isinstance(path, list | tuple) else [path]
-        columns, found = columns if columns is None else list(columns), []
+        columns, readers = columns if columns is None else list(columns), []
         for one in [file for part in paths for file in _parquet_files(part)]:
             with _file_named(one):
                 metadata = pq.read_metadata(one)
@@ -131,8 +131,8 @@ class Chunks:
                     f"columns has {lacking}, which {one} lacks. It has {names}."
                 )
             groups = range(metadata.num_row_groups)
-            found += [partial(_row_group, one, group, columns) for group in groups]
-        return cls(found)
+            readers += [partial(_row_group, one, group, columns) for group in groups]
+        return cls(readers)
 
     def __len__(self):
         """Return the number of chunks."""
@@ -209,11 +209,11 @@ class Chunks:
 
     def _reduced(self, of, merge, weights=None):
         """Apply a function of number, chunk and weights to all, and merge in order."""
-        found = None
+        total = None
         for number, chunk in enumerate(self):
             value = of(number, chunk, weights and weights[number])
-            found = value if number == 0 else merge(found, value)
-        return found
+            total = value if number == 0 else merge(total, value)
+        return total
 
 
 def _slice(X, rows):
@@ -289,13 +289,13 @@ def _applied(function, chunks, number):
     return function(number, chunks[number])
 
 
-def mean_of_rows(found):
+def mean_of_rows(values):
     """Average numbers of rows, in an array or in parts of different sizes."""
-    if isinstance(found, Chunks):
+    if isinstance(values, Chunks):
         # sums, because parts differ in size
-        sums = np.array([(len(part), part.sum()) for part in found]).sum(0)
+        sums = np.array([(len(part), part.sum()) for part in values]).sum(0)
         return float(sums[1] / sums[0])
-    mean = found.mean()
+    mean = values.mean()
     return float(mean.compute() if hasattr(mean, "compute") else mean)  # of dask
 
 

@@ -97,14 +97,14 @@ class DaskTable:
 
     def _as_meta(self, table):
         """Make a description of a data frame, without levels that X leaves open."""
-        own = self.collection._meta
+        meta = self.collection._meta
         unknown = [
             name
             for name in table.columns
-            if isinstance(own[name].dtype, pd.CategoricalDtype)
-            and not has_known_categories(own[name])
+            if isinstance(meta[name].dtype, pd.CategoricalDtype)
+            and not has_known_categories(meta[name])
         ]
-        return clear_known_categories(table.iloc[:0].set_axis(own.index[:0]), unknown)
+        return clear_known_categories(table.iloc[:0].set_axis(meta.index[:0]), unknown)
 
     def _dtype(self):
         """Return the data type of completed tables."""
@@ -137,9 +137,9 @@ class DaskTable:
         of = dask.delayed(of, pure=False)  # is sent once
         pid = os.getpid()
         pairs = zip(self.parts, weights, strict=True)
-        found = [task(pid, of, k, *pair) for k, pair in enumerate(pairs)]
+        tasks = [task(pid, of, k, *pair) for k, pair in enumerate(pairs)]
         # without traversal, which looks for collections in all values
-        return dask.compute(self._joined(found, merge), traverse=False)[0]
+        return dask.compute(self._joined(tasks, merge), traverse=False)[0]
 
     def _has_cluster(self):
         """Return whether the workers of a client compute the parts."""
@@ -163,24 +163,24 @@ class DaskTable:
         """
         task = dask.delayed(_advanced_in_worker, pure=False, nout=2)
         one = dask.delayed(one, pure=False, traverse=False)
-        given = self.parts if states is None else states
-        found = [task(os.getpid(), of, one, k, part) for k, part in enumerate(given)]
-        found = dask.persist(*found)
-        sums = self._joined([pair[1] for pair in found], merge)
-        return [pair[0] for pair in found], dask.compute(sums, traverse=False)[0]
+        inputs = self.parts if states is None else states
+        tasks = [task(os.getpid(), of, one, k, part) for k, part in enumerate(inputs)]
+        tasks = dask.persist(*tasks)
+        sums = self._joined([pair[1] for pair in tasks], merge)
+        return [pair[0] for pair in tasks], dask.compute(sums, traverse=False)[0]
 
-    def _joined(self, found, merge):
+    def _joined(self, tasks, merge):
         """Merge results of partitions in their order."""
         join = dask.delayed(_merged, pure=False)
-        while len(found) > 1:
-            groups = range(0, len(found), _MERGED)
-            found = [join(merge, found[k : k + _MERGED]) for k in groups]
-        return found[0]
+        while len(tasks) > 1:
+            groups = range(0, len(tasks), _MERGED)
+            tasks = [join(merge, tasks[k : k + _MERGED]) for k in groups]
+        return tasks[0]
 
 
-def _advanced_in_worker(pid, of, one, number, given):
+def _advanced_in_worker(pid, of, one, number, state):
     with nullcontext() if os.getpid() == pid else one_thread():
-        return of(one, number, given)
+        return of(one, number, state)
 
 
 def _in_worker(pid, of, number, chunk, weights):
@@ -190,10 +190,10 @@ def _in_worker(pid, of, number, chunk, weights):
 
 
 def _merged(merge, values):
-    found = values[0]
+    total = values[0]
     for value in values[1:]:
-        found = merge(found, value)
-    return found
+        total = merge(total, value)
+    return total
 
 
 def _block(chunk, function, block_info=None):

@@ -154,10 +154,10 @@ def summarised(X, weights):
     weights = weights[weights > 0]
     seen = ~np.isnan(counted)
     weight = weights @ seen
-    known = np.where(seen, counted, 0.0).astype(np.float64)
+    filled = np.where(seen, counted, 0.0).astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
-        mean = weights @ known / np.where(weight > 0, weight, 1.0)
-        square = weights @ np.where(seen, known - mean, 0.0) ** 2
+        mean = weights @ filled / np.where(weight > 0, weight, 1.0)
+        square = weights @ np.where(seen, filled - mean, 0.0) ** 2
     none = np.full((1, X.shape[1]), np.nan)  # for parts without rows
     low, high = (
         ufunc.reduce(np.concatenate([counted, none])) for ufunc in (np.fmin, np.fmax)
@@ -170,7 +170,7 @@ def summarised(X, weights):
         square,
         low,
         high,
-        (known == np.round(known)).all(0),
+        (filled == np.round(filled)).all(0),
         (~seen).any(0),
         X.dtype == np.float32,
     )
@@ -203,7 +203,7 @@ def gathered(X, weights, first, share, columns, location, scale):
     chosen = np.ones(len(X), dtype=bool) if share >= 1 else numbered(numbers) < share
     nodes = X[:, columns]
     counted = weights > 0
-    known = counted & ~np.isnan(nodes).all(1) if len(columns) else counted & False
+    is_used = counted & ~np.isnan(nodes).all(1) if len(columns) else counted & False
     powers = np.zeros((4, len(columns)))
     if share < 1:
         z = np.nan_to_num((nodes[counted].astype(np.float64) - location) / scale)
@@ -212,7 +212,7 @@ def gathered(X, weights, first, share, columns, location, scale):
             powers[k] = power.sum(0)
             # in place, one power after the other, without further copies
             power *= z
-    return Gathered(X[chosen], weights[chosen], weights[known].sum(), powers)
+    return Gathered(X[chosen], weights[chosen], weights[is_used].sum(), powers)
 
 
 # ----------------------------------------
@@ -294,15 +294,17 @@ def gather(source, reader, weights, summary, schema):
     columns = schema.model_columns
     location, scale = summary.mean[columns], _deviations(summary)[columns]
     check_deviations(schema, columns, scale)
-    known = FirstReading.of(summary, schema.all_names)
+    first_reading = FirstReading.of(summary, schema.all_names)
     share = rows_in_memory(schema.n_columns) / summary.n_rows
-    of = partial(_gathered_of, reader, known, share, columns, location, scale)
+    of = partial(_gathered_of, reader, first_reading, share, columns, location, scale)
     with step("gathering rows"):
         found = source._reduced(of, Gathered.merged, weights)
     # location and scale are those of all rows, not of the sample
     cells = _cells(schema, found, location, scale)
     units = Units(location, scale)
-    reduced = partial(_reduced_rows, source, weights, reader, known, columns, units)
+    reduced = partial(
+        _reduced_rows, source, weights, reader, first_reading, columns, units
+    )
     rows = Rows(units.scaled(cells.nodes), torch.from_numpy(cells.weights))
     total = torch.tensor(found.total, dtype=torch.float64)
     # the sample shows how many patterns of missing cells all rows have
@@ -311,7 +313,7 @@ def gather(source, reader, weights, summary, schema):
     if share < 1:
         # EM begins with the sample, which is much faster to read
         tables.insert(0, rows)
-    return LargeTable(cells, summary, found.powers, tables, reader, known)
+    return LargeTable(cells, summary, found.powers, tables, reader, first_reading)
 
 
 def with_all_rows(large, X, weights, columns):
@@ -334,11 +336,11 @@ def _deviations(summary):
     return np.sqrt(summary.square / weight)
 
 
-def _cells(schema, found, location, scale):
+def _cells(schema, rows, location, scale):
     """Make `ModelCells` of the rows in memory."""
-    columns, X = schema.model_columns, found.X
-    kept = (found.weights > 0) & ~np.isnan(X).all(1)
-    table, weights = X[kept], found.weights[kept]
+    columns, X = schema.model_columns, rows.X
+    kept = (rows.weights > 0) & ~np.isnan(X).all(1)
+    table, weights = X[kept], rows.weights[kept]
     nodes = table[:, columns].astype(np.float64)
     seen = ~np.isnan(nodes).all(1)
     nodes, weights = nodes[seen], weights[seen]
@@ -350,7 +352,7 @@ def _cells(schema, found, location, scale):
             "which the model is tuned. Drop the column: too little is observed to "
             "impute it."
         )
-    counted = found.weights > 0
+    counted = rows.weights > 0
     return ModelCells(table, nodes, weights, location, scale, counted)
 
 
@@ -363,10 +365,10 @@ def _slices(X, weights, n_cells):
 
 
 def _merged(values, merge):
-    found = None
+    total = None
     for value in values:
-        found = value if found is None else merge(found, value)
-    return found
+        total = value if total is None else merge(total, value)
+    return total
 
 
 def _summary_of(reader, number, chunk, weights):
@@ -376,25 +378,27 @@ def _summary_of(reader, number, chunk, weights):
     return _merged(parts, Summary.merged)._replace(parts=(Count.of(X),))
 
 
-def _gathered_of(reader, known, share, columns, location, scale, number, *chunk):
+def _gathered_of(
+    reader, first_reading, share, columns, location, scale, number, *chunk
+):
     X, weights = reader.read(number, *chunk)
-    known.check(number, X)
-    first, found = known.firsts[number], []
+    first_reading.check(number, X)
+    first, samples = first_reading.firsts[number], []
     for part in _slices(X, weights, _CELLS_AT_ONCE):
-        found.append(gathered(*part, first, share, columns, location, scale))
+        samples.append(gathered(*part, first, share, columns, location, scale))
         first += len(part[0])
-    return _merged(found, Gathered.merged)
+    return _merged(samples, Gathered.merged)
 
 
-def _reduced_rows(source, weights, reader, known, columns, units, of, merge):
+def _reduced_rows(source, weights, reader, first_reading, columns, units, of, merge):
     """Map rows to sums, and merge them: `Parts.reduce`."""
-    sums = partial(_sums_of, reader, known, columns, units, of, merge)
+    sums = partial(_sums_of, reader, first_reading, columns, units, of, merge)
     return source._reduced(sums, merge, weights)
 
 
-def _sums_of(reader, known, columns, units, of, merge, number, chunk, weights):
+def _sums_of(reader, first_reading, columns, units, of, merge, number, chunk, weights):
     X, weights = reader.read(number, chunk, weights)
-    known.check(number, X)
+    first_reading.check(number, X)
 
     def sums(X, weights):
         # indexing copies, and all columns are the usual case

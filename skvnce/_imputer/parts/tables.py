@@ -58,10 +58,10 @@ def by_parts(method: Method) -> Method:
         if source is None:
             return method(self, X, *args, **options)
         options = signature.bind(self, X, *args, **options).arguments
-        given = [key for key, value in options.items() if value is not defaults[key]]
-        if len(given) > 2:  # more than self and X
+        passed = [key for key, value in options.items() if value is not defaults[key]]
+        if len(passed) > 2:  # more than self and X
             raise ValueError(
-                f"{given[2]} is not available for a table in parts. Call {name} for "
+                f"{passed[2]} is not available for a table in parts. Call {name} for "
                 "each part, with its own."
             )
         check_is_fitted(self)
@@ -96,10 +96,10 @@ def samples_by_parts(method: Method) -> Method:
         # raises Python's error for unknown arguments
         signature.bind(self, X, **options)
         check_sample(n_draws, as_array)
-        given = [key for key, value in options.items() if value is not None]
-        if as_array or given:
+        passed = [key for key, value in options.items() if value is not None]
+        if as_array or passed:
             raise ValueError(
-                f"{'as_array' if as_array else given[0]} is not available for a table "
+                f"{'as_array' if as_array else passed[0]} is not available for a table "
                 "in parts. Parts that are drawn by calls of their own would not share "
                 "a draw of the parameters."
             )
@@ -138,8 +138,8 @@ def typical_row(schema, frame):
     [values] = decoded(schema.columns, schema.ends[:1]).tolist()
     cells = {}
     for value, (name, dtype) in zip(values, frame.dtypes.items(), strict=True):
-        known = value in getattr(dtype, "categories", [value])
-        cells[name] = type(frame[name])([value if known else None], dtype=dtype)
+        is_level = value in getattr(dtype, "categories", [value])
+        cells[name] = type(frame[name])([value if is_level else None], dtype=dtype)
     return type(frame)(cells)
 
 
@@ -228,12 +228,12 @@ def _one_order(one, other):
             f"The levels of a column have the order {list(one)} in some parts of X, "
             f"and {list(other)} in others. Give all parts the same data type."
         )
-    found = list(one)
+    levels = list(one)
     for level in reversed(other):  # the next level is known
-        if level not in found:
+        if level not in levels:
             after = other[other.index(level) + 1 :]
-            found.insert(found.index(after[0]) if after else len(found), level)
-    return tuple(found)
+            levels.insert(levels.index(after[0]) if after else len(levels), level)
+    return tuple(levels)
 
 
 def columns_of_parts(source, head, categorical_features, marker=np.nan):
@@ -338,9 +338,9 @@ def _united(one, other):
     return [a.united(b) for a, b in zip(one, other, strict=True)]
 
 
-def _sorted(found, named):
+def _sorted(levels, named):
     """Sort the levels of a column as `read_columns` does."""
-    column, order = found.column, found.order
+    column, order = levels.column, levels.order
     if column.levels is None or column.dtype == "boolean":
         return column
     if isinstance(named, tuple):
