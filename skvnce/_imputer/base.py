@@ -14,9 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from skvnce._core.progress import step
 from skvnce._imputer.determined import determined_columns
 from skvnce._imputer.fitted import (
-    Fitted,
     relations_listed,
-    set_by_fit,
     with_fit,
     with_plain_fit,
     without_fit,
@@ -221,11 +219,6 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         new = object.__new__(type(self))
         vars(new).update(vars(self))
         return new
-
-    def _set(self, copy):
-        """Publish what a fit has set on a copy of the estimator."""
-        fitted = vars(copy).get("_fitted", Fitted(copy._schema, None, {}))
-        return self._publish(fitted._replace(report=set_by_fit(self, copy)))
 
     def _publish(self, fitted):
         """Store the value of a fit and its report; a failed fit changes nothing."""

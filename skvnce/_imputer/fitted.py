@@ -204,16 +204,6 @@ def without_fit(attributes: dict) -> dict:
     return {name: value for name, value in attributes.items() if name not in ours}
 
 
-def set_by_fit(estimator: object, copy: object) -> dict:
-    """Select the attributes that a fit has set on a copy of an estimator."""
-    before, nothing = without_fit(vars(estimator)), object()
-    return {
-        name: value
-        for name, value in vars(copy).items()
-        if name != "_fitted" and before.get(name, nothing) is not value
-    }
-
-
 def with_plain_fit(state: dict) -> dict:
     """Replace the value of a fit by plain values, and its report by its names."""
     fitted = state.get("_fitted")

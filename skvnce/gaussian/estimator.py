@@ -422,7 +422,7 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
             As in `fit`, and if the number of columns changed, if there are categories
             or groups, or after a fit to categories or to limits of cells.
         """
-        return self._set(self._copy()._partial_fit(X, sample_weight))
+        return self._publish(self._copy()._partial_fit(X, sample_weight)._fitted)
 
     @shows_progress
     def _partial_fit(self, X, sample_weight):
