@@ -201,7 +201,7 @@ class Blocks(NamedTuple):
         """Invert blocks (n, width) of a matrix; `features` stands for the identity."""
         if block.shape[1] <= _WIDEST_SWEPT:
             columns = block.T.contiguous()
-            pairs = _pairs(columns[:, None], columns, len(matrix))
+            pairs = columns[:, None] * (len(matrix) + 1) + columns
             blocks = _gathered(matrix, pairs)
             # columns of the padding are those of the identity
             blocks.diagonal().add_(block == len(matrix))
@@ -209,7 +209,7 @@ class Blocks(NamedTuple):
             # otherwise the matrix is singular up to rounding: `cholesky` adds jitter
             if (pivots > 0).all():
                 return cls(blocks, pairs, pivots.log().sum(0))
-        pairs = _pairs(block[:, :, None], block[:, None], len(matrix))
+        pairs = block[:, :, None] * (len(matrix) + 1) + block[:, None]
         if len(block) == 1 and int(block[0, -1]) < len(matrix):  # no copy of the matrix
             blocks = matrix[block[0][:, None], block[0]][None]
         else:
@@ -268,10 +268,6 @@ class Conditioned(NamedTuple):
         own = group.of_rows(inverse.diagonal().contiguous())
         columns = group.of_rows(group.block)
         return group._put(torch.zeros_like(self.completed), columns, own)
-
-
-def _pairs(rows: Tensor, columns: Tensor, d: int) -> Tensor:
-    return (d + 1) * rows + columns
 
 
 def _gathered(matrix: Tensor, pairs: Tensor) -> Tensor:

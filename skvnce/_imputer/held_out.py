@@ -179,10 +179,39 @@ def held_out_result(nodes, predict, weights, hidden=None, scale=None, joined=Non
     probabilities (n_rows, n_levels) of levels, a dict by node.  NaN, or None for all
     rows, is no prediction.  Without `hidden`, a tenth of the cells is held out.
     """
+    nothing = HeldOutResult(np.nan, np.zeros(nodes.shape[1], dtype=bool))
     if predict is None or not nodes.shape[1]:
-        return HeldOutResult(np.nan, np.zeros(nodes.shape[1], dtype=bool))
+        return nothing
+    hidden = cells_to_hide(nodes, weights, joined, hidden)
+    rows = some_rows(nodes, np.flatnonzero(hidden.any(1)))
+    if not len(rows):
+        return nothing
+    kept = np.where(hidden, np.nan, nodes)
     with step("predicting held-out cells"):
-        return _compared(nodes, predict, weights, hidden, scale, joined)
+        filled, probabilities = predict(kept, rows)
+    if filled is None:
+        filled = np.full((len(rows), nodes.shape[1]), np.nan)
+    unit = np.nanmax(abs(nodes), 0)
+    mean = column_means(kept / unit, weights)
+    if scale is None:
+        scale = column_moments(nodes, weights)[1]
+    scale = scale / unit
+    first, group = distinct_rows(np.column_stack([nodes[rows], hidden[rows]]))
+    weight = np.bincount(group, weights[rows])
+    parts = nodes[rows][first] / unit, hidden[rows][first], filled[first] / unit
+    losses = {
+        j: _level_losses(nodes[rows, j][first], p[first], kept[:, j], weights)
+        for j, p in probabilities.items()
+    }
+    result = compare_errors(*parts, mean, scale, weight, losses)
+    for j in heavy_tailed(nodes, set(range(len(scale))) - set(probabilities)):
+        some = parts[1][:, j]
+        if not some.any():
+            continue
+        pair = (cells[first, j][some] for cells in (filled, nodes[rows]))
+        pair = (_normal_scores(cells, kept[:, j], weights) for cells in pair)
+        result.marginal[j] |= _is_worse_than_none(*pair, weight[some])
+    return result
 
 
 def checked_schema(schema, nodes, predict, weights=None, hidden=None, scale=None):
@@ -213,44 +242,6 @@ def cells_to_hide(nodes, weights, joined=None, hidden=None):
     kept = np.where(hidden, np.nan, nodes)
     hidden = hidden & ~(np.fmax.reduce(kept) <= np.fmin.reduce(kept))
     return hidden & ~np.isnan(kept).all(0)
-
-
-def _compared(nodes, predict, weights, hidden, scale, joined):
-    """Predict held-out cells; compare errors of columns scaled by their maximum.
-
-    In a heavy-tailed column a few cells dominate: there normal scores are compared,
-    too.
-    """
-    nothing = HeldOutResult(np.nan, np.zeros(nodes.shape[1], dtype=bool))
-    hidden = cells_to_hide(nodes, weights, joined, hidden)
-    rows = some_rows(nodes, np.flatnonzero(hidden.any(1)))
-    if not len(rows):
-        return nothing
-    kept = np.where(hidden, np.nan, nodes)
-    filled, probabilities = predict(kept, rows)
-    if filled is None:
-        filled = np.full((len(rows), nodes.shape[1]), np.nan)
-    unit = np.nanmax(abs(nodes), 0)
-    mean = column_means(kept / unit, weights)
-    if scale is None:
-        scale = column_moments(nodes, weights)[1]
-    scale = scale / unit
-    first, group = distinct_rows(np.column_stack([nodes[rows], hidden[rows]]))
-    weight = np.bincount(group, weights[rows])
-    parts = nodes[rows][first] / unit, hidden[rows][first], filled[first] / unit
-    losses = {
-        j: _level_losses(nodes[rows, j][first], p[first], kept[:, j], weights)
-        for j, p in probabilities.items()
-    }
-    result = compare_errors(*parts, mean, scale, weight, losses)
-    for j in heavy_tailed(nodes, set(range(len(scale))) - set(probabilities)):
-        some = parts[1][:, j]
-        if not some.any():
-            continue
-        pair = (cells[first, j][some] for cells in (filled, nodes[rows]))
-        pair = (_normal_scores(cells, kept[:, j], weights) for cells in pair)
-        result.marginal[j] |= _is_worse_than_none(*pair, weight[some])
-    return result
 
 
 def _normal_scores(cells, column, weights):

@@ -5,7 +5,7 @@ import inspect
 import math
 import numbers
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from numbers import Real
 from pathlib import Path
 from typing import Any, Literal
@@ -482,22 +482,32 @@ _HINTS = {"lower": _OF_LIMITS, "upper": _OF_LIMITS}
 
 def names_table(method: Method) -> Method:
     """Decorate a method that requires X: a call without it names the estimator."""
-    parameters = inspect.signature(method).parameters
-    if "X" not in parameters or parameters["X"].default is not inspect.Parameter.empty:
-        return method
-    name = method.__name__
-    takes_all = any(one.kind == one.VAR_KEYWORD for one in parameters.values())
+    check = call_check(method)
 
     @functools.wraps(method)
     def named(self, *args, **kwargs):
-        whose = f"{type(self).__name__}.{name}"
-        if not args and "X" not in kwargs:
-            raise TypeError(f"{whose} needs {_what(self, name)}")
-        for other in () if takes_all else kwargs.keys() - parameters.keys():
-            raise TypeError(f"{whose} takes no {other}.{_HINTS.get(other, '')}")
+        check(self, args, kwargs)
         return method(self, *args, **kwargs)
 
     return named
+
+
+def call_check(method: Method) -> Callable:
+    """Return a check of the arguments of calls, if the method requires X."""
+    parameters, name = inspect.signature(method).parameters, method.__name__
+    takes_all = any(one.kind == one.VAR_KEYWORD for one in parameters.values())
+    needs_X = "X" in parameters
+    needs_X = needs_X and parameters["X"].default is inspect.Parameter.empty
+
+    def check(owner, args, kwargs):
+        whose = f"{type(owner).__name__}.{name}"
+        if needs_X and not args and "X" not in kwargs:
+            raise TypeError(f"{whose} needs {_what(owner, name)}")
+        for other in kwargs.keys() - parameters.keys() if needs_X else ():
+            if not takes_all:
+                raise TypeError(f"{whose} takes no {other}.{_HINTS.get(other, '')}")
+
+    return check
 
 
 def _what(owner, name):
