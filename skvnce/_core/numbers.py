@@ -73,11 +73,7 @@ def on_grid(
     low: float = -np.inf,
     high: float = np.inf,
 ) -> np.ndarray:
-    """Round cells to the places of a grid that are in a range; shape of the cells.
-
-    The grid is a step and an origin.  Multiples of a fraction such as 0.1 are rounded
-    like its decimals.
-    """
+    """Round cells to places (step, origin) of a grid in a range, as decimals are."""
     step, origin = grid
     first, last = ((end - origin) / step for end in (low, high))
     places = np.round((cells - origin) / step)

@@ -122,10 +122,7 @@ def at_quantiles(q: Distribution, uniform: Tensor) -> Tensor:
 
 
 def draw(q: Distribution, uniform: Tensor) -> Tensor:  # (*sample, *batch, latents)
-    """Map uniform numbers to draws of latents that are independent given the row.
-
-    The last number selects a component if q is a mixture.
-    """
+    """Map uniform numbers to draws of latents; the last one selects a component."""
     if isinstance(q, Independent) and not hasattr(q, "at_uniform"):
         return at_quantiles(q.base_dist, uniform[..., :-1])
     return q.at_uniform(uniform)
@@ -136,10 +133,7 @@ def draw(q: Distribution, uniform: Tensor) -> Tensor:  # (*sample, *batch, laten
 
 
 def standard_gamma(shape: Tensor) -> Tensor:
-    """Draw gamma variables of unit rate, with torch's global stream.
-
-    `torch.distributions.Gamma` takes ten times as long for a few numbers.
-    """
+    """Draw gamma variables of unit rate, ten times as fast as torch for a few."""
     return torch._standard_gamma(shape)
 
 
@@ -230,10 +224,7 @@ def seeded(random_state: object) -> Iterator[int]:
 
 
 def _set_seed(seed: int) -> None:
-    """Seed torch's streams as `torch.manual_seed` does.
-
-    That takes a millisecond if no device is in use, to note the call for later.
-    """
+    """Seed as `torch.manual_seed`, which takes a millisecond if no device is in use."""
     if torch.cuda.is_initialized():
         torch.manual_seed(seed)
     else:

@@ -75,20 +75,7 @@ from skvnce._types import TableLike
 
 
 class TableReader(BaseEstimator):
-    """Reads the parts of a table; errors name the part.
-
-    Parameters
-    ----------
-    head : array-like of shape (n_samples, n_features)
-        Some rows, to learn the columns from.
-    columns : list of n_features Column, default=None
-        None if each cell is a number.
-    handle_unknown : {"error", "missing"}, default="error"
-    text_remedy : str, default=None
-        What errors say of text in a table of numbers; None for the usual advice.
-    missing_values : int, float, str, NaN, None or NA, default=NaN
-        What marks missing cells.
-    """
+    """Reads the parts of a table, of the columns of some rows; errors name the part."""
 
     def __init__(
         self,
@@ -325,10 +312,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         return range(schema.n_columns)
 
     def _chosen(self, schema, table, limits=NO_LIMITS, sample_weight=None, *, is_whole):
-        """Choose the columns of the model by a table in memory; see `_read`.
-
-        If `is_whole`, limits must leave whole numbers to columns of these.
-        """
+        """Choose the columns of the model by a table in memory; see `_read`."""
         cells, schema = read_cells(
             schema, self._handling(schema), table, sample_weight, limits=limits
         )

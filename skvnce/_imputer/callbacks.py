@@ -130,10 +130,7 @@ class Round(NamedTuple):
 
 
 class Progress:
-    """The listener of a call of a method: it prints, and notifies callbacks.
-
-    It passes all events on to the estimator that made the call, if there is one.
-    """
+    """The listener of a method: it prints, notifies callbacks, and passes events on."""
 
     def __init__(self, estimator):
         self.name, verbose = type(estimator).__name__, getattr(estimator, "verbose", 0)

@@ -207,10 +207,7 @@ def _chunks(
 def split(
     schema: Schema, X: np.ndarray, size: int, rows: np.ndarray
 ) -> list[np.ndarray]:
-    """Split rows into parts of a size; with the other rows of groups, which are whole.
-
-    `X` (n_samples, n_features_in_); `rows`, int.
-    """
+    """Split rows into parts; with the other rows of groups, which are whole."""
     numbers = np.arange(len(rows))  # else each row is a group of its own
     for group in X[:, schema.group_columns].T:
         rows = rows_of_groups(group, rows)

@@ -373,10 +373,7 @@ def modelled_columns(
 
 
 def codes_of_passed(X: ArrayLike, columns: Sequence[Column]) -> dict[int, np.ndarray]:
-    """Determine codes (n_samples,) of the levels of columns that are passed through.
-
-    Dates and free text are left out: they are no names.
-    """
+    """Determine codes (n_samples,) of the names in columns that are passed through."""
     codes, kinds = {}, ("level", "number", "integer")
     are_passed = [one.kind == PASSED and one.dtype in kinds for one in columns]
     cells = cells_of_columns(X) if any(are_passed) else []
@@ -498,11 +495,7 @@ _EXPLAINED = 0.2  # intra-class correlation from which draws without it mislead
 
 
 def never_observed(table: Table) -> list[str]:
-    """Find columns that are never observed at a level of another column.
-
-    A column is reported if independence would give such a pattern anywhere in the
-    table with a probability of at most `_LEVEL`.
-    """
+    """Find columns that are never observed at a level, by chance at most `_LEVEL`."""
     lines = []
     for skip in skips(table):
         names = listed([table.names[place] for place in skip.places])

@@ -118,8 +118,7 @@ def reject_parts(
 ) -> None:
     """Raise an error for tables in parts, which numpy would load into memory.
 
-    `reader`: what needs the table in memory; `otherwise`: what to do if it does not
-    fit there; ``{part}`` is its first part.
+    `otherwise`: what to do if it does not fit there; ``{part}`` is its first part.
     """
     if not is_in_parts(X):
         return

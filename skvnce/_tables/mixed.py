@@ -14,10 +14,7 @@ _NUMBERS = "fiu"  # kinds of dtypes
 
 
 def columns_by_dtype(X: ArrayLike, name: str = "X") -> list[Column] | None:
-    """Determine the kinds and the levels of columns of a mixed table, or None.
-
-    Columns of integers are numeric, unlike those of `read_columns`.
-    """
+    """Determine the columns of a mixed table, integers as numbers; None for others."""
     reject_parts(X, name)
     if is_frame(X):
         # known from the data types, without a look at the cells
@@ -42,11 +39,7 @@ def select_columns(X: ArrayLike, places: Sequence[int]) -> ArrayLike:
 
 
 def hide_in_frame(X: ArrayLike, hidden: np.ndarray) -> ArrayLike:
-    """Copy a data frame with missing values in the hidden cells; types are kept.
-
-    In pandas, those of numpy that hold no missing values are replaced: integers by
-    float64, booleans by "boolean".
-    """
+    """Copy a data frame with missing values in cells, of types that hold these."""
     if hasattr(X, "iloc"):
         copy = X.apply(_nullable).mask(hidden)
         for place, dtype in enumerate(X.dtypes):

@@ -424,10 +424,7 @@ def probabilities_as_given(schema, tables, X):
 
 
 def _frame(X, library, columns):
-    """Return a data frame to fill, or None if X has no data types to keep.
-
-    It is one of the library, or of polars, whose integers and booleans hold nulls.
-    """
+    """Return a data frame of X's library, or of polars, to fill; None of others."""
     if library is None or not is_frame(X):
         return None
     if _library(X) == library or (columns and _library(X) == "polars"):

@@ -56,10 +56,7 @@ def numbered(keys: Iterable[Hashable]) -> list[int]:
 
 
 def by_group(most: np.ufunc, cells: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Reduce the rows of each group by a ufunc; (n_groups, n_columns).
-
-    `np.fmin` and `np.fmax` return NaN for columns without an observed cell.
-    """
+    """Reduce the rows of each group by a ufunc; (n_groups, n_columns)."""
     order = numbers.argsort(kind="stable")
     starts = np.flatnonzero(np.diff(numbers[order], prepend=-1))
     return most.reduceat(cells[order], starts, axis=0)
@@ -295,10 +292,7 @@ def _is_list(value: object) -> bool:
 def place_of(
     key: object, names: list, width: int, parameter: str = "categorical_features"
 ) -> int:
-    """Find the column of a name of a data frame, or of an index of an array.
-
-    A number is never the index of a column with a name, because names may be numbers.
-    """
+    """Find the column of a name; a number is an index only if columns have no names."""
     if key in names:
         return names.index(key)
     is_index = isinstance(key, numbers.Integral) and not isinstance(key, bool)

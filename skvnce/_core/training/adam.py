@@ -242,12 +242,10 @@ def train(
     # called with the epoch and its mean loss; stops by returning True
     on_epoch: Callable[[int, float], bool],
 ) -> list[float]:  # mean losses of the epochs
-    """Minimise a mean over n rows in mini-batches, in place.
+    """Minimise a mean over n rows in mini-batches, in place; may raise NotFinite.
 
     The learning rate decreases to zero along half a cosine: the last epochs average out
     the noise of the batches.
-
-    Raises NotFinite: the message names the parameters whose gradient is not finite.
     """
     named = list(parameters)
     optimiser = FlatAdam([leaf for _, leaf in named], lr=learning_rate)

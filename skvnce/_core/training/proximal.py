@@ -35,10 +35,7 @@ class Quadratic(NamedTuple):
 
 
 class Certified(NamedTuple):
-    """A point, its objective, an upper bound of its suboptimality, the iterations.
-
-    `curvature` is an estimate of the largest eigenvalue of Q in the metric of steps.
-    """
+    """A point, its objective, an upper bound of its suboptimality, the iterations."""
 
     point: Tensor
     objective: float

@@ -79,10 +79,7 @@ class Averaged:
 
 
 class Best:
-    """The best of the evaluated rounds; round 0, the start, has a gain of 0.
-
-    `patience`: number of successive rounds without an improvement after which to stop.
-    """
+    """The best of the rounds, `patience` in a row; round 0, the start, has gain 0."""
 
     def __init__(self, modules: Iterable[nn.Module], patience: int) -> None:
         self.modules, self.patience = list(modules), patience
@@ -124,8 +121,7 @@ def train_while_better(
 ) -> int:
     """Train while held-out cells are predicted better, and restore the best round.
 
-    Averages of the parameters over the last steps are evaluated and kept.  The best
-    round is 0, the start, if no round improves the scores.
+    Averages of the parameters over the last steps are evaluated and kept.
     """
     averaged = Averaged(modules, share)
     scores, best = scores_of(averaged.modules), Best(averaged.modules, patience)

@@ -23,14 +23,7 @@ _MERGED = 8  # number of sums that are merged at once
 
 
 class DaskTable:
-    """A data frame or an array of dask.
-
-    Parameters
-    ----------
-    collection : dask collection
-        With the columns of a row in one partition.
-    parts : list of dask.delayed.Delayed
-    """
+    """A data frame or an array of dask, of which a partition has whole rows."""
 
     def __init__(self, collection, parts):
         self.collection, self.parts = collection, parts
