@@ -40,9 +40,7 @@ def fill(
     schema: Schema, model: CellModel, X: np.ndarray, limits: Limits = NO_LIMITS
 ) -> Predicted:
     """Fill the missing cells of a table by predictions."""
-    if not limits:
-        X, related = deduced(schema, X)
-        model = using(model, related)
+    X, [model] = _related(schema, X, [model], limits)
     filled, found = with_constants(schema, X), certain(schema, X)
     for (rows, columns), nodes in incomplete_chunks(schema, X, n_chains(model)):
         ends = limits.of(rows[:, 0], columns[0])
@@ -64,9 +62,7 @@ def draw(
     limits: Limits = NO_LIMITS,  # of the missing cells of X
 ) -> np.ndarray:
     """Draw the missing cells of a table, with torch's global stream."""
-    if not limits:
-        X, related = deduced(schema, X)
-        models = [using(one, related) for one in models]
+    X, models = _related(schema, X, models, limits)
     filled = np.repeat(with_constants(schema, X)[None], n_draws, 0)
     turns = in_turn(len(models), n_draws)
     chains = n_chains(models[0], n_draws)
@@ -79,6 +75,16 @@ def draw(
             where = np.ix_(places, rows[:, 0], columns[0])
             filled[where] = _converted(schema, models[turn], nodes, cells, X.dtype)
     return returned(schema, limits.clipped(filled), X)
+
+
+def _related(
+    schema: Schema, X: np.ndarray, models: Sequence[CellModel], limits: Limits
+) -> tuple[np.ndarray, list[CellModel]]:
+    """Deduce cells from relations, and let models obey these; limits stand alone."""
+    if limits:
+        return X, models
+    X, related = deduced(schema, X)
+    return X, [using(model, related) for model in models]
 
 
 def score(

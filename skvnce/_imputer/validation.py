@@ -269,7 +269,8 @@ def _with_cells_that_follow(estimator, schema, table, weights):
     relations = getattr(estimator, "relations", None)
     if schema.group_columns:
         reject_listed_relations(estimator, "a table with groups")
-    if relations is None or schema.group_columns:
+        return table, schema
+    if relations is None:
         return table, schema
     kept, counted = estimator._kept_columns(schema), checked_weights(weights, table) > 0
     rows = table[counted]
