@@ -19,7 +19,7 @@ from skvnce._imputer.fitted import (
     with_plain_fit,
     without_fit,
 )
-from skvnce._imputer.parts.chunks import in_parts, mean_of_rows
+from skvnce._imputer.parts.chunks import mean_of_rows
 from skvnce._imputer.parts.summary import (
     AsRead,
     LargeTable,
@@ -42,6 +42,7 @@ from skvnce._imputer.parts.tables import (
 from skvnce._imputer.validation import (
     attributes_of,
     check_parameters,
+    in_parts,
     incomplete_array,
     names_table,
     read_cells,

@@ -25,6 +25,7 @@ from skvnce._core.numbers import check_bool, check_count, is_finite
 from skvnce._core.runtime import DEVICES
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.fill import STRATEGIES
+from skvnce._imputer.parts.chunks import Chunks
 from skvnce._imputer.related import deduced, with_relations
 from skvnce._tables.cells import names_of, read_marked
 from skvnce._tables.findings import check_deviations, modelled_columns, warn_of_table
@@ -32,6 +33,7 @@ from skvnce._tables.frames import (
     TEXT_REMEDY,
     cell_errors_named,
     check_exact,
+    is_of_dask,
     readable,
     reject_parts,
 )
@@ -290,6 +292,17 @@ def reject_listed_relations(estimator, where):
             f"relations is a list, but relations are not kept in {where}. Pass "
             "relations=None, or a table in memory without groups."
         )
+
+
+def in_parts(X):
+    """Return a table in parts, `Chunks` or of dask, and None for a table in memory."""
+    if isinstance(X, Chunks):
+        return X
+    if is_of_dask(X):
+        from skvnce._imputer.parts.dask_tables import DaskTable
+
+        return DaskTable.of(X)
+    return None
 
 
 def incomplete_array(estimator, X):

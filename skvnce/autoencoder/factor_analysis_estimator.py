@@ -26,13 +26,13 @@ from skvnce._imputer.callbacks import (
 from skvnce._imputer.fill import chunks
 from skvnce._imputer.fitted import Fitted
 from skvnce._imputer.held_out import hold_out, tail_messages, warn_or_raise
-from skvnce._imputer.parts.chunks import in_parts
 from skvnce._imputer.parts.tables import by_parts
 from skvnce._imputer.validation import (
     AUTO,
     ON_MISFIT,
     Number,
     check_rank,
+    in_parts,
     incomplete_array,
     integer_from,
     latent_array,

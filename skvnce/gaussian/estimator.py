@@ -23,10 +23,10 @@ from skvnce._imputer.callbacks import (
 from skvnce._imputer.fitted import Fitted, number_or_nan, without_columns
 from skvnce._imputer.held_out import HeldOutResult
 from skvnce._imputer.imputer import Imputer
-from skvnce._imputer.parts.chunks import in_parts, is_large, rows_in_memory
+from skvnce._imputer.parts.chunks import is_large, rows_in_memory
 from skvnce._imputer.parts.tables import reject_groups, without_counts
 from skvnce._imputer.rules import Rules
-from skvnce._imputer.validation import names_table
+from skvnce._imputer.validation import in_parts, names_table
 from skvnce._tables.cells import is_frame
 from skvnce._tables.schema import Encoded, column_of_groups
 from skvnce._tables.values import check_distance, limits_of

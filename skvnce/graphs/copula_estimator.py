@@ -15,8 +15,8 @@ from skvnce._core.warnings import warn_user
 from skvnce._imputer import callbacks, validation
 from skvnce._imputer.fitted import Fitted, without_columns
 from skvnce._imputer.imputer import Imputer
-from skvnce._imputer.parts.chunks import in_parts
 from skvnce._imputer.parts.summary import reject_limits
+from skvnce._imputer.validation import in_parts
 from skvnce._tables.cells import is_frame
 from skvnce._tables.schema import FROM_DTYPE
 from skvnce._tables.values import NO_LIMITS, limits_of

@@ -6,8 +6,8 @@ import pytest
 from _imputer.parts.test_large import parts
 
 from skvnce import CopulaGraphLearner, GaussianImputer
-from skvnce._imputer.parts.chunks import in_parts
 from skvnce._imputer.parts.tables import columns_of_parts
+from skvnce._imputer.validation import in_parts
 from skvnce._tables.cells import UNITS
 from skvnce.gaussian.latent.columns import Marginal
 from skvnce.graphs import copula

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skvnce._core.numbers import check_count
-from skvnce._tables.frames import is_of_dask
 
 ROWS = 100_000  # default number of rows of a chunk
 # rows from which shrinkage, marginals and calibration are chosen
@@ -297,17 +296,6 @@ def mean_of_rows(values):
         return float(sums[1] / sums[0])
     mean = values.mean()
     return float(mean.compute() if hasattr(mean, "compute") else mean)  # of dask
-
-
-def in_parts(X):
-    """Return a table in parts, `Chunks` or of dask, and None for a table in memory."""
-    if isinstance(X, Chunks):
-        return X
-    if is_of_dask(X):
-        from skvnce._imputer.parts.dask_tables import DaskTable
-
-        return DaskTable.of(X)
-    return None
 
 
 def rows_in_memory(n_features):

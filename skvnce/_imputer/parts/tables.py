@@ -12,8 +12,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._core.random import seed_from
-from skvnce._imputer.parts.chunks import in_parts
-from skvnce._imputer.validation import check_sample, names_table
+from skvnce._imputer.validation import check_sample, in_parts, names_table
 from skvnce._tables.cells import (
     TIMES,
     cells_of_columns,
