@@ -11,9 +11,9 @@ target is a complete column. Masks by pyampute, at random (MAR) and not at rando
 scored on the 70 % of the rows that are learned from and on the others. Each result is
 a line of FILE; those that are there are not computed again.
 
-R's mice needs `Rscript` with the packages mice, ranger and rpart. The Python packages
-of others need the environment of `mixed_rivals`; each run is a process that reads an
-.npz file and writes another (`_protocol_rivals.py`).
+R's mice needs `Rscript` with the packages mice, ranger and rpart, and missForest the one
+of its name. The Python packages of others need the environment of `mixed_rivals`; each
+run is a process that reads an .npz file and writes another (`_protocol_rivals.py`).
 """
 
 from functools import lru_cache, partial
@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 from _beside import beside
 from _data import cpu_seconds
-from _mice import Mice, installed
+from _mice import Mice, installed, run_r
 from _report import (
     Texts,
     geometric_mean,
@@ -196,6 +196,22 @@ class Chained:
         return Answer([*points, draws.mean(0)], None, cpu_seconds() - begin, notes)
 
 
+def miss_forest(case, seed, n_draws):
+    """Fill the rows of protocol A by R's missForest, which keeps no model of others."""
+    if len(case.masked) > 1:
+        raise Missing("fills only the rows that it learns from")
+    x = case.masked[0]
+    with TemporaryDirectory() as folder:
+        folder = Path(folder)
+        x.T.astype("<f8").tofile(folder / "table.bin")
+        for name, numbers in ("shape", x.shape), ("levels", levels_of(case)):
+            (folder / f"{name}.txt").write_text(" ".join(map(str, numbers)))
+        run_r(str(Path(__file__).with_name("_miss_forest.R")), str(folder), str(seed))
+        filled = np.fromfile(folder / "filled.bin", "<f8").reshape(x.T.shape).T
+        version, seconds = (folder / "notes.txt").read_text().split("\n")[:2]
+    return Answer([filled], None, float(seconds), {"version": version})
+
+
 def frame(case, x):
     """Make a data frame, of whose columns classes are categories."""
     found = pd.DataFrame({f"x{j}": cells for j, cells in enumerate(x.T)})
@@ -276,6 +292,7 @@ RIVALS = {
     "IterativeImputer, draws": iterative_draws,
     "IterativeImputer, forests": Plain(chained_forests),
     **{name: Chained(kind) for name, kind in MICE.items()},
+    "missForest": miss_forest,
     **{name: Rival(module) for name, module in PACKAGES.items()},
     **dict.fromkeys(("ForestDiffusion", "HyperImpute")),  # not run any more
 }
@@ -294,7 +311,8 @@ METHODS = RIVALS | OURS
 
 def lacking(methods):
     """List the methods that cannot be run here."""
-    r = [m for m in methods if not METHODS[m] or m in MICE and not installed()]
+    needs = dict.fromkeys(MICE, "mice") | {"missForest": "missForest"}
+    r = [m for m in methods if not METHODS[m] or m in needs and not installed(needs[m])]
     return r + [
         method
         for method in methods
