@@ -1,9 +1,9 @@
 # One run of a package of R on a mixed table: Rscript _graph_rivals.R FOLDER METHOD SEED
 # FOLDER/table.bin: doubles by columns, NaN where missing; FOLDER/shape.txt: rows,
 # columns; FOLDER/columns.txt: of each column its kind and its number of levels, whose
-# codes begin at 0.  METHOD mice writes FOLDER/filled.bin, one completed table; huge and
-# BDgraph write FOLDER/path.bin, matrices of strengths, and FOLDER/chosen.bin, one matrix
-# of edges for each rule in FOLDER/rules.txt.  FOLDER/notes.txt: version, seconds of CPU.
+# codes begin at 0.  METHOD mice writes FOLDER/filled.bin, one completed table; the others
+# write FOLDER/path.bin, matrices of strengths, and FOLDER/chosen.bin, one matrix of edges
+# for each rule in FOLDER/rules.txt.  FOLDER/notes.txt: version, seconds of CPU.
 arguments <- commandArgs(trailingOnly = TRUE)
 folder <- arguments[1]
 method <- arguments[2]
@@ -23,6 +23,15 @@ put <- function(name, matrices) {
   }
   close(connection)
 }
+
+# penalties as ours, down to a hundredth of the largest
+penalties <- function() {
+  pairs <- cor(x, use = "pairwise.complete.obs")
+  largest <- max(abs(pairs[upper.tri(pairs)]), na.rm = TRUE)
+  exp(seq(log(largest), log(largest / 100), length.out = 20))
+}
+rules <- c("ebic 0", "ebic 0.5")
+gammas <- c(0, 0.5)
 
 begin <- proc.time()
 if (method == "mice") {
@@ -51,6 +60,30 @@ if (method == "mice") {
     huge.select(made, criterion = rule, verbose = FALSE)$refit
   })
   put("path.bin", lapply(made$icov, abs))
+  put("chosen.bin", chosen)
+  writeLines(rules, file.path(folder, "rules.txt"))
+} else if (method == "EMgaussian") {
+  path <- lapply(penalties(), function(rho) {
+    em.prec(x, glassoversion = "glasso", rho = rho, penalize.diagonal = FALSE)$K
+  })
+  chosen <- lapply(gammas, function(gamma) {
+    EMggm(x, rho = penalties(), rhoselect = "ebic", gam = gamma,
+          glassoversion = "glasso", penalize.diagonal = FALSE)$graph
+  })
+  put("path.bin", lapply(path, function(one) abs(cov2cor(one))))
+  put("chosen.bin", chosen)
+  writeLines(rules, file.path(folder, "rules.txt"))
+} else if (method == "cglasso") {
+  low <- apply(x, 2, min, na.rm = TRUE)
+  ties <- colSums(sweep(x, 2, low, "=="), na.rm = TRUE)
+  low[ties == 1 | columns[, 1] != "numeric"] <- -Inf
+  made <- cglasso(. ~ ., data = datacggm(x, lo = low), nrho = 20,
+                  rho.min.ratio = 0.01)
+  path <- lapply(seq_along(made$rho), function(k) made$Tht[, , 1, k])
+  chosen <- lapply(gammas, function(gamma) {
+    path[[which.min(BIC(made, g = gamma)$value_gof)]]
+  })
+  put("path.bin", lapply(path, function(one) abs(cov2cor(one))))
   put("chosen.bin", chosen)
   writeLines(rules, file.path(folder, "rules.txt"))
 } else {

@@ -166,6 +166,20 @@ def bdgraph(table, seed):
     return found._replace(path=np.array([shares * (shares > one) for one in levels]))
 
 
+def em_gaussian(table, seed):
+    """Learn by R's EMgaussian from normal scores, holes left: EM with a lasso."""
+    return _graph_of_r("EMgaussian", table, normal_scores(table.X), seed)
+
+
+def cglasso(table, seed):
+    """Learn by R's cglasso from normal scores; repeated lowest numbers are censored."""
+    Z = normal_scores(table.X)
+    shares = table.frame.eq(table.frame.min()).sum() / table.frame.notna().sum()
+    is_lowest = table.frame.eq(table.frame.min()) & ~table.levels
+    Z = np.where(is_lowest & (is_lowest.sum() > 1), ndtri(shares), Z)
+    return _graph_of_r("cglasso", table, Z, seed)
+
+
 def filled_codes(table):
     """Fill numbers by means and codes by the most frequent ones."""
     X = table.frame
@@ -248,7 +262,7 @@ def _graph_of_r(method, table, X, seed):
         folder = Path(folder)
         version, seconds = _run_r(folder, method, table, X, seed)
         path = _matrices(folder / "path.bin", d, d)
-        rules = (folder / "rules.txt").read_text().split()
+        rules = (folder / "rules.txt").read_text().splitlines()
         chosen = dict(zip(rules, _matrices(folder / "chosen.bin", d, d), strict=True))
     path = path * (1 - np.eye(d))
     chosen = {rule: (one != 0) & ~np.eye(d, dtype=bool) for rule, one in chosen.items()}
@@ -279,8 +293,11 @@ METHODS = {
     "Spearman of pairs, graphical lasso": spearman,
     "huge": huge,
     "BDgraph": bdgraph,
+    "EMgaussian": em_gaussian,
+    "cglasso": cglasso,
 }
-NEEDS = {"mice, graphical lasso": "mice", "huge": "huge", "BDgraph": "BDgraph"}
+NEEDS = {"mice, graphical lasso": "mice"}
+NEEDS |= {name: name for name in ("huge", "BDgraph", "EMgaussian", "cglasso")}
 
 
 def lacking(methods):

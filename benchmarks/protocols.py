@@ -11,9 +11,9 @@ target is a complete column. Masks by pyampute, at random (MAR) and not at rando
 scored on the 70 % of the rows that are learned from and on the others. Each result is
 a line of FILE; those that are there are not computed again.
 
-R's mice needs `Rscript` with the packages mice, ranger and rpart, and missForest the one
-of its name. The Python packages of others need the environment of `mixed_rivals`; each
-run is a process that reads an .npz file and writes another (`_protocol_rivals.py`).
+R's mice needs `Rscript` with the packages mice, ranger and rpart; missForest needs
+itself. The Python packages of others need the environment of `mixed_rivals`; each run
+is a process that reads an .npz file and writes another (`_protocol_rivals.py`).
 """
 
 from functools import lru_cache, partial
