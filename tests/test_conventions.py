@@ -14,7 +14,8 @@ from sklearn.utils._param_validation import StrOptions
 
 import skvnce
 
-PAGE = Path(__file__).parents[1] / "doc" / "developer" / "conventions.rst"
+DOC = Path(__file__).parents[1] / "doc"
+PAGE = DOC / "developer" / "conventions.rst"
 CLASSES = {
     "G": skvnce.TruncatedGaussianGraphLearner,
     "GCV": skvnce.TruncatedGaussianGraphLearnerCV,
@@ -39,9 +40,9 @@ OF_SKLEARN = {"get_feature_names_out", "get_metadata_routing", "set_callbacks"}
 MOST = 18  # parameters of a class; groups and relations have no classes of their own
 
 
-def table(name):
-    """Read the rows of a list-table of the page, without its header."""
-    text = PAGE.read_text().split(f":name: table-{name}\n")[1].split("\n\n")[0]
+def table(name, page=PAGE):
+    """Read the rows of a list-table of a page, without its header."""
+    text = page.read_text().split(f":name: table-{name}\n")[1].split("\n\n")[0]
     cells = re.split(r"\n {3}(?:\* -|  -) ", text)[1:]
     cells = [" ".join(cell.split()).replace("``", "") for cell in cells]
     assert len(cells) > 3 and len(cells) % 3 == 0, f"{name}: cells are missing"
@@ -150,6 +151,26 @@ def test_classes_have_what_others_have_or_say_why_not(name, word):
     if word not in parameters(cls) and not hasattr(cls, word) and not predicts:
         described = " ".join(inspect.getdoc(cls).split())
         assert SAYS.get(word, f"`{word}`") in described
+
+
+IMPUTERS = [name for name in CLASSES if CLASSES[name].__name__.endswith("Imputer")]
+OF_ALL = ["missing_values", "keep_empty_features", "add_indicator"]
+OF_ALL += ["categorical_features", "handle_unknown"]
+
+
+def test_imputers_have_the_parameters_of_the_guide():
+    """All have those in front of the table, which says who lacks each other one."""
+    page = DOC / "user_guide" / "which_imputer.rst"
+    rows = {word: who for word, who, _ in table("common", page)}
+    assert all(f"``{word}``" in page.read_text() for word in OF_ALL)
+    assert len(OF_ALL) + len(rows) == 12
+    for word in [*OF_ALL, *rows]:
+        lacking = {
+            CLASSES[name].__name__
+            for name in IMPUTERS
+            if word not in parameters(CLASSES[name])
+        }
+        assert lacking == set(re.findall(r"\w+Imputer", rows.get(word, ""))), word
 
 
 VALUES = {"algorithm", "selection", "marginals", "on_misfit"}

@@ -276,8 +276,8 @@ CASES = {
             "max_samples": 20,
             "n_draws": 4,
             "n_steps": 3,
-            "random_state": 1,
             **MEDIANS,
+            **OF_TABLES,
         },
     ),
     "truncated graph": (
@@ -432,7 +432,7 @@ def test_parameters_have_an_effect_or_a_warning(case, table):
 def test_each_parameter_is_varied():
     """Those left out show progress, or take what has tests of its own.
 
-    `ConstrainedImputer` has no others than those, equations and `random_state`.
+    `ConstrainedImputer` has equations, `random_state`, and those of `ColumnImputer`.
     """
     apart = {"model", "imputer", "estimator", "posterior", "noise", "selection"}
     apart |= {"verbose", "n_jobs", "solver", "groups", "relations"}

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from numbers import Real
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,9 +22,9 @@ from skvnce._imputer.validation import (
 from skvnce._tables.cells import is_frame
 from skvnce._tables.schema import Encoded
 from skvnce._tables.values import NO_LIMITS
-from skvnce._types import Seed, TableLike
+from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.columns.equations import ColumnFacts, Derived, Equations, Sum
-from skvnce.columns.wrapper import ByModel
+from skvnce.columns.wrapper import PASSED_ON, ByModel
 
 
 class ConstrainedImputer(CallbackSupportMixin, ByModel):
@@ -53,6 +53,9 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
     rtol : float, default=1e-6
         Largest relative error of an equation between observed cells; raise it if they
         are rounded.  Equations of filled cells hold up to rounding errors of floats.
+    missing_values, keep_empty_features, add_indicator, categorical_features, \
+            handle_unknown : default=None
+        Parameters of `model`; None leaves those of `model`.
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of `fit`; replaces the `random_state` of `model`.
     verbose : int, default=0
@@ -128,6 +131,7 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
         "derived": [dict, None],
         "sums": [dict, None],
         "rtol": [Number(Real, 0, None, closed="left")],
+        **PASSED_ON,
         "random_state": RANDOM_STATE,
         "verbose": ["verbose"],
     }
@@ -139,6 +143,11 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
         derived: Mapping[Any, Any] | None = None,
         sums: Mapping[Any, Any] | None = None,
         rtol: float = 1e-6,
+        missing_values: Any = None,
+        keep_empty_features: bool | None = None,
+        add_indicator: bool | None = None,
+        categorical_features: ByColumn | None = None,
+        handle_unknown: Literal["error", "missing"] | None = None,
         random_state: Seed = None,
         verbose: int = 0,
     ) -> None:
@@ -146,6 +155,11 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
         self.derived = derived
         self.sums = sums
         self.rtol = rtol
+        self.missing_values = missing_values
+        self.keep_empty_features = keep_empty_features
+        self.add_indicator = add_indicator
+        self.categorical_features = categorical_features
+        self.handle_unknown = handle_unknown
         self.random_state = random_state
         self.verbose = verbose
 

@@ -32,7 +32,7 @@ from skvnce.columns.fit import (
     regresses,
 )
 from skvnce.columns.model import Design
-from skvnce.columns.wrapper import ByModel
+from skvnce.columns.wrapper import PASSED_ON, ByModel
 
 _FEWEST = 10  # observed cells of a column that a model is fitted to
 _METHODS = ["fit", "predict", "get_params"]  # of the model of a column
@@ -63,9 +63,8 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
     ----------
     model : imputer of this package, list of them or None, default=None
         The joint model, or a stack of several, such as ``[TableImputer(),
-        MixtureImputer(), LAIRImputer()]``, which takes twice the time of all its
-        imputers.  The first one decides how columns are read.  None is
-        ``GaussianImputer()``.
+        MixtureImputer()]``, which takes twice the time of all its imputers.  The first
+        one reads the table.  None is ``GaussianImputer()``.
     regressor : regressor or None, default=None
         Model of the columns of numbers; None leaves them to `model`.
     classifier : classifier or None, default=None
@@ -73,8 +72,7 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
         are classes like others.
     estimators : dict or None, default=None
         Models of single columns, by their names, or indices if X has no names:
-        ``{"y": HistGradientBoostingRegressor(), "grade": LogisticRegression(), "z":
-        None}``.  None leaves a column to `model`.
+        ``{"y": Ridge(), "grade": LogisticRegression()}``.  None leaves one to `model`.
     predictors : dict, array-like of bool, "auto" or None, default=None
         Which other columns estimators see: a dict of lists (None means all), or a
         matrix of shape (n_features, n_features) with a row for each column that is
@@ -91,19 +89,21 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
     max_samples : int, default=10000
         Maximum number of rows, chosen at random, that an estimator learns from.
     n_draws : int, default=8
-        Number of Gibbs chains for each row with several missing cells that `transform`
-        averages over.  Medians and modes take 63 chains.
+        Number of Gibbs chains of `transform` for each row with several missing cells.
+        Medians and modes take 63 chains.
     n_steps : int, default=3
         Number of sweeps of `sample`.
     strategy : {"mean", "median", "mode"}, default="mean"
-        How `transform` fills numbers: by their conditional means, medians (of smallest
-        mean absolute error) or modes.  Categories always get their most probable level.
+        How `transform` fills numbers: by their conditional means, medians or modes.
+        Categories always get their most probable level.
+    missing_values, keep_empty_features, add_indicator, categorical_features, \
+            handle_unknown : default=None
+        Parameters of `model`, or of the first of several; None leaves those of `model`.
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of the fit; replaces the `random_state` of `model`, and one of None in the
         estimators.
     verbose : int, default=0
-        If 1, print a line for each model of a column and each step of a second or more.
-        If 2, print all steps.
+        If 1, print a line for each model and each long step; if 2, all steps.
 
     Attributes
     ----------
@@ -187,6 +187,7 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
         "n_draws": [integer_from(1)],
         "n_steps": [integer_from(1)],
         "strategy": STRATEGY,
+        **PASSED_ON,
         "random_state": RANDOM_STATE,
         "verbose": ["verbose"],
     }
@@ -205,6 +206,11 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
         n_draws: int = 8,
         n_steps: int = 3,
         strategy: Literal["mean", "median", "mode"] = "mean",
+        missing_values: Any = None,
+        keep_empty_features: bool | None = None,
+        add_indicator: bool | None = None,
+        categorical_features: ByColumn | None = None,
+        handle_unknown: Literal["error", "missing"] | None = None,
         random_state: Seed = None,
         verbose: int = 0,
     ) -> None:
@@ -219,6 +225,11 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
         self.n_draws = n_draws
         self.n_steps = n_steps
         self.strategy = strategy
+        self.missing_values = missing_values
+        self.keep_empty_features = keep_empty_features
+        self.add_indicator = add_indicator
+        self.categorical_features = categorical_features
+        self.handle_unknown = handle_unknown
         self.random_state = random_state
         self.verbose = verbose
 
@@ -320,8 +331,9 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
 
     def _check_stack(self):
         """Reject markers of other models than the first one, which reads the table."""
-        first = self.model[0]._marker()
-        for number, one in enumerate(self.model):
+        models = self._models_asked()
+        first = models[0]._marker()
+        for number, one in enumerate(models):
             marker = one._marker()
             # at its default a model leaves the choice to the first one
             if not is_missing(marker) and (is_missing(first) or marker != first):

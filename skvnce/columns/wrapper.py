@@ -9,7 +9,11 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from skvnce._imputer.fitted import Fitted
 from skvnce._imputer.imputer import Imputer
-from skvnce._imputer.validation import warn_of_unused_by_levels
+from skvnce._imputer.validation import (
+    MISSING_VALUES,
+    OF_CATEGORIES,
+    warn_of_unused_by_levels,
+)
 from skvnce._tables.model_columns import rows_with_data
 from skvnce._tables.schema import Encoded
 from skvnce._tables.values import column_moments
@@ -22,6 +26,13 @@ _SWEEPS = {"n_burn_in": 1, "n_sweeps": 2}  # of the chains of `transform`
 _DRAWN = 30  # models of which tables are drawn during a fit
 # classes of errors of a model in a stack, which are raised again
 _ERRORS = (InvalidParameterError, DivergenceError, TypeError, ValueError)
+PASSED_ON = {  # constraints of parameters for `model`; None leaves those of `model`
+    "missing_values": MISSING_VALUES,
+    "keep_empty_features": ["boolean", None],
+    "add_indicator": ["boolean", None],
+    "categorical_features": OF_CATEGORIES["categorical_features"],
+    "handle_unknown": [*OF_CATEGORIES["handle_unknown"], None],
+}
 
 
 class ByModel(Imputer):
@@ -36,11 +47,13 @@ class ByModel(Imputer):
         return (self._models_asked()[0] if model is None else model)._settings()
 
     def _models_asked(self):
-        """List what the parameter `model` stands for."""
-        if self.model is None:
-            return [GaussianImputer()]
+        """List what `model` stands for; the first reads tables as parameters say."""
         many = isinstance(self.model, list | tuple)
-        return list(self.model) if many else [self.model]
+        default = GaussianImputer() if self.model is None else self.model
+        first, *others = self.model if many else [default]
+        values = {name: getattr(self, name) for name in PASSED_ON}
+        asked = {name: value for name, value in values.items() if value is not None}
+        return [clone(first).set_params(**asked) if asked else first, *others]
 
     def _check_models(self):
         """Check parameters of models; tables of averages would satisfy no equations."""
@@ -126,7 +139,7 @@ class ByModel(Imputer):
         model = getattr(self, "model_", None)
         if model is not None:
             return model._marker()
-        return np.nan if self.model is None else self._models_asked()[0]._marker()
+        return self._models_asked()[0]._marker()
 
     def _keeps_empty(self):
         return hasattr(self, "model_") and self.model_._keeps_empty()

@@ -17,7 +17,13 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from statistical import FAILURE, p_share
 
-from skvnce import ColumnImputer, ConstrainedImputer, GaussianImputer, MixtureImputer
+from skvnce import (
+    ColumnImputer,
+    ConstrainedImputer,
+    GaussianImputer,
+    MixtureImputer,
+    VNCEEstimator,
+)
 from skvnce.columns.fit import associated, hold_out_rows, options_of_quantiles
 from skvnce.columns.model import Classification, Design, Quantiles, Regression
 
@@ -1091,6 +1097,18 @@ def test_a_stack_has_the_marker_of_its_first_model(marker):
     stack = columns(model=[first, clone(PLAIN).set_params(missing_values=marker)])
     expected = columns(model=[PLAIN, PLAIN]).fit_transform(X)
     np.testing.assert_array_equal(stack.fit_transform(given), expected)
+
+
+def test_parameters_of_tables_are_passed_on_to_the_first_model():
+    X, _ = linear(n=60)
+    given = np.where(np.isnan(X), -1, X)
+    asked = {"missing_values": -1, "add_indicator": True}
+    first = clone(PLAIN).set_params(**asked)
+    expected = columns(model=[first, PLAIN]).fit_transform(given)
+    found = columns(model=[PLAIN, PLAIN], **asked).fit_transform(given)
+    np.testing.assert_array_equal(found, expected)
+    with pytest.raises(ValueError, match="Invalid parameter 'add_indicator'"):
+        columns(model=VNCEEstimator(), add_indicator=True).fit(X)
 
 
 def test_errors_of_tables_name_the_class_of_the_user():
