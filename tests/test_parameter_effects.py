@@ -278,6 +278,7 @@ CASES = {
             "n_steps": 3,
             **MEDIANS,
             **OF_TABLES,
+            "categorical_features": {"level": "passthrough"},  # None is that of `model`
         },
     ),
     "truncated graph": (
