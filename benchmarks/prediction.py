@@ -9,8 +9,9 @@ Half of the cells are hidden in training rows and in new rows, completely at ran
 to predict.  The models are RidgeCV or LogisticRegression after a StandardScaler, and
 histogram gradient boosting of 60 rounds.  Intervals of 90 % are those of
 `MultipleImputationRegressor` with 5 folds; those of one table are the prediction and
-quantiles of its residuals in 5 folds.  Each result is a line of FILE; those that are
-there are not computed again.
+quantiles of its residuals in 5 folds.  Rows with more missing cells than others are
+counted apart.  Each result is a line of FILE; those that are there are not computed
+again.
 """
 
 import time
@@ -46,26 +47,28 @@ MODELS = "linear", "trees"
 COMPLETE, RAW, FILLED = "complete data", "raw NaN", "one filled table"
 ONE, DRAWS = "one draw", "several draws"
 WAYS = COMPLETE, RAW, FILLED, ONE, DRAWS
+BY_ROW = "several draws, by missing cells of the row"
+QUARTERS = "up to 1/4", "1/4 to 1/2", "1/2 to 3/4", "more"
 ERRORS = {True: "log-loss", False: "RMSE"}
 
 
-def comparison(results):
-    """Compare several draws with the other ways, by models and targets."""
+def comparison(results, ours, rivals):
+    """Compare a way with others, by models and targets."""
     rows = []
-    for model, classes, other in product(MODELS, ERRORS, WAYS[:-1]):
+    for model, classes, other in product(MODELS, ERRORS, rivals):
         draws, others = (
             {
                 (r["table"], r["mechanism"], r["seed"]): r["error"]
                 for r in results.of(model=model, classes=classes, way=way)
             }
-            for way in (DRAWS, other)
+            for way in (ours, other)
         )
         ratios = [draws[cell] / others[cell] for cell in draws if cell in others]
         if ratios:
             lower = f"{sum(ratio < 1 for ratio in ratios)} of {len(ratios)}"
             mean = f"{geometric_mean(ratios):.3f}"
             rows.append([model, ERRORS[classes], other, mean, lower])
-    header = ["model", "error", "several draws against", "ratio", "smaller in"]
+    header = ["model", "error", f"{ours} against", "ratio", "smaller in"]
     return table(header, rows)
 
 
@@ -90,6 +93,24 @@ def intervals(results):
     return table(["model", "from", "coverage", "in single cells", "length"], rows)
 
 
+def by_row(results):
+    """Sum what intervals cover over tables and splits, by missing cells of the row."""
+    rows = []
+    for (model,), some in by(results.of(way=BY_ROW), "model").items():
+        totals = {
+            name: np.sum([record[name] for record in some], axis=0)
+            for name in ("counts", "covered", "lengths")
+        }
+        for place, quarter in enumerate(QUARTERS):
+            count, covered, length = (total[place] for total in totals.values())
+            if count:
+                shares = f"{covered / count:.3f}", f"{length / count:.2f}"
+                rows.append([model, quarter, int(count), *shares])
+    return table(
+        ["model", "missing cells of the row", "rows", "coverage", "length"], rows
+    )
+
+
 def calibration(results):
     """Average scores of probabilities over tables and splits."""
     rows = [
@@ -112,11 +133,17 @@ def page(results, options):
         TEXTS("The rows of classes are"),
         "## Several draws against other ways",
         TEXTS("Geometric mean of ratios"),
-        comparison(results),
+        comparison(results, DRAWS, WAYS[:-1]),
+        "## Does imputation help to predict?",
+        TEXTS("Le Morvan"),
+        comparison(results, FILLED, (COMPLETE, RAW)),
         "## Probabilities of classes",
         calibration(results),
         "## Intervals of 90 %",
         intervals(results),
+        "### By the missing cells of the row",
+        TEXTS("by row"),
+        by_row(results),
         "## Classification, by table",
         detail(results, True, classes),
         "## Regression, by table",
@@ -211,6 +238,25 @@ def scores_of_numbers(predicted, target, ends):
     }
 
 
+def coverage_by_row(name, data, imputer, seed):
+    """Count what intervals cover in rows with few and many missing cells."""
+    y, target = data.target
+    model = model_of(name, data.classes, seed)
+    model = several(DRAWS, model, imputer, data.classes, seed).fit(data.masked[0], y)
+    lower, upper = model.interval(data.masked[1], LEVEL)
+    share = np.isnan(data.masked[1]).mean(1)
+    place = np.searchsorted([0.25, 0.5, 0.75], share)
+    values = {
+        "counts": np.ones(len(target)),
+        "covered": (lower <= target) & (target <= upper),
+        "lengths": (upper - lower) / target.std(),
+    }
+    return {
+        key: np.bincount(place, value, minlength=len(QUARTERS)).tolist()
+        for key, value in values.items()
+    }
+
+
 def cells(options):
     """List what is asked for, one fit of the imputer after the other."""
     ways = product(range(options.seeds), options.tables, MECHANISMS, MODELS, WAYS)
@@ -218,6 +264,12 @@ def cells(options):
         if (model, way) != (LINEAR, RAW):
             key = {"table": name, "mechanism": mechanism, "seed": seed}
             yield key | {"model": model, "way": way}
+    names = [name for name in options.tables if name not in ("breast_cancer", "digits")]
+    for seed, name, mechanism, model in product(
+        range(options.seeds), names, MECHANISMS, MODELS
+    ):
+        key = {"table": name, "mechanism": mechanism, "seed": seed}
+        yield key | {"model": model, "way": BY_ROW}
 
 
 @lru_cache(1)
@@ -233,6 +285,8 @@ def measured(key, options):
     """Predict in one way, and score it."""
     seed = key["seed"]
     data, imputer, seconds = fitted(key["table"], key["mechanism"], seed)
+    if key["way"] == BY_ROW:
+        return coverage_by_row(key["model"], data, imputer, seed)
     kind = {"classes": bool(data.classes), "rows": len(data.target[0])}
     scores = predicted(key["way"], key["model"], data, imputer, seed)
     return kind | {"imputer": seconds} | scores

@@ -1,5 +1,8 @@
 """Reports of imputers on hidden cells, and scores without truth."""
 
+import json
+from pathlib import Path
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -447,3 +450,19 @@ def test_columns_that_follow_from_each_other_are_hidden_together(mechanism):
         np.testing.assert_array_equal(hidden[rows, j], hidden[rows, 0])
     assert (hidden[:, 4] != hidden[:, 0]).any()  # the control
     assert 10 < hidden[:, 0].sum() < 90
+
+
+def test_energy_i_score_agrees_with_that_of_r():
+    """R's Iscores has no score of column 1, and columns are not scaled there."""
+    file = Path(__file__).parents[1] / "reference" / "iscores.json"
+    recorded = json.loads(file.read_text())
+    X = np.array(recorded["table"], dtype=float)
+    found = energy_i_score(SimpleImputer(), X, random_state=0)
+    pairs = dict(zip(recorded["places"], recorded["scores"], strict=True))
+    assert {place for place, score in pairs.items() if score} == {2, 3}
+    for place in (2, 3):
+        score = found.columns[str(place)] * np.nanstd(X[:, place])
+        np.testing.assert_allclose(score, pairs[place], rtol=1e-12)
+    weights = dict(zip(recorded["places"], recorded["weights"], strict=True))
+    for place, weight in weights.items():
+        np.testing.assert_allclose(found.weights[str(place)], weight)
