@@ -80,12 +80,11 @@ if (method == "mice") {
   made <- cglasso(. ~ ., data = datacggm(x, lo = low), nrho = 20,
                   rho.min.ratio = 0.01)
   path <- lapply(seq_along(made$rho), function(k) made$Tht[, , 1, k])
-  chosen <- lapply(gammas, function(gamma) {
-    path[[which.min(BIC(made, g = gamma)$value_gof)]]
-  })
+  criteria <- c(list(AIC(made)), lapply(gammas, function(one) BIC(made, g = one)))
+  chosen <- lapply(criteria, function(one) path[[which.min(one$value_gof)]])
   put("path.bin", lapply(path, function(one) abs(cov2cor(one))))
   put("chosen.bin", chosen)
-  writeLines(rules, file.path(folder, "rules.txt"))
+  writeLines(c("aic", rules), file.path(folder, "rules.txt"))
 } else {
   made <- bdgraph(x, method = "gcgm", not.cont = as.integer(columns[, 1] != "numeric"),
                   iter = 5000, cores = 1, verbose = FALSE)
