@@ -371,7 +371,7 @@ def check(columns: Columns, formula: Formula, tried: int) -> Checked | None:
     tier, limit, wrong = held
     if tier and _would_be_exact(columns, formula):
         return None
-    deviation, unit = columns.deviation[places], columns.unit[places]
+    deviation, unit = columns.bounds.deviation[places], columns.bounds.unit[places]
     steps = 2e-5 * deviation
     slopes = [formula.change(part, k, step) / step for k, step in enumerate(steps)]
     slack = np.array([np.median(limit / np.maximum(one, 1e-300)) for one in slopes])
@@ -423,7 +423,7 @@ def tier_of(columns: Columns, formula: Formula, part: np.ndarray) -> tuple | Non
         limit = base
         if tier:
             if rounding is None:
-                units = columns.unit[list(formula.columns)]
+                units = columns.bounds.unit[list(formula.columns)]
                 steps = [formula.change(part, k, u) / 2 for k, u in enumerate(units)]
                 rounding = 1.02 * np.stack(steps, 1)
             limit = base + (rounding[:, 0] if tier == 1 else rounding.sum(1))
@@ -442,7 +442,7 @@ def _solves(columns: Columns, formula: Formula, part: np.ndarray, place: int) ->
     good = np.isfinite(solved)
     if good.sum() < max(FEWEST, 0.2 * len(part)):
         return False
-    unit, near = columns.unit[j], _SOLVED * columns.deviation[j]
+    unit, near = columns.bounds.unit[j], _SOLVED * columns.bounds.deviation[j]
     solved, cells = snapped(solved[good], unit), cells[good]
     allowed = 1.01 * unit * (unit < near) if unit else near
     allowed = np.maximum(allowed, 4 * _FLOAT32 * abs(cells))
@@ -489,7 +489,7 @@ def _would_be_exact(columns: Columns, formula: Formula) -> bool:
     """
     if not formula.is_sum or len(formula.columns) > 2:
         return False
-    units = columns.unit[list(formula.columns)]
+    units = columns.bounds.unit[list(formula.columns)]
     steps = np.array([*units * formula.weights, formula.constant]) / units[0]
     return (
         units.all()
