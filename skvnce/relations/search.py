@@ -108,7 +108,9 @@ def find_relations(X: ArrayLike) -> list[Relation]:
     the same. If these are always the same, they follow, too.
 
     Rounding hides relations: errors beyond 0.5 % of a column's standard deviation are
-    too large. A body mass index is found with two decimals, and not with one.
+    too large, or beyond 5 % of it in products and powers, whose factor is the coarsest
+    number that all rows allow. A body mass index is found with one decimal, if height
+    and weight are those from which it was computed, and not as a whole number.
 
     A relation describes the rows of this table. New rows may violate it, above all a
     lookup. A cell that follows is not necessarily a gap: a question that was skipped
