@@ -8,7 +8,6 @@ import numpy as np
 from skvnce.relations.columns import Bounds
 from skvnce.relations.formulas import Checked, Formula, Rule, snapped
 
-_ROUNDS = 10
 _OFF = 0.02  # standard deviations by which a cell may miss a rule
 _DIGIT = 1e-3  # share of the last stored digit: less is rounding of float64
 _MOST_WRONG = 0.01  # share of the rows of a table that may violate a rule
@@ -22,15 +21,13 @@ def closed(bounds: Bounds, cells: np.ndarray, rules: Sequence[Checked]) -> np.nd
     formulas alone, and parts and factors do not follow from doubtful cells if they are.
     """
     cells = cells.copy()
-    rules = sorted(rules, key=lambda one: _rank(one.rule))
+    rules = sorted(rules, key=lambda one: (one.rule.rank, len(one.rule.columns)))
     with np.errstate(all="ignore"):
         doubtful = _doubtful(bounds, cells, rules)
-        for _ in range(_ROUNDS):
-            before = np.isnan(cells).sum()
+        n_left = -1
+        while n_left != (n_left := np.isnan(cells).sum()):
             for one in rules:
                 _apply(bounds, cells, one.rule, one.solves, doubtful)
-            if np.isnan(cells).sum() == before:
-                break
     return cells
 
 
@@ -124,11 +121,6 @@ def _doubtful(
 def _restates(formula: Formula, place: int) -> bool:
     """Tell whether a column says what the others say: a total, or a function."""
     return place == formula.total or len(formula.columns) == 2
-
-
-def _rank(rule: Rule) -> tuple[int, int]:
-    is_formula = isinstance(rule, Formula)
-    return (1 if not is_formula else 2 * (rule.tier > 0), len(rule.columns))
 
 
 def _apply(

@@ -1,6 +1,6 @@
 """A table as floats, and what the search computes once of each of its columns."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,6 +28,13 @@ class Bounds(NamedTuple):
     pair: np.ndarray  # (p, 2), the values of columns of two; NaN of others
     middle: np.ndarray  # (p,), the median
     reach: np.ndarray  # (p,), the distance from it beyond which cells are gross
+
+    @classmethod
+    def none(cls, p: int) -> Self:
+        """Allow all numbers in p columns."""
+        free = np.full(p, np.inf)
+        pair = np.full((p, 2), np.nan)
+        return cls(np.zeros(p), np.ones(p), -free, free, pair, np.zeros(p), free)
 
     def allow(
         self, numbers: np.ndarray, place: int, ranges: float = _BEYOND

@@ -111,6 +111,11 @@ class Formula(NamedTuple):
         return size + abs(self.constant)
 
     @property
+    def rank(self) -> int:
+        """Exact formulas come before lookups, rounded ones after them."""
+        return 2 * (self.tier > 0)
+
+    @property
     def is_sum(self) -> bool:
         """Whether the columns are added as they are."""
         return all(len(term) == 1 and term[0][1] == "same" for term in self.terms)
@@ -197,6 +202,7 @@ class Rule(Protocol):
     """What computes a column from others."""
 
     columns: tuple[int, ...]
+    rank: int  # cells that two rules determine are those of the lower one
 
     def solve(self, part: np.ndarray, place: int) -> np.ndarray:
         """Compute a column; `part` (rows, k) are the cells of `columns`."""
