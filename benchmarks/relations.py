@@ -19,7 +19,7 @@ from _runner import options_of
 from _wild_tables import FLOOR, WAYS, case_of, names, read, score_points
 
 from skvnce import TableImputer, find_relations
-from skvnce.relations.closure import Bounds, closed, misses
+from skvnce.relations.closure import closed, misses
 from skvnce.relations.columns import read_columns
 from skvnce.relations.formulas import Formula
 from skvnce.relations.lookups import Lookup, Steps
@@ -65,19 +65,17 @@ def hidden(name, share):
     record = {"of": len(theirs), "found": len(theirs & ours)}
     start = np.where(away, np.nan, full.cells)
     follow = away & ~np.isnan(
-        closed(Bounds.of(full), start, [one.checked for one in complete])
+        closed(full.bounds, start, [one.checked for one in complete])
     )
-    cells = closed(
-        Bounds.of(columns), columns.cells, [one.checked for one in relations]
-    )
+    cells = closed(columns.bounds, columns.cells, [one.checked for one in relations])
     record |= {
         "follow": int(follow.sum()),
         "filled": int((away & ~np.isnan(cells)).sum()),
     }
     exact = [one for one in relations if not isinstance(one.rule, Lookup | Steps)]
-    cells = closed(Bounds.of(columns), columns.cells, [one.checked for one in exact])
+    cells = closed(columns.bounds, columns.cells, [one.checked for one in exact])
     new = away & ~np.isnan(cells)
-    off = abs(cells - full.cells) > 0.02 * full.deviation
+    off = abs(cells - full.cells) > 0.02 * full.bounds.deviation
     return record | {"cells": int(new.sum()), "wrong": int((new & off).sum())}
 
 
@@ -148,7 +146,7 @@ def filled(key):
 def broken(case, table, rules):
     """Count filled rows of formulas, and those of them that violate one."""
     columns = read_columns(case.full)
-    cells, bounds = read_columns(table[list(case.full)]).cells, Bounds.of(columns)
+    cells, bounds = read_columns(table[list(case.full)]).cells, columns.bounds
     rows = np.zeros((2, len(cells)), bool)
     for one in rules:
         places = list(one.rule.columns)

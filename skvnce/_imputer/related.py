@@ -18,7 +18,6 @@ from skvnce._imputer.fitted import CellModel, chains_of_model, points_of_model
 from skvnce._tables.schema import Schema
 from skvnce._tables.values import NO_LIMITS, Limits
 from skvnce.relations.closure import (
-    Bounds,
     closed,
     has_more_digits,
     holds,
@@ -26,7 +25,7 @@ from skvnce.relations.closure import (
     is_set,
     suspects,
 )
-from skvnce.relations.columns import describe
+from skvnce.relations.columns import Bounds, describe
 from skvnce.relations.formulas import Checked, Formula, snapped
 from skvnce.relations.lookups import Lookup
 from skvnce.relations.search import Relation, relations_of
@@ -166,15 +165,19 @@ def _numbers_of_levels(schema):
 
 
 def with_relations(
-    schema: Schema, X: np.ndarray, asked: object, kept: Sequence[int] = ()
+    schema: Schema,
+    table: np.ndarray,
+    counted: np.ndarray,
+    asked: object,
+    kept: Sequence[int] = (),
 ) -> Schema:
-    """Find the relations of a table (n, n_features), of codes.
+    """Find the relations of the rows of a table (n, n_features), of codes, that count.
 
     `asked`: "auto" or a list of relations, or of their texts; `kept`: columns
     that are in the model even if they follow from another one. Raises `ValueError`: if
     a relation of a list does not hold.
     """
-    columns = schema.columns or [None] * schema.n_columns
+    X, columns = table[counted], schema.columns or [None] * schema.n_columns
     is_number = np.array(
         [
             one is None
@@ -191,8 +194,8 @@ def with_relations(
     if not relations:
         return schema
     checked = [one.checked for one in relations]
-    bounds, shares = Bounds.of(read), _shares(read.cells)
-    _warn_of_typos(schema, suspects(bounds, read.cells, checked), read.cells)
+    bounds, shares = read.bounds, _shares(read.cells)
+    _warn_of_typos(schema, suspects(bounds, read.cells, checked), read.cells, counted)
     # a number that follows may be no level
     with_levels = {j for j, one in enumerate(schema.columns or ()) if one.levels}
     followers = _followers(checked, read.cells, with_levels.union(kept))
@@ -208,15 +211,20 @@ def with_relations(
     return schema._replace(relations=Related(tuple(relations), *rest))
 
 
-def _warn_of_typos(schema, suspected, cells):
+def _warn_of_typos(schema, suspected, cells, counted):
     """Warn of cells that may be typos, as others follow from them."""
     if suspected:
-        row, column, follower = suspected[0]
+        row, column, follower, is_used = suspected[0]
+        number, fate = (
+            np.flatnonzero(counted)[row],
+            "" if is_used else ", but is imputed",
+        )
         more = f" {len(suspected) - 1} more cells are alike." * (len(suspected) > 1)
         warn_user(
-            f"{schema.label(column)}, row {row}, is {cells[row, column]:g}, far from "
-            f"all others, and the missing cell of {schema.label(follower)} follows "
-            f"from it. Correct the cell, or make it NaN, if it is a typo.{more}"
+            f"{schema.label(column)}, row {number}, is {cells[row, column]:g}, far "
+            f"from all others, and the missing cell of {schema.label(follower)} "
+            f"follows from it{fate}. Correct the cell, or make it NaN, if it is a "
+            f"typo.{more}"
         )
 
 

@@ -276,7 +276,7 @@ def _with_cells_that_follow(estimator, schema, table, weights):
         return table, schema
     kept, counted = estimator._kept_columns(schema), checked_weights(weights, table) > 0
     rows = table[counted]
-    schema = with_relations(schema, rows, relations, kept)
+    schema = with_relations(schema, table, counted, relations, kept)
     if schema.relations is None:
         return table, schema
     values = valid_values(schema, rows, *estimator._bounds())  # which win

@@ -23,7 +23,7 @@ from skvnce._tables.cells import is_frame
 from skvnce._tables.schema import Encoded
 from skvnce._tables.values import NO_LIMITS
 from skvnce._types import ByColumn, Seed, TableLike
-from skvnce.columns.equations import ColumnFacts, Derived, Equations, Sum
+from skvnce.columns.equations import ColumnFacts, Derived, Equations, Near, Sum
 from skvnce.columns.wrapper import PASSED_ON, ByModel
 
 
@@ -389,10 +389,12 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
             Sum(place(key), tuple(map(place, sources)), repr(key))
             for key, sources in (self.sums or {}).items()
         ]
-        derived = [
-            Derived(place(key), tuple(map(place, sources)), repr(key), function)
-            for key, (function, sources) in (self.derived or {}).items()
-        ]
+        derived = []
+        for key, (function, sources) in (self.derived or {}).items():
+            columns = list(map(place, [key, *sources]))
+            near = Near(*(values[columns] for values in facts[: len(Near._fields)]))
+            target, *others = columns
+            derived.append(Derived(target, tuple(others), repr(key), function, near))
         return Equations(sums, derived, *facts)
 
 

@@ -15,6 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from skvnce.relations.closure import closed
+from skvnce.relations.columns import Bounds
+from skvnce.relations.formulas import Checked
+
 _EXACT = 1e-9  # relative error of an equation that holds
 _ROUNDS = 50  # times that equations with common cells are solved in turn
 _FREE = 1e6  # weight of a missing total, which follows from its parts
@@ -30,6 +34,8 @@ class Sum(NamedTuple):
     sources: tuple
     label: str
 
+    rank = 0  # see `Rule`
+
     def value(self, table):
         """Compute the total of rows (n, n_features)."""
         return table[:, self.sources].sum(1)
@@ -43,12 +49,10 @@ class Sum(NamedTuple):
         """List all columns."""
         return [self.target, *self.sources]
 
-    def solved(self, table, place, near):
-        """Compute the cells of one column from the others; (n,)."""
-        if place == self.target:
-            return self.value(table)
-        others = [j for j in self.sources if j != place]
-        return table[:, self.target] - table[:, others].sum(1)
+    def solve(self, part, place):
+        """Compute a column from the others; `part` (n, n_columns), see `Rule`."""
+        parts = np.delete(part, [0, place], 1).sum(1)
+        return parts if place == 0 else part[:, 0] - parts
 
 
 class Derived(NamedTuple):
@@ -58,13 +62,19 @@ class Derived(NamedTuple):
     sources: tuple
     label: str
     function: Callable
+    near: "Near"  # where cells of `columns` are sought
+
+    rank = 1  # see `Rule`
 
     def value(self, table):
         """Compute the function of rows (n, n_features)."""
+        return self._called(table[:, self.sources])
+
+    def _called(self, part):
         try:
             with np.errstate(all="ignore"):
                 # a copy, because the user's function may write to its arguments
-                values = self.function(*(table[:, j].copy() for j in self.sources))
+                values = self.function(*(column.copy() for column in part.T))
         except Exception as error:
             error.add_note(f"Raised by the function of derived[{self.label}].")
             raise
@@ -75,10 +85,10 @@ class Derived(NamedTuple):
                 f"numbers, got {values.dtype}."
             )
         values = values.astype(np.float64)
-        if values.shape != (len(table),):
+        if values.shape != (len(part),):
             raise ValueError(
                 f"The function of derived[{self.label}] must return an array of shape "
-                f"({len(table)},), as its arguments have, got shape {values.shape}."
+                f"({len(part)},), as its arguments have, got shape {values.shape}."
             )
         return values
 
@@ -91,27 +101,33 @@ class Derived(NamedTuple):
         """List all columns."""
         return [self.target, *self.sources]
 
-    def solved(self, table, place, near):
-        """Compute cells of a column from others, nearest to `near.start`, or NaN."""
-        if place == self.target:
-            return self.value(table)
-        moved = table.copy()
+    def solve(self, part, place):
+        """Compute a column from the others; `part` (n, n_columns), see `Rule`.
+
+        Of several solutions it is the one nearest to the cell of `part`, or, if that is
+        missing, to the mean; NaN without one.
+        """
+        if place == 0:
+            return self._called(part[:, 1:])
+        location, deviation, low, high = (ends[place] for ends in self.near)
+        moved = part.copy()
 
         def gap(cells):
             moved[:, place] = cells
-            solution = self.value(moved) - table[:, self.target]
-            return np.where((cells < near.low) | (cells > near.high), np.nan, solution)
+            solution = self._called(moved[:, 1:]) - part[:, 0]
+            return np.where((cells < low) | (cells > high), np.nan, solution)
 
-        return _root(gap, near.start, near.deviation)
+        start = np.where(np.isnan(part[:, place]), location, part[:, place])
+        return _root(gap, start, deviation)
 
 
 class Near(NamedTuple):
-    """Where a solution is sought: around `start`, (n,), between `low` and `high`."""
+    """Where solutions are sought, for some columns; see `Equations`."""
 
-    start: np.ndarray
-    deviation: float
-    low: float
-    high: float
+    location: np.ndarray
+    deviation: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
 
 
 class ColumnFacts(NamedTuple):
@@ -149,18 +165,13 @@ class Equations(NamedTuple):
         `rtol` is the largest relative error of an equation between observed cells.
         Raises ValueError if the cells of a row contradict an equation.
         """
-        filled, changed = table.astype(np.float64), bool(self.every)
-        names = np.arange(len(filled))
-        while changed:
-            changed = False
-            for one in self.every:
-                missing = np.isnan(filled[:, one.columns])
-                alone = missing.sum(1) == 1
-                for k in np.flatnonzero(missing[alone].any(0)):
-                    rows = np.flatnonzero(alone & missing[:, k])
-                    place, changed = one.columns[k], True
-                    start = np.full(len(rows), self.location[place])
-                    self._solve(filled, rows, one, place, start, rtol, names)
+        table = table.astype(np.float64)
+        rules = [Checked(one, len(table), 0, tuple(one.columns)) for one in self.every]
+        filled = closed(Bounds.none(table.shape[1]), table, rules)
+        for one in self.every:
+            self._check_solved(one, table, filled, rtol)
+        inside = self.snapped(filled.clip(self.low, self.high), slice(None))
+        filled = np.where(np.isnan(table), inside, table)
         for one in self.every:
             rows = np.flatnonzero(~np.isnan(filled[:, one.columns]).any(1))
             wrong = rows[~_holds(one, filled[rows], max(rtol, _EXACT))]
@@ -240,14 +251,19 @@ class Equations(NamedTuple):
             "its cells as missing."
         )
 
-    def _solve(self, table, rows, one, place, start, rtol, names):
-        """Solve an equation for the column at `place`, near `start`, in place."""
-        solution, wrong = self._solution(table[rows], one, place, start, rtol)
-        if wrong.any() and place == one.target and np.isnan(solution[wrong]).any():
-            raise ValueError(_is_nan(one, names[rows[np.isnan(solution)]][0]))
+    def _check_solved(self, one, table, filled, rtol):
+        """Raise an error for rows whose cells an equation does not give."""
+        new, part = np.isnan(table[:, one.columns]), filled[:, one.columns]
+        unsolved = np.isnan(part)
+        unsolved &= unsolved.sum(1, keepdims=True) == 1
+        if unsolved[:, 0].any():
+            raise ValueError(_is_nan(one, unsolved[:, 0].argmax()))
+        slack = rtol * np.nan_to_num(abs(part)).max(1, keepdims=True)
+        low, high = self.low[one.columns] - slack, self.high[one.columns] + slack
+        outside = (part < low) | (part > high) | np.isinf(part)
+        wrong = (unsolved | (new & outside)).any(1)
         if wrong.any():
-            raise ValueError(_has_no_solution(one, names[rows[wrong]][0]))
-        table[rows, place] = self.snapped(solution, place)
+            raise ValueError(_has_no_solution(one, wrong.argmax()))
 
     def snapped(self, cells, places):
         """Round cells (..., n_places) of whole columns that errors of floats move."""
@@ -257,20 +273,6 @@ class Equations(NamedTuple):
         near = abs(cells - rounded) <= error * np.maximum(abs(rounded), 1.0)
         return np.where(self.integers[places] & near, rounded, cells)
 
-    def _solution(self, part, one, place, start, rtol):
-        """Solve an equation of rows for a column; returns cells, and where none fit."""
-        low, high = self.low[place], self.high[place]
-        near = Near(start, self.deviation[place], low, high)
-        solution = one.solved(part, place, near)
-        part[:, place] = solution
-        slack = rtol * np.nan_to_num(one.size(part))
-        wrong = (
-            ~np.isfinite(solution)
-            | (solution < low - slack)
-            | (solution > high + slack)
-        )
-        return np.clip(solution, low, high), wrong
-
     def _derive(self, values, free, one):
         """Compute a derived column, or the last free cell that it depends on."""
         rows = np.flatnonzero(free[:, one.target])
@@ -279,11 +281,12 @@ class Equations(NamedTuple):
         for place in one.sources[::-1]:
             rows = np.flatnonzero(unsolved & free[:, place])
             if len(rows):
-                start = values[rows, place]
-                solution, wrong = self._solution(
-                    values[rows], one, place, start, _EXACT
+                # finite ones are between `low` and `high`
+                solution = one.solve(
+                    values[rows][:, one.columns], one.columns.index(place)
                 )
-                values[rows[~wrong], place] = solution[~wrong]
+                good = np.isfinite(solution)
+                values[rows[good], place] = solution[good]
                 unsolved[rows] = False
 
     def _project(self, values, free):

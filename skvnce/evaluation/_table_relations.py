@@ -7,14 +7,13 @@ import numpy as np
 
 from skvnce._tables.mixed import select_columns
 from skvnce.evaluation._user_table import UserTable
-from skvnce.relations.closure import Bounds, closed
+from skvnce.relations.closure import closed
 from skvnce.relations.columns import Columns, read_columns
 from skvnce.relations.formulas import Formula, snapped, tier_of
 from skvnce.relations.search import Relation, relations_of
 
 _WIDEST = 300  # columns of tables that are searched
 _TYPOS = 10  # that are listed
-_FAR = 10  # standard deviations from the middle of the values
 _CURVES = "square", "even", "cube"
 
 
@@ -66,9 +65,7 @@ def relations_in(read: UserTable) -> RelationsFound:
             typos = list(_typos(columns, relations))
     except (ArithmeticError, TypeError, ValueError) as error:
         return nothing._replace(why_not=f"The search failed: {error}")
-    cells = closed(
-        Bounds.of(columns), columns.cells, [one.checked for one in relations]
-    )
+    cells = closed(columns.bounds, columns.cells, [one.checked for one in relations])
     return RelationsFound(
         relations,
         int((~columns.seen & ~np.isnan(cells)).sum()),
@@ -105,7 +102,7 @@ def _typos(columns: Columns, relations: list[Relation]) -> Iterator[Typo]:
     The cell that most formulas of its row accuse, and fewest support, is named; of
     several ones that which is far from others of its column.
     """
-    far = abs(columns.cells - _medians(columns)) > _FAR * columns.deviation
+    far = columns.bounds.gross(columns.cells)
     formulas = [one for one in relations if isinstance(one.rule, Formula)]
     wrong = {one.text: _violated(columns, one) for one in formulas if one.violations}
     rows = {int(row) for some in wrong.values() for row in some}
@@ -124,17 +121,11 @@ def _typos(columns: Columns, relations: list[Relation]) -> Iterator[Typo]:
             blame = accused[row] + far[row] / 2  # a tie only
             place = max(checked.solves, key=lambda j, blame=blame: blame[j])
             k = places.index(place)
-            expected = snapped(one.rule.solve(part, k), columns.unit[place])[0]
+            expected = snapped(one.rule.solve(part, k), columns.bounds.unit[place])[0]
             if (row, place) not in done and expected != part[0, k]:
                 done.add((row, place))
                 name, value = columns.names[place], part[0, k]
                 yield Typo(row, name, float(value), float(expected), one)
-
-
-def _medians(columns):
-    return np.array(
-        [values[len(values) // 2] if len(values) else 0 for values in columns.values]
-    )
 
 
 def _violated(columns: Columns, relation: Relation) -> np.ndarray:

@@ -16,6 +16,7 @@ _LOOSE, _MOST_LEFT = 0.2, 0.3  # the same of many columns, with filled cells
 _PRODUCT_ROWS, _TRIPLE_ROWS = 600, 500
 _CHUNK = 2000
 _LONGEST = 24  # columns of a linear relation
+_FARTHEST = 6  # standard deviations, beyond which cells would dominate moments
 
 Pairs = list[tuple[int, int]]
 
@@ -247,8 +248,8 @@ def _left_by_pairs(L: np.ndarray, R: np.ndarray, pairs: np.ndarray) -> tuple:
 
 def _ridge_gram(cells: np.ndarray, rounds: int = 12) -> np.ndarray:
     """Correlate columns, whose missing cells ridge regressions fill."""
-    missing = np.isnan(cells)
-    standard = _standard(cells)
+    cells = np.where(abs(_standard(cells)) > _FARTHEST, np.nan, cells)
+    missing, standard = np.isnan(cells), _standard(cells)
     filled = np.nan_to_num(standard)
     eye = np.eye(cells.shape[1])
     for r in range(rounds if missing.any() else 0):
@@ -256,7 +257,7 @@ def _ridge_gram(cells: np.ndarray, rounds: int = 12) -> np.ndarray:
         inverse = np.linalg.inv(gram + max(0.3 * 0.5**r, 1e-3) * eye)
         weights = -inverse / np.diag(inverse)
         np.fill_diagonal(weights, 0)
-        guess = np.clip(filled @ weights, -6, 6)
+        guess = np.clip(filled @ weights, -_FARTHEST, _FARTHEST)
         filled = np.where(missing, 0.3 * filled + 0.7 * guess, standard)
     filled = filled - filled.mean(0)
     filled = filled / np.maximum(filled.std(0), 1e-9)

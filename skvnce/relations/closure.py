@@ -1,51 +1,16 @@
 """Cells that follow from the observed ones by relations."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 
-from skvnce.relations.columns import TYPOS, Columns
+from skvnce.relations.columns import Bounds
 from skvnce.relations.formulas import Checked, Formula, Rule, snapped
 
-_ROUNDS = 10
-_BEYOND = 0.5  # of the observed range: values farther out are refused
 _OFF = 0.02  # standard deviations by which a cell may miss a rule
 _DIGIT = 1e-3  # share of the last stored digit: less is rounding of float64
-_FEWEST = 20  # cells other than the median, of which others are far
 _MOST_WRONG = 0.01  # share of the rows of a table that may violate a rule
-
-
-class Bounds(NamedTuple):
-    """What computed cells of the columns of a table may be."""
-
-    unit: np.ndarray  # (p,), of the last stored digit; 0 if there is none
-    deviation: np.ndarray  # (p,), the standard deviation; 1 of constants
-    low: np.ndarray  # (p,), the smallest and the largest value
-    high: np.ndarray
-    pair: np.ndarray  # (p, 2), the values of columns of two; NaN of others
-
-    @classmethod
-    def of(cls, columns: Columns) -> Self:
-        """Describe the columns of a table."""
-        ends = np.full((2, len(columns.values)), np.nan)
-        pair = np.full((len(columns.values), 2), np.nan)
-        for j, values in enumerate(columns.values):
-            if len(values):
-                ends[:, j] = values[[0, -1]]
-            if len(values) == 2:
-                pair[j] = values
-        return cls(columns.unit, columns.deviation, *ends, pair)
-
-    def allow(
-        self, numbers: np.ndarray, place: int, ranges: float = _BEYOND
-    ) -> np.ndarray:
-        """Return which numbers a column may have, within `ranges` of it (rows,)."""
-        if not np.isnan(self.pair[place, 0]):
-            return np.isin(numbers, self.pair[place])
-        low, high = self.low[place], self.high[place]
-        beyond = ranges * (high - low)
-        return (numbers >= low - beyond) & (numbers <= high + beyond)
 
 
 def closed(bounds: Bounds, cells: np.ndarray, rules: Sequence[Checked]) -> np.ndarray:
@@ -53,17 +18,16 @@ def closed(bounds: Bounds, cells: np.ndarray, rules: Sequence[Checked]) -> np.nd
 
     Exact formulas come first, then lookups and steps, then formulas that hold up to
     rounding. Observed cells stay. Numbers far from the observed ones are those of exact
-    formulas alone.
+    formulas alone, and parts and factors do not follow from doubtful cells if they are.
     """
     cells = cells.copy()
-    rules = sorted(rules, key=lambda one: _rank(one.rule))
+    rules = sorted(rules, key=lambda one: (one.rule.rank, len(one.rule.columns)))
     with np.errstate(all="ignore"):
-        for _ in range(_ROUNDS):
-            before = np.isnan(cells).sum()
+        doubtful = _doubtful(bounds, cells, rules)
+        n_left = -1
+        while n_left != (n_left := np.isnan(cells).sum()):
             for one in rules:
-                _apply(bounds, cells, one.rule, one.solves)
-            if np.isnan(cells).sum() == before:
-                break
+                _apply(bounds, cells, one.rule, one.solves, doubtful)
     return cells
 
 
@@ -111,52 +75,60 @@ def has_more_digits(part: np.ndarray, units: np.ndarray) -> np.ndarray:
     return (abs(scaled - np.rint(scaled)) > _DIGIT + 1e-9 * abs(scaled)).any(1)
 
 
+class Suspect(NamedTuple):
+    """A cell that may be a typo, and another one of its row that follows from it."""
+
+    row: int
+    column: int
+    follower: int
+    is_used: bool  # whether the other cell is computed all the same
+
+
 def suspects(
     bounds: Bounds, cells: np.ndarray, rules: Sequence[Checked]
-) -> list[tuple[int, int, int]]:
-    """List gross cells from which a formula computes cells far from the observed ones.
-
-    Returns row, column, and the column that follows.
-    """
-    gross, listed = np.stack([_gross(column) for column in cells.T], 1), []
+) -> list[Suspect]:
+    """List doubtful cells from which formulas compute cells far from observed ones."""
+    doubtful, listed = _doubtful(bounds, cells, rules), []
     for one in rules:
         places = list(one.rule.columns)
         missing = np.isnan(cells[:, places])
-        rows = gross[:, places].any(1) & (missing.sum(1) == 1)
+        rows = doubtful[:, places].any(1) & (missing.sum(1) == 1)
         for row in np.flatnonzero(rows & isinstance(one.rule, Formula)).tolist():
             k, part = int(missing[row].argmax()), cells[[row]][:, places]
             follows = places[k] in one.solves
             if follows and not bounds.allow(one.rule.solve(part, k), places[k])[0]:
-                column = places[int(gross[row, places].argmax())]
-                listed.append((row, column, places[k]))
+                column = places[int(doubtful[row, places].argmax())]
+                is_used = is_exact(one.rule) and _restates(one.rule, k)
+                listed.append(Suspect(row, column, places[k], is_used))
     return listed
 
 
-def _gross(column: np.ndarray) -> np.ndarray:
-    """Tell which cells are far from all others (n,), also for a skewed column.
-
-    The k largest distances d from the median are gross if arsinh(d / spread), which
-    is like a logarithm, is twice that of all others: heavy tails have no such gaps.
-    """
-    seen = column[~np.isnan(column)]
-    apart = np.sort(abs(seen - np.median(seen))) if len(seen) else seen
-    if (apart > 0).sum() < _FEWEST:
-        return np.zeros(len(column), bool)
-    spread = np.median(apart[apart > 0])
-    tail = apart[-1 - max(1, int(TYPOS * len(seen))) :]
-    most = 2 * tail[:-1] * np.sqrt(1 + (tail[:-1] / spread) ** 2)
-    gaps = np.flatnonzero((tail[1:] > most) & (tail[:-1] > 0))
-    farthest = tail[gaps[0]] if len(gaps) else np.inf
-    return abs(column - np.median(seen)) > farthest
+def _doubtful(
+    bounds: Bounds, cells: np.ndarray, rules: Sequence[Checked]
+) -> np.ndarray:
+    """Tell which cells are gross and confirmed by no formula of the row (rows, p)."""
+    gross = bounds.gross(cells)
+    rows = np.flatnonzero(gross.any(1))
+    for one in rules if len(rows) else ():
+        if isinstance(one.rule, Formula):
+            places = list(one.rule.columns)
+            part = cells[np.ix_(rows, places)]
+            confirms = ~np.isnan(part).any(1) & ~misses(bounds, part, one)
+            gross[np.ix_(rows[confirms], places)] = False
+    return gross
 
 
-def _rank(rule: Rule) -> tuple[int, int]:
-    is_formula = isinstance(rule, Formula)
-    return (1 if not is_formula else 2 * (rule.tier > 0), len(rule.columns))
+def _restates(formula: Formula, place: int) -> bool:
+    """Tell whether a column says what the others say: a total, or a function."""
+    return place == formula.total or len(formula.columns) == 2
 
 
 def _apply(
-    bounds: Bounds, cells: np.ndarray, rule: Rule, solves: Sequence[int]
+    bounds: Bounds,
+    cells: np.ndarray,
+    rule: Rule,
+    solves: Sequence[int],
+    doubtful: np.ndarray,
 ) -> None:
     """Fill, in place, where a single column of a rule is missing."""
     places = list(rule.columns)
@@ -174,5 +146,8 @@ def _apply(
         new, units = rule.solve(part, k), bounds.unit[places]
         has_more = is_exact(rule) & has_more_digits(part, units)
         new = np.where(has_more, new, snapped(new, units[k]))
-        good = np.isfinite(new) if is_exact(rule) else bounds.allow(new, j)
-        cells[rows[good], j] = new[good]
+        doubt = doubtful[np.ix_(rows, places)].any(1)
+        good = bounds.allow(new, j)
+        if is_exact(rule):
+            good |= np.isfinite(new) & (_restates(rule, k) | ~doubt)
+        cells[rows[good], j], doubtful[rows, j] = new[good], doubt

@@ -1,6 +1,6 @@
 """A table as floats, and what the search computes once of each of its columns."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,8 +13,42 @@ from skvnce._tables.schema import in_order
 
 _SAMPLE = 800  # rows by which candidates are chosen
 TYPOS = 0.005  # share of the rows that may violate a formula
-_GROSS = 5  # times the standard deviation of the others: that of columns with typos
+_BEYOND = 0.5  # of the observed range: computed cells farther out are refused
+_FEWEST = 20  # cells other than the median, of which others are far
 _DIGITS = 7  # after the decimal point, of which the last stored one is sought
+
+
+class Bounds(NamedTuple):
+    """What cells of the columns of a table may be."""
+
+    unit: np.ndarray  # (p,), of the last stored digit; 0 if there is none
+    deviation: np.ndarray  # (p,), the standard deviation without gross cells, or 1
+    low: np.ndarray  # (p,), the smallest and the largest value
+    high: np.ndarray
+    pair: np.ndarray  # (p, 2), the values of columns of two; NaN of others
+    middle: np.ndarray  # (p,), the median
+    reach: np.ndarray  # (p,), the distance from it beyond which cells are gross
+
+    @classmethod
+    def none(cls, p: int) -> Self:
+        """Allow all numbers in p columns."""
+        free = np.full(p, np.inf)
+        pair = np.full((p, 2), np.nan)
+        return cls(np.zeros(p), np.ones(p), -free, free, pair, np.zeros(p), free)
+
+    def allow(
+        self, numbers: np.ndarray, place: int, ranges: float = _BEYOND
+    ) -> np.ndarray:
+        """Return which numbers a column may have, within `ranges` of it (rows,)."""
+        if not np.isnan(self.pair[place, 0]):
+            return np.isin(numbers, self.pair[place])
+        low, high = self.low[place], self.high[place]
+        beyond = ranges * (high - low)
+        return (numbers >= low - beyond) & (numbers <= high + beyond)
+
+    def gross(self, cells: np.ndarray) -> np.ndarray:
+        """Tell which cells are far from all others, perhaps by a typo (rows, p)."""
+        return abs(cells - self.middle) > self.reach
 
 
 class Columns(NamedTuple):
@@ -27,8 +61,7 @@ class Columns(NamedTuple):
     codes: np.ndarray  # int (n, p): places among `values`, -1 where missing
     values: list[np.ndarray]  # p arrays: the different values, sorted
     mode: np.ndarray  # (p,), the most frequent value
-    unit: np.ndarray  # (p,), of the last stored digit; 0 if there is none
-    deviation: np.ndarray  # (p,), the standard deviation; 1 of constants
+    bounds: Bounds
     sample: np.ndarray  # rows by which candidates are chosen
     rng: np.random.Generator  # of samples and shuffles
 
@@ -97,8 +130,9 @@ def describe(cells: np.ndarray, is_number: np.ndarray, names: list[str]) -> Colu
     """Compute what the search needs to know of columns."""
     n, p = cells.shape
     codes = np.full((n, p), -1, dtype=np.int32)
-    mode, unit, deviation = np.full(p, np.nan), np.zeros(p), np.ones(p)
-    names_rows, values = np.zeros(p, bool), []
+    mode, pair = np.full(p, np.nan), np.full((p, 2), np.nan)
+    unit, deviation, names_rows, values = np.zeros(p), np.ones(p), np.zeros(p, bool), []
+    low, high, middle, reach = np.full((4, p), np.nan)
     for j in range(p):
         seen = ~np.isnan(cells[:, j])
         column = cells[seen, j]
@@ -106,8 +140,13 @@ def describe(cells: np.ndarray, is_number: np.ndarray, names: list[str]) -> Colu
         values.append(found)
         if len(found):
             mode[j] = found[np.bincount(codes[seen, j]).argmax()]
-            deviation[j] = _deviation(column) or 1.0
+            low[j], high[j], middle[j] = *found[[0, -1]], np.median(column)
+            apart = abs(column - middle[j])
+            reach[j] = _reach(np.sort(apart))
+            deviation[j] = column[apart <= reach[j]].std() or 1.0
             unit[j] = _last_digit(found) if is_number[j] else 0.0
+            if len(found) == 2:
+                pair[j] = found
             names_rows[j] = unit[j] >= 1 and are_numbers_of_rows(column)
     rng = np.random.default_rng(0)
     sample = np.sort(rng.permutation(n)[:_SAMPLE])
@@ -119,8 +158,7 @@ def describe(cells: np.ndarray, is_number: np.ndarray, names: list[str]) -> Colu
         codes,
         values,
         mode,
-        unit,
-        deviation,
+        Bounds(unit, deviation, low, high, pair, middle, reach),
         sample,
         rng,
     )
@@ -143,11 +181,19 @@ def blocks(n: int, size: int = 100) -> list[slice]:
     return [slice(None), *(slice(k, n, number) for k in range(number) if number > 1)]
 
 
-def _deviation(column: np.ndarray) -> float:
-    """Return the standard deviation; without the ends if these are typos."""
-    whole, n_ends = column.std(), int(TYPOS * len(column))
-    inner = np.sort(column)[n_ends : len(column) - n_ends].std()
-    return inner if 0 < _GROSS * inner < whole else whole
+def _reach(apart: np.ndarray) -> float:
+    """Return the distance from the median beyond which cells are far from all others.
+
+    Distances d (cells,), ascending, are gross if arsinh(d / spread), which is like a
+    logarithm, is twice that of all others: heavy tails have no such gaps.
+    """
+    if (apart > 0).sum() < _FEWEST:
+        return np.inf
+    spread = np.median(apart[apart > 0])
+    tail = apart[-1 - max(1, int(TYPOS * len(apart))) :]
+    most = 2 * tail * np.sqrt(1 + (tail / spread) ** 2)
+    gaps = np.flatnonzero((tail[1:] > most[:-1]) & (tail[:-1] > 0))
+    return most[gaps[0] if len(gaps) else -1]
 
 
 def _last_digit(values: np.ndarray) -> float:

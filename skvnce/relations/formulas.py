@@ -19,6 +19,8 @@ _SHUFFLES = 4
 _SIMILAR = 1000  # rows by which similar columns are compared
 _STARTS = 8  # blocks of rows by which coefficients are fitted at first
 _MISFIT = 5e-3  # typical error of a fit, in standard deviations of the left-hand side
+_NEAR_HALVES = 0.05  # error of exponents that coarse rounding leaves
+_FACTOR_DIGITS = 8
 
 
 class Function(NamedTuple):
@@ -109,6 +111,11 @@ class Formula(NamedTuple):
         return size + abs(self.constant)
 
     @property
+    def rank(self) -> int:
+        """Exact formulas come before lookups, rounded ones after them."""
+        return 2 * (self.tier > 0)
+
+    @property
     def is_sum(self) -> bool:
         """Whether the columns are added as they are."""
         return all(len(term) == 1 and term[0][1] == "same" for term in self.terms)
@@ -195,6 +202,7 @@ class Rule(Protocol):
     """What computes a column from others."""
 
     columns: tuple[int, ...]
+    rank: int  # cells that two rules determine are those of the lower one
 
     def solve(self, part: np.ndarray, place: int) -> np.ndarray:
         """Compute a column; `part` (rows, k) are the cells of `columns`."""
@@ -232,7 +240,7 @@ def fit(
     part, features = part[good], features[good]
     if len(part) < FEWEST + len(formula.terms) or not features.std(0).all():
         return None
-    regressed = _regressed(features)
+    regressed = _regressed(features, _rounding(columns, formula, part))
     if regressed is None:
         return None
     beta, constant, good = regressed
@@ -244,7 +252,8 @@ def fit(
         return fit(columns, _without(formula, np.flatnonzero(~effect) + 1), tried)
     if not _many_rows_show(features):
         return None
-    for coefs, free in _coefficients(features, beta, constant):
+    tries = _coefficients(features, beta, constant)
+    for coefs, free in _with_factor(columns, formula, part, beta) + tries:
         some = formula._replace(coefs=(1.0, *(-coefs).tolist()), constant=float(free))
         if tier_of(columns, some, part) is None:
             continue
@@ -271,7 +280,59 @@ def _coefficients(features: np.ndarray, beta: np.ndarray, constant: float) -> li
     ]
 
 
-def _regressed(features: np.ndarray) -> tuple | None:
+def _with_factor(
+    columns: Columns, formula: Formula, part: np.ndarray, beta: np.ndarray
+) -> list:
+    """List the coarsest factor that all rows allow, with exponents that are halves.
+
+    A body mass index of one decimal tells the exponents from the slopes of a
+    regression, and the factor from its rounding, but not their last digits.
+    """
+    unit, features = columns.bounds.unit[formula.columns[0]], formula.features(part)
+    is_power = all(g == "log" for term in formula.terms for _, g in term)
+    exponents = np.rint(2 * beta) / 2
+    if is_power and exponents.all() and (abs(exponents - beta) < _NEAR_HALVES).all():
+        product = np.exp(features[:, 1:] @ exponents)
+    elif len(formula.terms) == 2 and not is_power and not formula.is_sum:
+        product = features[:, 1]
+    else:
+        return []
+    if not unit or (product <= 0).any():
+        return []
+    ends = np.sort((part[:, :1] + [-0.51 * unit, 0.51 * unit]) / product[:, None], 0)
+    n_wrong = int(TYPOS * len(part))
+    factor = _coarsest(ends[-1 - n_wrong, 0], ends[n_wrong, 1])
+    if factor is None:
+        return []
+    return [(exponents, np.log(factor)) if is_power else (np.array([factor]), 0.0)]
+
+
+def _coarsest(low: float, high: float) -> float | None:
+    """Return a positive number, or the inverse of one, of the fewest digits between."""
+    if not 0 < low <= high:
+        return None
+    for digits in range(_FACTOR_DIGITS):
+        for first, last, power in ((low, high, 1), (1 / high, 1 / low, -1)):
+            step = 10.0 ** (np.floor(np.log10(last)) - digits)
+            number = np.ceil(first / step) * step
+            if number <= last:
+                return float(number) ** power
+    return None
+
+
+def _rounding(columns: Columns, formula: Formula, part: np.ndarray) -> float:
+    """Return the typical rounding error of the left-hand side; 0 of sums.
+
+    Factors and exponents are rounded afterwards, coefficients of sums are not.
+    """
+    unit = columns.bounds.unit[formula.columns[0]]
+    if formula.is_sum or not unit:
+        return 0.0
+    terms = formula._replace(coefs=(1.0,) * len(formula.terms))
+    return float(np.median(terms.change(part, 0, unit))) / 2
+
+
+def _regressed(features: np.ndarray, rounding: float) -> tuple | None:
     """Regress the first term on the others, without the rows that fit worst.
 
     A typo may attract a fit to all rows: blocks of them are tried next.  Returns
@@ -279,13 +340,13 @@ def _regressed(features: np.ndarray) -> tuple | None:
     """
     every = np.arange(len(features))
     for block in blocks(len(features))[: 1 + _STARTS]:
-        found = _trimmed(features, every[block])
+        found = _trimmed(features, every[block], rounding)
         if found is not None:
             return found
     return None
 
 
-def _trimmed(features: np.ndarray, rows: np.ndarray) -> tuple | None:
+def _trimmed(features: np.ndarray, rows: np.ndarray, rounding: float) -> tuple | None:
     """Regress by some rows, and then by all that fit; see `_regressed`."""
     y, X = features[:, 0], features[:, 1:]
     for _ in range(3):
@@ -303,7 +364,8 @@ def _trimmed(features: np.ndarray, rows: np.ndarray) -> tuple | None:
         if len(kept) < 0.8 * len(y) or len(kept) == len(rows):
             break
         rows = kept
-    if typical > _MISFIT * y[rows].std():
+    deviation = y[rows].std()
+    if typical > max(_MISFIT * deviation, min(rounding, _LOOSEST * deviation)):
         return None
     return beta, float(centre - mean @ beta), rows
 
@@ -371,7 +433,7 @@ def check(columns: Columns, formula: Formula, tried: int) -> Checked | None:
     tier, limit, wrong = held
     if tier and _would_be_exact(columns, formula):
         return None
-    deviation, unit = columns.deviation[places], columns.unit[places]
+    deviation, unit = columns.bounds.deviation[places], columns.bounds.unit[places]
     steps = 2e-5 * deviation
     slopes = [formula.change(part, k, step) / step for k, step in enumerate(steps)]
     slack = np.array([np.median(limit / np.maximum(one, 1e-300)) for one in slopes])
@@ -423,7 +485,7 @@ def tier_of(columns: Columns, formula: Formula, part: np.ndarray) -> tuple | Non
         limit = base
         if tier:
             if rounding is None:
-                units = columns.unit[list(formula.columns)]
+                units = columns.bounds.unit[list(formula.columns)]
                 steps = [formula.change(part, k, u) / 2 for k, u in enumerate(units)]
                 rounding = 1.02 * np.stack(steps, 1)
             limit = base + (rounding[:, 0] if tier == 1 else rounding.sum(1))
@@ -442,7 +504,7 @@ def _solves(columns: Columns, formula: Formula, part: np.ndarray, place: int) ->
     good = np.isfinite(solved)
     if good.sum() < max(FEWEST, 0.2 * len(part)):
         return False
-    unit, near = columns.unit[j], _SOLVED * columns.deviation[j]
+    unit, near = columns.bounds.unit[j], _SOLVED * columns.bounds.deviation[j]
     solved, cells = snapped(solved[good], unit), cells[good]
     allowed = 1.01 * unit * (unit < near) if unit else near
     allowed = np.maximum(allowed, 4 * _FLOAT32 * abs(cells))
@@ -489,7 +551,7 @@ def _would_be_exact(columns: Columns, formula: Formula) -> bool:
     """
     if not formula.is_sum or len(formula.columns) > 2:
         return False
-    units = columns.unit[list(formula.columns)]
+    units = columns.bounds.unit[list(formula.columns)]
     steps = np.array([*units * formula.weights, formula.constant]) / units[0]
     return (
         units.all()

@@ -36,6 +36,8 @@ class Lookup(NamedTuple):
     keys: np.ndarray  # (m, sources), ascending, by the last one first
     results: np.ndarray  # (m,)
 
+    rank = 1  # see `Rule`
+
     def solve(self, part: np.ndarray, place: int = 0) -> np.ndarray:
         """Look up the first of `columns` (rows,); NaN for other keys."""
         own, number = self._numbers(self.keys)[0], self._numbers(part[:, 1:])
@@ -65,6 +67,8 @@ class Steps(NamedTuple):
     first: np.ndarray  # (blocks,), the smallest number of each, ascending
     last: np.ndarray  # (blocks,), the largest one
     results: np.ndarray  # (blocks,)
+
+    rank = 1  # see `Rule`
 
     def solve(self, part: np.ndarray, place: int = 0) -> np.ndarray:
         """Return the value of the block (rows,); NaN between blocks."""

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skvnce.relations import candidates
-from skvnce.relations.closure import Bounds, closed, is_set
+from skvnce.relations.closure import closed, is_set
 from skvnce.relations.columns import Columns, read_columns
 from skvnce.relations.formulas import Checked, Formula, Rule, fit
 from skvnce.relations.lookups import Lookup, lookups, one_of_sets, steps
@@ -17,7 +17,6 @@ _FEWEST_OF_LOOKUPS = 60
 _WIDEST = 120  # columns of which pairs are combined with all others
 _FAILURES = 200  # candidates of a kind that may fail
 _FILLED = 1500  # rows by which long linear relations are chosen
-_FAR = 6  # standard deviations from the median: a cell that may be a typo
 
 
 class Relation(NamedTuple):
@@ -109,7 +108,9 @@ def find_relations(X: ArrayLike) -> list[Relation]:
     the same. If these are always the same, they follow, too.
 
     Rounding hides relations: errors beyond 0.5 % of a column's standard deviation are
-    too large. A body mass index is found with two decimals, and not with one.
+    too large, or beyond 5 % of it in products and powers, whose factor is the coarsest
+    number that all rows allow. A body mass index is found with one decimal, if height
+    and weight are those from which it was computed, and not as a whole number.
 
     A relation describes the rows of this table. New rows may violate it, above all a
     lookup. A cell that follows is not necessarily a gap: a question that was skipped
@@ -143,8 +144,7 @@ def relations_of(columns: Columns) -> list[Relation]:
     found = _formulas(columns, links)
     if n >= _FEWEST_OF_LOOKUPS:
         found += _others(columns, links)
-    bounds = Bounds.of(columns)
-    return [_described(columns, bounds, one) for one in found]
+    return [_described(columns, one) for one in found]
 
 
 def joined_columns(relations: Iterable[Relation], p: int) -> np.ndarray:
@@ -218,9 +218,8 @@ def _long(columns: Columns, links: _Links, found: list[Checked]) -> list[Checked
     if len(places) < 3:
         return []
     rows = np.sort(columns.rng.permutation(len(columns.cells))[:_FILLED])
-    filled = closed(Bounds.of(columns), columns.cells[rows], found)[:, places]
-    far = abs(filled - np.nanmedian(filled, 0)) > _FAR * columns.deviation[places]
-    filled = np.where(far, np.nan, filled)  # perhaps typos
+    filled = closed(columns.bounds, columns.cells[rows], found)
+    filled = np.where(columns.bounds.gross(filled), np.nan, filled)[:, places]
     pursued, tried, more = candidates.Pursued.of(filled), 50 * len(places), []
     for target in pursued.targets:
         for formula in pursued.formulas(columns, places, target):
@@ -253,12 +252,12 @@ def _others(columns: Columns, links: _Links) -> list[Checked]:
     return found
 
 
-def _described(columns: Columns, bounds: Bounds, one: Checked) -> Relation:
+def _described(columns: Columns, one: Checked) -> Relation:
     names = [columns.names[j] for j in one.rule.columns]
     solves = tuple(columns.names[j] for j in one.solves)
     if isinstance(one.rule, Formula):
         kind, text = _kind(one.rule), one.rule.text(columns.names)
-        if is_set(bounds, one.rule):
+        if is_set(columns.bounds, one.rule):
             kind, text = "one-of", f"{' + '.join(names)} = 1"
     elif isinstance(one.rule, Lookup):
         kind, text = "lookup", f"{', '.join(names[1:])} -> {names[0]}"

@@ -583,3 +583,57 @@ def test_typos_from_which_cells_follow_are_named(typo, rng):
     X.loc[7] = full.loc[7, "a"], np.nan, 1e6
     with pytest.warns(UserWarning, match="'s', row 7, is 1e\\+06.*'b' follows"):
         fitted(X)
+
+
+def with_a_far_row(rng, **cells):
+    """Make row 7 of s = a + b and log(s) of some cells; the others are missing."""
+    full = pd.DataFrame(rng.gamma(4, size=(300, 2)), columns=["a", "b"])
+    full["s"] = full["a"] + full["b"]
+    full["ls"] = np.log(full["s"])
+    X = hidden(rng, full, 0.1)
+    X.loc[7] = pd.Series(cells)
+    return X
+
+
+FAR = 1e6
+TRUE = {  # the observed cells of a row, and one that follows from them
+    "a part is far as well": ({"a": FAR - 3.0, "s": FAR}, "b", 3.0),
+    "its logarithm confirms it": (
+        {"a": 4.0, "s": FAR, "ls": np.log(FAR)},
+        "b",
+        FAR - 4,
+    ),
+    "a total": ({"a": FAR, "b": 3.0}, "s", FAR + 3),
+    "a function": ({"a": FAR - 4, "b": 4.0, "s": FAR}, "ls", np.log(FAR)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*predicted")  # the typo is in the model
+@pytest.mark.parametrize(
+    "model", [TableImputer(**QUICK), GaussianImputer(relations="auto")]
+)
+def test_parts_do_not_follow_from_typos_in_totals(model, rng):
+    X = with_a_far_row(rng, a=4.0, s=FAR, ls=2.0)
+    with pytest.warns(UserWarning, match="'b' follows from it, but is imputed"):
+        model = clone(model).fit(X).set_output(transform="pandas")
+    for table in model.transform(X), *model.sample(X, 2, random_state=0):
+        assert table.loc[7, "b"] < 2 * X["b"].max()
+    new = X[7:9]  # of which nothing is known but the fit
+    assert model.transform(new).loc[7, "b"] < 2 * X["b"].max()
+
+
+@pytest.mark.filterwarnings("ignore:.*far from all others")
+@pytest.mark.parametrize("case", TRUE)
+def test_cells_follow_from_far_ones_that_others_explain(case, rng):
+    cells, column, expected = TRUE[case]
+    X = with_a_far_row(rng, **cells)
+    table = fitted(X).transform(X)
+    np.testing.assert_allclose(table.loc[7, column], expected, rtol=1e-9)
+
+
+def test_typos_are_named_by_their_rows_beside_weights_of_zero(rng):
+    X = with_a_far_row(rng, a=4.0, s=FAR)
+    weights = np.ones(300)
+    weights[[0, 3, 5, 9]] = 0
+    with pytest.warns(UserWarning, match="'s', row 7, is 1e\\+06"):
+        TableImputer(**QUICK).fit(X, sample_weight=weights)

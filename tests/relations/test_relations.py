@@ -6,9 +6,12 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
 from scipy.sparse import csr_array
 
 from skvnce import find_relations
+from skvnce.relations.closure import closed
+from skvnce.relations.columns import read_columns
 from skvnce.relations.lookups import Lookup
 from skvnce.relations.texts import say_the_same
 
@@ -421,14 +424,50 @@ def test_sparse_tables_are_rejected_as_by_imputers():
     assert find_relations(csr_array(np.eye(30)).toarray()) is not None  # the control
 
 
-@pytest.mark.parametrize("decimals", [1, 2])
-def test_a_body_mass_index_needs_two_decimals(decimals, seed):
+def body_mass(seed, factor, deviation=9, decimals=1):
+    """Draw heights, weights and factor * weight / height^2, rounded."""
     rng = np.random.default_rng(seed)
-    height = rng.normal(170, 9, 300).round()
-    weight = rng.normal(72, 13, 300).clip(40).round(1)
-    index = (weight / (height / 100) ** 2).round(decimals)
-    full = pd.DataFrame({"height": height, "weight": weight, "index": index})
-    assert len(find_relations(hidden(full, rng))) == decimals - 1
+    height = rng.normal(19 * deviation, deviation, 300).round(1)
+    weight = (rng.normal(25, 4, 300).clip(15) * height**2 / factor).round(1)
+    index = (factor * weight / height**2).round(decimals)
+    return pd.DataFrame({"height": height, "weight": weight, "index": index}), rng
+
+
+@pytest.mark.parametrize("decimals", [0, 1, 2])
+@pytest.mark.parametrize(("factor", "deviation"), [(1e4, 9), (703, 3.5), (1e6, 90)])
+def test_a_body_mass_index_needs_a_decimal(decimals, factor, deviation, seed):
+    full, rng = body_mass(seed, factor, deviation, decimals)
+    found = find_relations(hidden(full, rng))
+    assert len(found) == (decimals > 0)
+    for one in found:
+        assert_allclose(abs(one.rule.constant), np.log(factor), rtol=1e-9)
+        assert "index" in one.solves
+    noise = full.assign(index=(full["index"] + 0.2 * rng.normal(size=300)).round(1))
+    assert find_relations(noise) == []  # the control
+
+
+def test_cells_of_a_rounded_index_are_computed_exactly(seed):
+    full, rng = body_mass(seed, 1e4)
+    X = hidden(full, rng)
+    columns = read_columns(X)
+    rules = [one.checked for one in find_relations(X)]
+    cells = closed(columns.bounds, columns.cells, rules)[:, 2]
+    new = ~np.isnan(cells) & X["index"].isna()
+    assert new.sum() > 10
+    assert (
+        abs(cells - full["index"])[new] > 1e-9
+    ).sum() <= 1  # 24.25 has two roundings
+
+
+@pytest.mark.parametrize(("digits", "factor"), [(1, 1e-5), (2, 1e-5), (1, 0.0125)])
+def test_factors_of_rounded_products_are_the_coarsest(digits, factor, seed):
+    rng = np.random.default_rng(seed)
+    people = np.exp(rng.normal(12, 1, 300)).round()
+    cases = rng.poisson(10 * rng.gamma(4, size=300) * factor * people) + 1.0
+    rate = (cases / (factor * people)).round(digits)
+    full = pd.DataFrame({"cases": cases, "people": people, "rate": rate})
+    [one] = find_relations(hidden(full, rng))
+    assert_allclose(-one.rule.coefs[1], [factor, 1 / factor][one.kind == "ratio"])
 
 
 @settings(max_examples=30, deadline=None)
