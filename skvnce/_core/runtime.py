@@ -24,11 +24,19 @@ _SMALL = 500  # features up to which several threads may be much slower than one
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Limit linear algebra to one thread, and restore the limits on exit."""
+    """Limit linear algebra to one thread, and restore the limits on exit.
+
+    Other Python threads that use torch for the first time meanwhile stay at one thread.
+    """
     with PROCESS:
-        torch.get_num_threads()  # the first call in a thread sets what is limited below
+        n_threads = torch.get_num_threads()
         with _controller(len(sys.modules)).limit(limits=1):
-            yield
+            # MKL is linked into torch, where threadpoolctl does not see it
+            torch.set_num_threads(1)
+            try:
+                yield
+            finally:
+                torch.set_num_threads(n_threads)
 
 
 @contextmanager
