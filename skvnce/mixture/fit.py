@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from joblib import Parallel, delayed
+from scipy.special import gammaincinv
 from torch import Tensor
 
 from skvnce._core.distributions.normal import Normal
@@ -143,6 +144,7 @@ _WIDE = 300  # columns from which a round of EM takes minutes
 _BEYOND = 0.1  # standard deviations from the observed cells to cells beyond them
 _SHARE_BEYOND = 0.25  # of missing cells; truncation has 0.5, real tables up to 0.18
 _FEWEST_BEYOND = 10  # such cells
+_LEAST = 1e-9  # random weight, as a share of the weight: levels may underflow
 _NARROW = 40  # columns up to which components have unrestricted covariances
 
 
@@ -186,10 +188,25 @@ def count_factors(cells: ModelCells, n_columns: int, start: Start) -> int:
     return em.count_factors(within, n_rows, em.LEAST_VARIANCE)
 
 
-def posterior_weights(rng: np.random.Generator, weights: np.ndarray) -> np.ndarray:
-    """Draw weights of rows by the Bayesian bootstrap, with the sum of `weights`."""
-    drawn = random_weights(rng, len(weights), weights, shape=1.0)
-    return drawn * (weights.sum() / drawn.sum())
+def posterior_weights(
+    rng: np.random.Generator, weights: np.ndarray, n_sets: int, n_kinds: int
+) -> np.ndarray:
+    """Draw weights of rows for members by the Bayesian bootstrap.
+
+    Each set has the sum of `weights`.  Sets have different parts of the distribution of
+    a row, and so have those of one kind among themselves, so that averages over members
+    hardly depend on `rng` (Latin hypercube sampling: McKay, Beckman and Conover 1979;
+    sliced for kinds: Qian 2012).  Returns (n_sets, n_kinds, n).
+    """
+    shape = (n_sets, n_kinds, len(weights))
+    parts = rng.permuted(
+        np.broadcast_to(np.arange(n_sets)[:, None, None], shape), axis=0
+    )
+    kinds = rng.permuted(np.broadcast_to(np.arange(n_kinds)[:, None], shape), axis=1)
+    places = parts * n_kinds + np.take_along_axis(kinds, parts, 0)
+    levels = (places + rng.random(shape)) / (n_sets * n_kinds)
+    drawn = np.fmax(gammaincinv(weights, levels), _LEAST * weights)
+    return drawn * (weights.sum() / drawn.sum(2, keepdims=True))
 
 
 def start_of(
@@ -506,13 +523,15 @@ def fit_ensemble(
         starts = starts[-1:]
     starts = starts[: settings.n_members]
     fits, without, shape = _Fits(schema, starts, settings, rng), [], Shape(size)
-    weights = _weights_of_members(cells, settings, rng)
+    weights = _weights_of_members(cells, settings.n_members, len(starts), rng)
     if hidden.any():
         shapes = [shape]
         if is_open:
             sizes = _sizes(size, schema) if is_auto else [size]
             shapes = _candidates(sizes, count_factors(kept, n_numbers, starts[0]))
-        found = {one: fits.of_each_kind(kept, one) for one in shapes}
+        # all seeds choose the same shape, as the held-out cells are the same
+        choosing = fits._replace(rng=np.random.default_rng(0))
+        found = {one: choosing.of_each_kind(kept, one) for one in shapes}
         if is_open:
             shape = _best(found, cells, hidden, schema.is_categorical)
         without = found[shape]
@@ -537,11 +556,12 @@ def _candidates(sizes, n_factors):
     return [Shape(*pair) for pair in dict.fromkeys(pairs)]
 
 
-def _weights_of_members(cells, settings, rng):
+def _weights_of_members(cells, n_members, n_kinds, rng):
     """Draw weights of the rows for each member, but for a single one."""
-    if settings.n_members == 1:
+    if n_members == 1:
         return [cells.weights]
-    return [posterior_weights(rng, cells.weights) for _ in range(settings.n_members)]
+    found = posterior_weights(rng, cells.weights, -(-n_members // n_kinds), n_kinds)
+    return [*found.reshape(-1, len(cells.weights))[:n_members]]
 
 
 def _best(found, cells, hidden, is_categorical):

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.special import ndtri
+from scipy.stats import kstest
 from sklearn.base import clone
 from sklearn.datasets import make_moons
 
@@ -13,7 +14,7 @@ from skvnce import GaussianImputer, MixtureImputer
 from skvnce._tables.schema import Column, Schema
 from skvnce.exceptions import MisfitWarning
 from skvnce.metrics import imputation_rmse
-from skvnce.mixture import margins
+from skvnce.mixture import fit, margins
 from skvnce.mixture.fit import _candidates, _sizes, count_components, posterior_weights
 from skvnce.options import Chunks
 
@@ -432,11 +433,55 @@ def test_new_rows_are_of_all_members():
 
 def test_mean_weights_are_the_given_ones():
     rng, given = np.random.default_rng(6), np.array([0.5, 1.0, 4.0])
-    drawn = np.array([posterior_weights(rng, given) for _ in range(4000)])
+    sets = [posterior_weights(rng, given, 2, 2) for _ in range(1000)]
+    drawn = np.reshape(sets, (4000, 3))
     # shares have a Dirichlet distribution
     share = given / given.sum()
     error = np.sqrt(share * (1 - share) / (given.sum() + 1) / 4000) * given.sum()
     assert (abs(drawn.mean(0) - given) < 5 * error).all()
+
+
+def test_sets_of_weights_are_those_of_the_bootstrap_and_share_their_sum(seed):
+    rng = np.random.default_rng(seed)
+    drawn = posterior_weights(rng, np.ones(2000), 4, 2)
+    for own in drawn.reshape(8, -1):  # each set alone is that of Rubin (1981)
+        assert kstest(own, "expon").pvalue > 1e-4
+    # of independent weights means have the variances 1/8 and 1/4
+    assert drawn.mean((0, 1)).var() < 0.06 and (drawn.mean(0).var(1) < 0.12).all()
+    assert drawn.var() > 0.8
+
+
+@pytest.mark.sampled
+def test_fills_of_levels_hardly_depend_on_the_seed(seed, monkeypatch):
+    """Of 300 rows with 4 noisy levels; independent weights are the control."""
+    tables, chosen = [], []
+    for k in range(3):
+        rng = np.random.default_rng([seed, k])
+        x = rng.normal(size=300)
+        level = np.digitize(x + 0.5 * rng.normal(size=300), [-0.7, 0, 0.7])
+        tables.append(np.column_stack([x, level]))
+        tables[-1][rng.random(300) < 0.25, 1] = np.nan
+
+    def spread():
+        found = []
+        for X in tables:
+            makes = (MixtureImputer(random_state=one) for one in range(4))
+            fits = [one.set_params(categorical_features=[1]).fit(X) for one in makes]
+            chosen.append({one.n_components_ for one in fits})
+            shares = [one.category_probabilities(X)[1] for one in fits]
+            found.append(np.std(shares, axis=0)[np.isnan(X[:, 1])].mean())
+        return np.mean(found)
+
+    found = spread()
+    assert found < 0.0095 and all(len(one) == 1 for one in chosen)
+
+    def independent(rng, weights, *shape):
+        size = np.prod(shape)
+        found = [posterior_weights(rng, weights, 1, 1) for _ in range(size)]
+        return np.reshape(found, (*shape, -1))
+
+    monkeypatch.setattr(fit, "posterior_weights", independent)
+    assert spread() > 1.25 * found
 
 
 @pytest.mark.filterwarnings("ignore:sample_weight has a mean")
