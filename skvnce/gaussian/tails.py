@@ -103,9 +103,9 @@ def fit_tails(
     return Tails(columns, signs, zero, least, *pairs.T)
 
 
-def levels(like: Tensor) -> Tensor:
-    """Return the normal scores of equally likely cells; (n_levels,)."""
-    return torch.special.ndtri(midpoint_levels(_N_LEVELS, like))
+def levels(like: Tensor, n: int = 1) -> Tensor:
+    """Return the normal scores of equally likely cells of n rows; (n_levels, n)."""
+    return torch.special.ndtri(midpoint_levels(_N_LEVELS * n, like)).view(-1, n)
 
 
 def tail_of(weights: Tensor, v: Tensor, predicted: Tensor) -> tuple[float, float]:

@@ -296,6 +296,9 @@ _CHUNK = 2**20  # maximum size of an array of a chunk of rows
 _LARGEST_ALPHA = 1e9  # squares of gradients must be finite in single precision
 # fits end below the loss of their start, with too large steps at 1.4 to 13 times it
 _WORSE, _NATS = 0.25, 1.0  # relative and absolute increase of the loss of a failure
+# a step moves an unconstrained parameter by about the learning rate, and by 7 from one
+# half to an end; long trainings with small steps may reach the ends
+_JUMPING, _AT_END, _MOST_AT_ENDS = 2.0, 1e-3, 0.2
 _CHECKED = 500  # maximum number of rows by which failures are noticed
 _N_SCORED = 100  # number of draws of the causes in score_samples
 
@@ -826,14 +829,19 @@ class NoisyOr(
     def _must_improve(self, fitted, learner, rows):
         """Raise an error if a training leaves some rows with a much larger loss.
 
-        With too large steps all probabilities become 0 or 1, where gradients vanish,
-        and the loss stays finite.
+        With too large steps probabilities jump to 0 or 1, where gradients vanish.  The
+        loss stays finite, and bounds that were loose at the start may even decrease.
         """
         before = self._loss_of(fitted, learner, rows)
         yield
         after = self._loss_of(fitted, learner, rows)
         if not after <= before + max(_WORSE * abs(before), _NATS):
             raise Diverged(f"the loss of a row rose from {before:.3g} to {after:.3g}")
+        if self._solver()["learning_rate_init"] > _JUMPING:
+            p = -torch.expm1(-learner.model.causes().weight.detach())
+            at_ends = float(((p < _AT_END) | (p > 1 - _AT_END)).double().mean())
+            if at_ends > _MOST_AT_ENDS:
+                raise Diverged(f"{at_ends:.0%} of the probabilities jumped to 0 or 1")
 
     @torch.no_grad()
     def _loss_of(self, fitted, learner, rows):

@@ -3,9 +3,10 @@
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import expon, norm
+from scipy.stats import expon, gamma, norm
 
 from skvnce import GaussianImputer
+from skvnce.gaussian import tails
 
 N = 300
 SHAPES = {
@@ -108,6 +109,35 @@ def test_cells_of_groups_have_the_sign_of_the_observed_ones(seed, shape):
         imputer = imputer.set_params(marginals="normal")
         with pytest.warns(UserWarning, match="are set to 0"):
             assert (hidden_cells(imputer, frame, 4)[0] == 0).mean() > 0.01
+
+
+def test_logarithms_of_draws_of_groups_have_the_spread_of_the_truth(seed, monkeypatch):
+    """Of Gamma(1/2), whose logarithms have a deviation of 2.2; coarse levels do not."""
+    tables, number = [], np.arange(N) // 5
+    for k in range(4):
+        rng = np.random.default_rng([seed, k])
+        x, z = rng.normal(size=(2, N // 5))[:, number] + rng.normal(size=(2, N))
+        z = (0.8 * x + 0.6 * z) / np.sqrt(2)
+        full, hidden = gamma.ppf(norm.cdf(x / np.sqrt(2)), 0.5), rng.random(N) < 0.3
+        w = np.where(hidden & (z < 0.5), np.nan, full)
+        tables.append((full, pd.DataFrame({"w": w, "z": z, "group": number})))
+
+    def ratios():
+        found = []
+        for full, frame in tables:
+            imputer = GaussianImputer(groups="group", random_state=0, max_iter=100)
+            imputer.set_params(on_misfit="ignore")
+            drawn, _ = hidden_cells(imputer, frame, 4)
+            truth = np.log(full[frame["w"].isna()])
+            found.append(np.log(drawn).std() / truth.std())
+        return np.array(found)
+
+    fine = ratios()
+    assert 0.7 < fine.mean() < 1.5
+    levels = tails.levels
+    monkeypatch.setattr(tails, "levels", lambda x, n=1: levels(x).expand(-1, n))
+    coarse = ratios()  # negative control
+    assert abs(np.log(coarse)).max() > 1.2 * abs(np.log(fine)).max()
 
 
 @pytest.mark.filterwarnings("ignore:The observed cells of 'w' do not tell")
