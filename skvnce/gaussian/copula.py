@@ -191,7 +191,7 @@ class Copula(NamedTuple):
 
     def predicted(self, column: int, mean: Tensor, deviation: Tensor) -> Tensor:
         """Map equally likely scores of cells (n,) of one column; (n_levels, n)."""
-        z = tails.levels(mean)
+        z = tails.levels(mean)[:, None]
         return self.cells_of(column, mean + deviation * z)
 
     def means_by_tails(self, means: Tensor, hidden: Tensor, moments: Moments) -> Tensor:

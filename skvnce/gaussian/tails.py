@@ -104,8 +104,8 @@ def fit_tails(
 
 
 def levels(like: Tensor, n: int = 1) -> Tensor:
-    """Return the normal scores of equally likely cells of n rows; (n_levels, n)."""
-    return torch.special.ndtri(midpoint_levels(_N_LEVELS * n, like)).view(-1, n)
+    """Return the normal scores of equally likely cells of n rows; (n_levels * n,)."""
+    return torch.special.ndtri(midpoint_levels(_N_LEVELS * n, like))
 
 
 def tail_of(weights: Tensor, v: Tensor, predicted: Tensor) -> tuple[float, float]:

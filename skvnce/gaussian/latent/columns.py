@@ -170,7 +170,7 @@ class Marginal(NamedTuple):
         if sign < 0:
             return self._mirrored().signed(-cells, 1.0, least)._mirrored()
         unit = cells.std()
-        scores = tails.levels(cells, len(cells))
+        scores = tails.levels(cells, len(cells)).view(-1, len(cells))
         known = torch.ones_like(cells), cells / unit, self.cells(scores) / unit
         t, b = tails.tail_of(*known)
         depth = torch.arange(0.0, _DEEPEST, _STEP / 2).flip(0).to(cells)
