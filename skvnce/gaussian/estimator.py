@@ -234,7 +234,8 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
     Notes
     -----
     The user guide has the model, and what changes with bounds, limits, categories and
-    many rows.  A fit is one sequence of rounds, and has no `n_jobs`.
+    many rows.  The model is in arrays, not in a torch module.  A fit is one sequence of
+    rounds, and has no `n_jobs`.
 
     Draws are for filling if the analysis has squares or products (intervals cover less
     than .2, see the page of validity), or is linear in a skewed covariate (.82 of a

@@ -17,7 +17,7 @@ from skvnce._core.progress import steps
 from skvnce._core.random import seeded
 from skvnce._imputer.fitted import CellModel
 from skvnce._imputer.held_out import Keys, cells_to_hide, some_rows, spare_limited
-from skvnce._tables.model_columns import ModelCells, random_weights
+from skvnce._tables.model_columns import ModelCells
 from skvnce._tables.schema import Schema
 from skvnce._tables.values import fair_scores
 from skvnce.gaussian import em as normal_em
