@@ -40,6 +40,7 @@ from skvnce._imputer.parts.tables import (
     typical_row,
 )
 from skvnce._imputer.validation import (
+    NestedParameters,
     attributes_of,
     check_parameters,
     in_parts,
@@ -157,7 +158,7 @@ class TrainingTable(NamedTuple):
     large: LargeTable | None = None  # if the table is not, or not all, in memory
 
 
-class IncompleteTransformer(TransformerMixin, BaseEstimator):
+class IncompleteTransformer(NestedParameters, TransformerMixin, BaseEstimator):
     """Base class of transformers whose model uses the columns in `feature_indices_`.
 
     The model contains neither constant columns nor columns that were entirely missing

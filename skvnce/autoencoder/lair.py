@@ -61,7 +61,14 @@ from skvnce.autoencoder.model import (
     WithoutCells,
     bounds_of_nodes,
 )
-from skvnce.autoencoder.options import ACMWG, LAIR, MWG, TorchMember, TorchVAE
+from skvnce.autoencoder.options import (
+    ACMWG,
+    LAIR,
+    MWG,
+    TorchMember,
+    TorchVAE,
+    sampler_of,
+)
 from skvnce.gaussian.latent.columns import NUMERIC
 
 # ----------------------------------------
@@ -521,6 +528,8 @@ class LAIRImputer(DrawnByMembers):
         self.handle_unknown = handle_unknown
         self.random_state = random_state
         self.verbose = verbose
+
+    _parts = {"model": lambda _: VariationalAutoencoder(), "sampler": sampler_of}
 
     def _read_for_fit(self, X, sample_weight):
         if sample_weight is not None and not self._trains_model():

@@ -1,21 +1,38 @@
 """An imputer that draws missing cells from any density of rows."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import StrOptions
 
+from skvnce._core.random import seeded
+from skvnce._core.runtime import one_thread
 from skvnce._core.warnings import warn_user
-from skvnce._imputer.validation import AUTO, OF_CATEGORIES, integer_from
-from skvnce._types import ByColumn, Seed
+from skvnce._imputer.validation import (
+    AUTO,
+    OF_CATEGORIES,
+    integer_from,
+    names_table,
+)
+from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.autoencoder import samplers
 from skvnce.autoencoder.lair import OF_MEMBERS, DrawnByMembers, reject_categories
 from skvnce.autoencoder.model import EncoderMember, bounds_of_nodes
 from skvnce.vgi.model import ChainMember, ChainModel
-from skvnce.vgi.options import DENSITIES, MOST_OUTSIDE, IncompleteDensity
+from skvnce.vgi.options import (
+    DENSITIES,
+    HEADS,
+    MOST_OUTSIDE,
+    VGI,
+    IncompleteDensity,
+)
+
+
+def _is_density(model):
+    return isinstance(model, IncompleteDensity)
 
 
 class VGIImputer(DrawnByMembers):
@@ -42,6 +59,16 @@ class VGIImputer(DrawnByMembers):
         ``"coupling-flow"``: one of coupling layers.  ``"factor-analysis"``: at most 20
         factors.  A callable makes your own density.  From these q proposes draws, and a
         Metropolis-Hastings step accepts or rejects them.
+    conditionals : {"auto", "normal", "mixture", "spline", "bounded"}, default="auto"
+        Family of the conditionals q, see `skvnce.options.VGI`.  Where a missing value
+        may have several modes, choose ``"mixture"``.  ``"auto"`` here and in the next
+        three parameters is the value of `model`, or its default.
+    n_chains : "auto" or int, default="auto"
+        K, the number of completions of each row that training keeps and updates.
+    n_updates : "auto" or int, default="auto"
+        G, the number of missing cells that a visit of a row draws in each chain.
+    max_iter : "auto" or int, default="auto"
+        Maximum number of rounds of 50 steps of VGI.
     n_estimators : "auto" or int, default="auto"
         Number of densities to fit.  Several get random weights of the rows, whose
         variance is an eighth of that of the Bayesian bootstrap (Rubin 1981), and as
@@ -148,12 +175,17 @@ class VGIImputer(DrawnByMembers):
 
     _parameter_constraints = {
         "model": [StrOptions(set(DENSITIES)), IncompleteDensity, callable],
+        "conditionals": [AUTO, StrOptions(set(HEADS))],
+        "n_chains": [AUTO, integer_from(1)],
+        "n_updates": [AUTO, integer_from(1)],
+        "max_iter": [AUTO, integer_from(0)],
         "n_estimators": [AUTO, integer_from(1)],
         **OF_MEMBERS,
         **OF_CATEGORIES,
     }
 
     _network = "density"
+    _parts = {"model": IncompleteDensity}
 
     def __init__(
         self,
@@ -161,6 +193,12 @@ class VGIImputer(DrawnByMembers):
         | Callable[..., Any]
         | Literal["vae", "flow", "coupling-flow", "factor-analysis"] = "vae",
         *,
+        conditionals: Literal[
+            "auto", "normal", "mixture", "spline", "bounded"
+        ] = "auto",
+        n_chains: int | Literal["auto"] = "auto",
+        n_updates: int | Literal["auto"] = "auto",
+        max_iter: int | Literal["auto"] = "auto",
         n_estimators: int | Literal["auto"] = "auto",
         strategy: Literal["mean", "median", "mode"] = "mean",
         n_steps: int = 20,
@@ -178,6 +216,10 @@ class VGIImputer(DrawnByMembers):
         verbose: int = 0,
     ) -> None:
         self.model = model
+        self.conditionals = conditionals
+        self.n_chains = n_chains
+        self.n_updates = n_updates
+        self.max_iter = max_iter
         self.n_estimators = n_estimators
         self.strategy = strategy
         self.n_steps = n_steps
@@ -193,6 +235,66 @@ class VGIImputer(DrawnByMembers):
         self.handle_unknown = handle_unknown
         self.random_state = random_state
         self.verbose = verbose
+
+    @names_table
+    def fit_posterior(self, X: TableLike, y: object = None) -> Self:
+        """Train the conditionals q on other rows, with the densities held fixed.
+
+        This is algorithm 6.  Proposals of draws and `objective` of such rows become
+        better, and the densities do not change; draws of ``model="vae"`` do not depend
+        on q.  Training takes 20 rounds and at most six with decreasing rates.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.  Rows that are entirely missing are ignored.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : VGIImputer
+
+        Raises
+        ------
+        ValueError
+            If no row of X has an observed value.
+        DivergenceError
+            If training diverges.
+        """
+        X, members = self._checked(X), []
+        for member in self.estimators_:
+            state = {"conditionals_state_": member._tuned(X, self.random_state)}
+            members.append(clone(member)._publish(member._with_report(state)))
+        report = self._fitted.report | {"estimators_": members}
+        return self._publish(self._fitted._replace(report=report))
+
+    @names_table
+    def objective(self, X: TableLike, y: object = None) -> float:
+        """Estimate the objective of VGI, J of eq. (9), at rows of X; larger is better.
+
+        It averages rows and densities, in nats.  Missing cells follow chains of q, of
+        which one at a time is drawn anew: ``log p(x) - log q(x_j | x)``.  At the exact
+        q it is the mean of ``log p(x_obs)`` in rows that miss one cell, and less by
+        the entropy of the other missing cells in rows that miss several.  So compare
+        candidates by the same rows, after `fit_posterior` at them.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.  Rows that are entirely missing are ignored.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        float
+            0 if all columns were constant at `fit`.
+        """
+        X = self._checked(X)
+        with one_thread(), seeded(0):
+            found = [member._objective(X).mean() for member in self.estimators_]
+        return float(np.mean(found)) if found else 0.0
 
     def __sklearn_tags__(self):
         """Declare whether the density takes categories."""
@@ -212,8 +314,7 @@ class VGIImputer(DrawnByMembers):
 
     def _check_parameters(self):
         super()._check_parameters()
-        if isinstance(self.model, IncompleteDensity):
-            self.model._check_conditions()
+        self._base()._check_conditions()
 
     def _warn_of_divergence(self, schema, member):
         if member.diverging_:
@@ -228,9 +329,26 @@ class VGIImputer(DrawnByMembers):
             )
 
     def _base(self):
-        if isinstance(self.model, IncompleteDensity):
-            return clone(self.model)
-        return IncompleteDensity(self.model)
+        """Make the density, with the settings that are parameters of the imputer."""
+        model = self.model
+        base = clone(model) if _is_density(model) else IncompleteDensity(model)
+        of_vgi = self._asked("conditionals", "n_updates")
+        if of_vgi:
+            method = base._method()
+            if not isinstance(method, VGI):
+                name, value = next(iter(of_vgi.items()))
+                raise ValueError(
+                    f"{name}={value!r} is a setting of VGI, and model has "
+                    f"algorithm={base.algorithm!r}. Leave it at 'auto'."
+                )
+            base.set_params(algorithm=clone(method).set_params(**of_vgi))
+        others = self._asked("n_chains", "max_iter")
+        names = {"n_chains": "n_training_draws"}
+        return base.set_params(**{names.get(k, k): v for k, v in others.items()})
+
+    def _asked(self, *names):
+        values = {name: getattr(self, name) for name in names}
+        return {k: v for k, v in values.items() if v != "auto"}
 
     def _member_model(self, model, schema):
         n_steps = int(self.n_steps)
