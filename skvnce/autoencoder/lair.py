@@ -378,7 +378,9 @@ class LAIRImputer(DrawnByMembers):
         collapsed-Metropolis-within-Gibbs; ``"mwg"`` or `MWG`, Metropolis-within-Gibbs;
         ``"pseudo-gibbs"``; or a function that maps (model, posterior) to a
         `skvnce._core.models.Sampler`.  The classes are in `skvnce.options`.  Except
-        with LAIR, each draw is the last state of a chain.
+        with LAIR, each draw is the last state of a chain.  `score` is the density of
+        observed cells, the same for all samplers: compare samplers by hidden cells
+        (`skvnce.evaluation.imputation_report`).
     n_estimators : "auto" or int, default="auto"
         Number of autoencoders to train.  Several get random weights of the rows, whose
         variance is an eighth of that of the Bayesian bootstrap (Rubin 1981), and as

@@ -36,17 +36,19 @@ def _is_density(model):
 
 
 class VGIImputer(DrawnByMembers):
-    """Impute by draws from any density, fitted by variational Gibbs inference.
+    """Impute by draws from a density of your choice, fitted to incomplete rows.
 
     Variational Gibbs inference (VGI) fits a model with a tractable ``log p(x)``, or a
-    tractable bound of it, to rows with missing cells (NaN).  It only needs a univariate
-    conditional q of each column: Gibbs sampling by these completes the rows, and the
-    parameters of model and conditionals maximise a bound at the completed rows.
-    Missing cells are drawn from the fitted model and not from q.  `transform` fills in
-    means of draws, and `sample` returns draws.
+    tractable bound of it.  It only needs a univariate conditional q of each column:
+    Gibbs sampling by these completes the rows, and the parameters of model and
+    conditionals maximise a bound at the completed rows.  Missing cells (NaN) are drawn
+    from the model and not from q.  `transform` fills in means of draws, `sample`
+    returns draws, and `category_probabilities` probabilities of levels.
 
-    Data frames may have categories if the model is an autoencoder;
-    `category_probabilities` returns the probabilities of their levels.
+    The default is for tables that an autoencoder suits, and does little of VGI where
+    there are less than 100 columns, all of numbers: a mixture of normals is fitted, an
+    autoencoder learns the rows that it completes, and one round of VGI follows.  There
+    `MixtureImputer` fills most tables better and takes less time.
 
     Parameters
     ----------
@@ -61,14 +63,12 @@ class VGIImputer(DrawnByMembers):
         Metropolis-Hastings step accepts or rejects them.
     conditionals : {"auto", "normal", "mixture", "spline", "bounded"}, default="auto"
         Family of the conditionals q, see `skvnce.options.VGI`.  Where a missing value
-        may have several modes, choose ``"mixture"``.  ``"auto"`` here and in the next
-        three parameters is the value of `model`, or its default.
+        may have several modes, choose ``"mixture"``.  ``"auto"`` here and in `n_chains`
+        is the value of `model`, or its default.
     n_chains : "auto" or int, default="auto"
         K, the number of completions of each row that training keeps and updates.
-    n_updates : "auto" or int, default="auto"
-        G, the number of missing cells that a visit of a row draws in each chain.
-    max_iter : "auto" or int, default="auto"
-        Maximum number of rounds of 50 steps of VGI.
+        G is ``n_updates`` of `VGI`, also by ``set_params(model__algorithm__n_updates=
+        5)``; the number of rounds is ``model__max_iter``.
     n_estimators : "auto" or int, default="auto"
         Number of densities to fit.  Several get random weights of the rows, whose
         variance is an eighth of that of the Bayesian bootstrap (Rubin 1981), and as
@@ -144,11 +144,10 @@ class VGIImputer(DrawnByMembers):
     intervals of estimates that are pooled over draws are too narrow.  There is no
     `n_jobs`: members are trained one after the other.
 
-    All models except your own start at a normal distribution that EM fits, or at the
-    latent normal model of `GaussianImputer`; an autoencoder of numbers goes on from a
-    mixture of normals, by few steps of VGI (`MixtureImputer` is often ahead).  Chains
-    of the training stay in the range of the observed values; a `ConvergenceWarning`
-    names columns in which many proposals were outside.
+    Other models except your own start at a normal distribution that EM fits, or at the
+    latent normal model of `GaussianImputer`.  Chains of the training stay in the range
+    of the observed values; a `ConvergenceWarning` names columns in which many proposals
+    were outside.
 
     References
     ----------
@@ -177,8 +176,6 @@ class VGIImputer(DrawnByMembers):
         "model": [StrOptions(set(DENSITIES)), IncompleteDensity, callable],
         "conditionals": [AUTO, StrOptions(set(HEADS))],
         "n_chains": [AUTO, integer_from(1)],
-        "n_updates": [AUTO, integer_from(1)],
-        "max_iter": [AUTO, integer_from(0)],
         "n_estimators": [AUTO, integer_from(1)],
         **OF_MEMBERS,
         **OF_CATEGORIES,
@@ -197,8 +194,6 @@ class VGIImputer(DrawnByMembers):
             "auto", "normal", "mixture", "spline", "bounded"
         ] = "auto",
         n_chains: int | Literal["auto"] = "auto",
-        n_updates: int | Literal["auto"] = "auto",
-        max_iter: int | Literal["auto"] = "auto",
         n_estimators: int | Literal["auto"] = "auto",
         strategy: Literal["mean", "median", "mode"] = "mean",
         n_steps: int = 20,
@@ -218,8 +213,6 @@ class VGIImputer(DrawnByMembers):
         self.model = model
         self.conditionals = conditionals
         self.n_chains = n_chains
-        self.n_updates = n_updates
-        self.max_iter = max_iter
         self.n_estimators = n_estimators
         self.strategy = strategy
         self.n_steps = n_steps
@@ -332,23 +325,18 @@ class VGIImputer(DrawnByMembers):
         """Make the density, with the settings that are parameters of the imputer."""
         model = self.model
         base = clone(model) if _is_density(model) else IncompleteDensity(model)
-        of_vgi = self._asked("conditionals", "n_updates")
-        if of_vgi:
+        if self.conditionals != "auto":
             method = base._method()
             if not isinstance(method, VGI):
-                name, value = next(iter(of_vgi.items()))
                 raise ValueError(
-                    f"{name}={value!r} is a setting of VGI, and model has "
-                    f"algorithm={base.algorithm!r}. Leave it at 'auto'."
+                    f"conditionals={self.conditionals!r} are those of VGI, and model "
+                    f"has algorithm={base.algorithm!r}. Leave them at 'auto'."
                 )
-            base.set_params(algorithm=clone(method).set_params(**of_vgi))
-        others = self._asked("n_chains", "max_iter")
-        names = {"n_chains": "n_training_draws"}
-        return base.set_params(**{names.get(k, k): v for k, v in others.items()})
-
-    def _asked(self, *names):
-        values = {name: getattr(self, name) for name in names}
-        return {k: v for k, v in values.items() if v != "auto"}
+            chosen = clone(method).set_params(conditionals=self.conditionals)
+            base.set_params(algorithm=chosen)
+        if self.n_chains != "auto":
+            base.set_params(n_training_draws=self.n_chains)
+        return base
 
     def _member_model(self, model, schema):
         n_steps = int(self.n_steps)

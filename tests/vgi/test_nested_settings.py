@@ -66,9 +66,9 @@ def test_settings_that_are_none_are_refused():
 
 def test_settings_of_the_imputer_replace_those_of_the_density():
     density = IncompleteDensity("flow", algorithm=VGI("spline", n_selected=2))
-    own = VGIImputer(density, conditionals="mixture", n_updates=3, n_chains=4)
-    base = own.set_params(max_iter=7)._base()
-    wanted = VGI("mixture", n_selected=2, n_updates=3)
+    own = VGIImputer(clone(density), conditionals="mixture", n_chains=4)
+    base = own.set_params(model__max_iter=7)._base()
+    wanted = VGI("mixture", n_selected=2)
     assert repr(base.algorithm) == repr(wanted)
     assert (base.n_training_draws, base.max_iter, base.model) == (4, 7, "flow")
     assert repr(density.algorithm) == repr(VGI("spline", n_selected=2))
@@ -77,13 +77,13 @@ def test_settings_of_the_imputer_replace_those_of_the_density():
 
 def test_settings_of_vgi_are_none_of_monte_carlo_em():
     density = IncompleteDensity("coupling-flow", algorithm=MCEM())
-    with pytest.raises(ValueError, match="n_updates=3 is a setting of VGI"):
-        VGIImputer(density, n_updates=3).fit(np.eye(4))
+    with pytest.raises(ValueError, match="conditionals='spline' are those of VGI"):
+        VGIImputer(density, conditionals="spline").fit(np.eye(4))
 
 
 def test_a_grid_searches_settings_of_the_default(X, short_training):
     grid = {"model__n_importance_samples": [4, 8], "conditionals": ["mixture"]}
-    imputer = VGIImputer(max_iter=0, **FEW, on_misfit="ignore")
+    imputer = VGIImputer(IncompleteDensity(max_iter=0), **FEW, on_misfit="ignore")
     search = GridSearchCV(imputer, grid, cv=2, error_score="raise").fit(X[:60])
     assert search.best_estimator_.model.n_importance_samples in (4, 8)
 
@@ -98,7 +98,8 @@ def X():
 
 @pytest.fixture(scope="module")
 def normal(X):
-    return VGIImputer("factor-analysis", max_iter=0, **FEW).fit(X)
+    density = IncompleteDensity("factor-analysis", max_iter=0)
+    return VGIImputer(density, **FEW).fit(X)
 
 
 def missing_one(seed=1, n=200):
