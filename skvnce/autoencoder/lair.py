@@ -362,9 +362,8 @@ class LAIRImputer(DrawnByMembers):
     drawn from ``p(x_mis | x_obs)`` of the model by latent-adaptive importance
     resampling (LAIR).  LAIR proposes latents from the encoder, both at current
     imputations and at the row with missing values, and weights them by the likelihood
-    of the observed cells.  `transform` fills in means of draws, or most probable
-    levels, and `sample` returns draws; `category_probabilities` returns the
-    probabilities of all levels.
+    of the observed cells.  `transform` fills in means of draws, `sample` returns draws,
+    and `category_probabilities` probabilities of levels.
 
     Parameters
     ----------

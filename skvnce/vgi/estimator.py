@@ -38,11 +38,10 @@ def _is_density(model):
 class VGIImputer(DrawnByMembers):
     """Impute by draws from a density of your choice, fitted to incomplete rows.
 
-    Variational Gibbs inference (VGI) fits a model with a tractable ``log p(x)``, or a
-    tractable bound of it.  It only needs a univariate conditional q of each column:
-    Gibbs sampling by these completes the rows, and the parameters of model and
-    conditionals maximise a bound at the completed rows.  Missing cells (NaN) are drawn
-    from the model and not from q.  `transform` fills in means of draws, `sample`
+    Variational Gibbs inference (VGI) fits a model with a tractable ``log p(x)``, or
+    bound of it.  Univariate conditionals q complete the rows by Gibbs sampling, and the
+    parameters of model and q maximise a bound at the completed rows.  Missing cells
+    (NaN) are drawn from the model.  `transform` fills in means of draws, `sample`
     returns draws, and `category_probabilities` probabilities of levels.
 
     The default is for tables that an autoencoder suits, and does little of VGI where
@@ -70,11 +69,8 @@ class VGIImputer(DrawnByMembers):
         G is ``n_updates`` of `VGI`, also by ``set_params(model__algorithm__n_updates=
         5)``; the number of rounds is ``model__max_iter``.
     n_estimators : "auto" or int, default="auto"
-        Number of densities to fit.  Several get random weights of the rows, whose
-        variance is an eighth of that of the Bayesian bootstrap (Rubin 1981), and as
-        many rounds as held-out cells choose for the first one.  Draws come from each in
-        turn, and so include the uncertainty of the parameters.  ``"auto"`` is 40
-        columns / rows, rounded up, and at most 4.
+        Number of densities to fit, see `LAIRImputer`.  ``"auto"`` is 40 columns / rows,
+        rounded up, and at most 4.
     strategy : {"mean", "median", "mode"}, default="mean"
         How `transform` summarises the draws of a number.
     n_steps : int, default=20
@@ -89,7 +85,6 @@ class VGIImputer(DrawnByMembers):
         than ``"vae"`` stay within the observed values.
     relations : None, "auto" or list, default=None
         The exact relations between columns that filled tables obey; see `TableImputer`.
-        The model has all columns.
     missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
         What marks missing cells of X, see `GaussianImputer`.
     keep_empty_features : bool, default=False
@@ -121,16 +116,13 @@ class VGIImputer(DrawnByMembers):
     categories_ : dict of str to ndarray
         The levels of columns of categories, see `GaussianImputer`.
     constants_ : dict of int to float or level
-        Values of the constant columns, by column index.  They fill missing cells.
+        Values of the constant columns, by column index.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
         Smallest and largest imputed value of each column of X.
     held_out_gain_ : float
-        One minus the ratio of the mean squared error of the model to that of the column
-        means (of log-losses for categories), on held-out cells of at most 250 rows.
-        NaN if no cells were held out, and with ``on_misfit="ignore"``.
+        As that of `LAIRImputer`, on held-out cells of at most 250 rows.
     marginal_columns_ : ndarray of bool, of shape (n_nodes,)
-        Columns that the model predicts significantly worse than their means.  They are
-        imputed from their observed values.
+        Columns that the model predicts significantly worse than their means.
     indicator_ : MissingIndicator or None
         The indicator that `add_indicator` appends; None if it is False.
     n_features_in_ : int
@@ -140,9 +132,8 @@ class VGIImputer(DrawnByMembers):
 
     Notes
     -----
-    Draws are for filling, and `sample` warns: the parameters count as known, so that
-    intervals of estimates that are pooled over draws are too narrow.  There is no
-    `n_jobs`: members are trained one after the other.
+    Draws are for filling, and `sample` warns: the parameters count as known.  There is
+    no `n_jobs`: members are trained one after the other.
 
     Other models except your own start at a normal distribution that EM fits, or at the
     latent normal model of `GaussianImputer`.  Chains of the training stay in the range
