@@ -502,6 +502,8 @@ def _generator() -> np.random.Generator:
 # Rounds of variational Gibbs inference, which a mixture of normals may begin.
 
 
+# what `verbose` shows
+_BY_MIXTURE = "learning rows that a mixture completes (MixtureImputer is often ahead)"
 _WARM_UP = 6  # maximum number of rounds of the warm-up
 AVERAGED = 0.25  # share of the steps that averages span, as there are few
 # of the warm-up: three draws, batches of 256 rows, and weight decay of the networks
@@ -556,7 +558,7 @@ class VGIRounds:
         most, patience, _ = self._limits
         self._has_chosen = True
         if self._mixture is not None:
-            with step("learning rows that a mixture completes"):
+            with step(_BY_MIXTURE):
                 rounds, hidden = self._warm_up()
                 limits = {"max_rounds": _WARM_UP, "patience": patience}
                 self.n_warm_up = rounds.while_better(
@@ -583,7 +585,7 @@ class VGIRounds:
         asked = self._limits.n_warm_up
         if self._mixture is not None and not self._has_chosen:
             self.n_warm_up = _WARM_UP if asked is None else asked
-            with step("learning rows that a mixture completes"):
+            with step(_BY_MIXTURE):
                 rounds, _ = self._warm_up()
                 rounds.on_all(self.n_warm_up, 0, lambda n, loss: False)
         if self.n_warm_up:
