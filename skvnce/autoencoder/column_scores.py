@@ -318,19 +318,26 @@ class ColumnScores(NamedTuple):
     def with_tails(self, schema, data, weights, normal):
         """Fit the tails of columns of one sign whose cells are continuous.
 
-        `data` (Incomplete): scores; `normal`: fitted to them.
+        `data` (Incomplete): scores; `normal`: fitted to those of columns of numbers.
         """
         places, smooth = schema.model_columns, np.isin(self.families, SMOOTH)
         signs = schema.values.signs(schema.ends)[places] * smooth
         if not signs.any():
             return self
         least = schema.values.least_sizes()[places] / self.scale
-        ends = Ends(*map(torch.from_numpy, (signs, -self.location / self.scale, least)))
-        lines = copula.Copula(normal, self.maps().marginals)
-        cells = data.x if lines.marginals is None else lines.marginals.inverse(data.x)
-        moments = partial(left_out_moments, normal, data)
-        cells = Incomplete(cells, data.observed)
+        numbers = np.flatnonzero(self.n_categories == 0)
+        ends = (signs, -self.location / self.scale, least)
+        ends = Ends(*(torch.from_numpy(end[numbers]) for end in ends))
+        numbers, marginals = torch.from_numpy(numbers), self.maps().marginals
+        if marginals is not None:
+            marginals = PiecewiseLinear(*(part[numbers] for part in marginals))
+        lines = copula.Copula(normal, marginals)
+        scores = Incomplete(data.x[:, numbers], data.observed[:, numbers])
+        cells = scores.x if marginals is None else marginals.inverse(scores.x)
+        moments = partial(left_out_moments, normal, scores)
+        cells = Incomplete(cells, scores.observed)
         found = fit_tails(ends, cells, weights, lines.predicted, moments)
+        found = found._replace(columns=numbers[found.columns])
         return self._replace(tails=tuple(part.numpy() for part in found))
 
     def latent_normal(self, data, weights, n_sweeps):
@@ -418,6 +425,12 @@ def fit_normal(schema, cells, asked, *, nonlinear):  # NormalFit
         shrinkage = chosen.strength / nodes.shape[1]
         rest = fit.normal, shrinkage, rounds_of_tuning()
     else:
+        if nonlinear and numbers.any():
+            places = torch.from_numpy(np.flatnonzero(numbers))
+            own = Incomplete(data.x[:, places], data.observed[:, places])
+            begun = own, weights, chosen.strength, chosen.start
+            found = em.fit_normal(*begun, **_STOPPING).normal
+            columns = columns.with_tails(schema, data, weights, found)
         normal = columns.latent_normal(data, weights, SWEEPS)
         rest = normal, SHARE, rounds_of_tuning() + SWEEPS
     return NormalFit(columns, data, weights, *rest)

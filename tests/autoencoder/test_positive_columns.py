@@ -1,6 +1,7 @@
 """Draws of autoencoders keep the signs of columns, and do not pile at zero."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import clone
 
@@ -72,3 +73,18 @@ def test_whole_numbers_are_at_least_one(imputer, seed):
     X[5, 0], hidden[5, 0] = 0, False  # control: zero is one of the values
     cells, *_ = drawn(imputer, X, hidden)
     assert cells.min() == 0
+
+
+@pytest.mark.filterwarnings("ignore:Draws of")
+def test_beside_categories_draws_are_positive(imputer, seed, monkeypatch):
+    X, hidden = table(seed)
+    frame = pd.DataFrame(X).mask(hidden).add_prefix("c")
+    frame.insert(0, "level", pd.Categorical(np.where(X[:, 3] > 0, "high", "low")))
+
+    def cells(j):
+        tables = imputer.fit(frame).sample(frame, n_draws=20, random_state=0)
+        return np.array([one[hidden[:, j], j + 1] for one in tables]).astype(float)
+
+    assert (cells(0) > 0).all() and (cells(3) < 0).any()
+    monkeypatch.setattr(ColumnScores, "with_tails", lambda self, *_: self)
+    assert (cells(0) == 0).any()  # control
