@@ -226,7 +226,10 @@ CASES = {
         skvnce.LAIRImputer(VAE, **DRAWN),
         {"sampler": "mwg", **MEMBERS, **OF_CELLS},
     ),
-    "vgi": (skvnce.VGIImputer(DENSITY, **DRAWN), {**MEMBERS, **OF_CELLS}),
+    "vgi": (
+        skvnce.VGIImputer(DENSITY, **DRAWN),
+        {"conditionals": "mixture", "n_chains": 3, **MEMBERS, **OF_CELLS},
+    ),
     "mixtures": (
         skvnce.MixtureImputer(2, n_estimators=2, max_iter=4, random_state=0),
         {

@@ -1,7 +1,8 @@
 """The base class of the transformers of tables with missing values."""
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -48,6 +49,7 @@ from skvnce._imputer.validation import (
     read_cells,
     read_table,
     reject_listed_relations,
+    set_nested,
     with_model_columns,
 )
 from skvnce._tables.cells import is_frame, is_missing, names_of, without_marker
@@ -165,6 +167,8 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
     parts are in parts, too, whatever the container of `set_output`.
     """
 
+    _parts: ClassVar[dict[str, Callable]] = {}  # see `set_nested`
+    set_params = set_nested
     _is_positive = False  # whether the model is for non-negative columns
 
     if TYPE_CHECKING:

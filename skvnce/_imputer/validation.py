@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Mapping
 from numbers import Real
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from scipy import sparse
@@ -577,8 +577,34 @@ def warn_of_unused_by_levels(estimator, schema):
 # Options: objects with parameters that are passed to estimators as one parameter.
 
 
+def set_nested(self, **params: Any) -> Any:
+    """Set parameters, also of parts that a default stands for.
+
+    `_parts` maps names of parameters to functions of values that are no part, which
+    make it: ``set_params(solver__batch_size=64)`` with ``solver="auto"`` makes an
+    `Adam` first, so that grids of nested settings need no part.
+
+    Parameters
+    ----------
+    **params : dict
+        Values by name; ``<part>__<name>`` is a parameter of a part.
+
+    Returns
+    -------
+    self : object
+    """
+    for name in {key.partition("__")[0] for key in params if "__" in key}:
+        value = params.get(name, getattr(self, name, None))
+        if name in self._parts and not hasattr(value, "set_params"):
+            params[name] = self._parts[name](value)
+    return BaseEstimator.set_params(self, **params)
+
+
 class Option(BaseEstimator):
     """Base class of options, which have parameters and no `fit`."""
+
+    _parts: ClassVar[dict[str, Callable]] = {}
+    set_params = set_nested
 
 
 class Adam(Option):

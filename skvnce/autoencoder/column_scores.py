@@ -1,6 +1,7 @@
 """Preprocessing of models of scores: choice of columns, and maps of cells to scores."""
 
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -34,11 +35,13 @@ from skvnce.gaussian.latent.columns import NOMINAL, ORDINAL, Marginal
 from skvnce.gaussian.marginals import (
     CellScores,
     PiecewiseLinear,
+    left_out_moments,
     linear,
     nonlinear_columns,
     repeated_values,
 )
 from skvnce.gaussian.mixed_fit import some_rows
+from skvnce.gaussian.tails import Ends, Tails, fit_tails
 
 # ----------------------------------------
 # Columns of categories of models of scores: their families and their latent start.
@@ -190,6 +193,7 @@ def numbers_with_rows(nodes, weights, numbers):
 
 UNIT = "continuous-bernoulli"
 FAMILIES = ["auto", "normal", "student", "bernoulli", "rounded", UNIT]
+SMOOTH = ["normal", "student"]  # families of continuous cells without ends
 _STRONGEST = 10.0  # maximum strength of the prior of the normal, in rows per column
 _MOST_LATENTS = 20  # maximum number of latents with "auto"
 _LEAST_NOISE = 2e-3  # minimum initial variance of a score given the latents
@@ -236,6 +240,8 @@ class ColumnScores(NamedTuple):
     tables: dict  # of `frequency_scores`
     marginals: tuple | None  # arrays of `PiecewiseLinear`
     cache: dict
+    # arrays of `Tails`, by which draws of an autoencoder keep the signs of columns
+    tails: tuple | None = None
 
     @filled_once
     def maps(self):
@@ -304,7 +310,35 @@ class ColumnScores(NamedTuple):
         """Return an autoencoder of the scores, and these, as a value."""
         free = ~np.isin(np.arange(len(self.scale)), list(self.values))
         free &= np.array(self.families) != UNIT  # not observed values, nor in [0, 1]
-        return EncoderModel(auto, self.maps(), free, n_scored)
+        maps = self.maps()
+        if self.tails is not None:
+            maps = maps._replace(kept=Tails(*map(torch.from_numpy, self.tails)).put)
+        return EncoderModel(auto, maps, free, n_scored)
+
+    def with_tails(self, schema, data, weights, normal):
+        """Fit the tails of columns of one sign whose cells are continuous.
+
+        `data` (Incomplete): scores; `normal`: fitted to those of columns of numbers.
+        """
+        places, smooth = schema.model_columns, np.isin(self.families, SMOOTH)
+        signs = schema.values.signs(schema.ends)[places] * smooth
+        if not signs.any():
+            return self
+        least = schema.values.least_sizes()[places] / self.scale
+        numbers = np.flatnonzero(self.n_categories == 0)
+        ends = (signs, -self.location / self.scale, least)
+        ends = Ends(*(torch.from_numpy(end[numbers]) for end in ends))
+        numbers, marginals = torch.from_numpy(numbers), self.maps().marginals
+        if marginals is not None:
+            marginals = PiecewiseLinear(*(part[numbers] for part in marginals))
+        lines = copula.Copula(normal, marginals)
+        scores = Incomplete(data.x[:, numbers], data.observed[:, numbers])
+        cells = scores.x if marginals is None else marginals.inverse(scores.x)
+        moments = partial(left_out_moments, normal, scores)
+        cells = Incomplete(cells, scores.observed)
+        found = fit_tails(ends, cells, weights, lines.predicted, moments)
+        found = found._replace(columns=numbers[found.columns])
+        return self._replace(tails=tuple(part.numpy() for part in found))
 
     def latent_normal(self, data, weights, n_sweeps):
         """Estimate the normal distribution of the latent variables of scores."""
@@ -387,9 +421,16 @@ def fit_normal(schema, cells, asked, *, nonlinear):  # NormalFit
     data, _ = columns.maps().scores(raw)
     if numbers.all():
         fit = em.fit_normal(data, weights, chosen.strength, chosen.start, **_STOPPING)
+        columns = columns.with_tails(schema, data, weights, fit.normal)
         shrinkage = chosen.strength / nodes.shape[1]
         rest = fit.normal, shrinkage, rounds_of_tuning()
     else:
+        if nonlinear and numbers.any():
+            places = torch.from_numpy(np.flatnonzero(numbers))
+            own = Incomplete(data.x[:, places], data.observed[:, places])
+            begun = own, weights, chosen.strength, chosen.start
+            found = em.fit_normal(*begun, **_STOPPING).normal
+            columns = columns.with_tails(schema, data, weights, found)
         normal = columns.latent_normal(data, weights, SWEEPS)
         rest = normal, SHARE, rounds_of_tuning() + SWEEPS
     return NormalFit(columns, data, weights, *rest)
@@ -407,6 +448,7 @@ def _described(schema, raw, weights, asked):
     # the codes of levels
     values = {j: np.arange(float(schema.n_categories[j])) for j in of_levels}
     names = [schema.label(place) for place in schema.model_columns]
+    signs = schema.values.signs(schema.ends)
     for j in np.flatnonzero((families == "rounded") | (families == "bernoulli")):
         unique = raw.x[raw.observed[:, j], j].unique()
         if families[j] == "bernoulli" and len(unique) != 2:
@@ -417,7 +459,9 @@ def _described(schema, raw, weights, asked):
         values[int(j)] = unique.numpy()
         if families[j] == "rounded" and not of_levels:  # shares of levels end there
             place, known = schema.model_columns[j], values[int(j)]
-            values[int(j)] = schema.values.with_beyond(place, known)
+            known = schema.values.with_beyond(place, known)
+            # draws of columns of one sign are not zero
+            values[int(j)] = known[(known != 0) | (signs[place] == 0)]
     for j in np.flatnonzero(families == UNIT):
         seen = raw.x[raw.observed[:, j], j]
         if seen.min() < 0 or seen.max() > 1:
@@ -475,20 +519,34 @@ class NodeScores:
 
     def _fit_member(self, schema, X, seed, weights, on_chosen, first):
         """Fit to the validated table of an imputer; see `DrawnByMembers._train`."""
-        given = schema.as_read, X, seed, weights, on_chosen, first
+        bounded = None if schema.values is None else schema.values.given
+        given = schema.as_read, X, seed, weights, on_chosen, first, bounded
         return self._publish(self._fit_table(*given))
 
     @reports_fit
-    def _fit_table(self, schema, X, seed, weights=None, on_chosen=None, first=None):
+    def _fit_table(
+        self,
+        schema,
+        X,
+        seed,
+        weights=None,
+        on_chosen=None,
+        first=None,
+        bounded=None,
+    ):
         """Fit to a validated table; `weights` (n_samples,) weight EM and training.
 
         Training draws rows at random, so that a weight of two is equivalent to two
         equal rows only on average.  `on_chosen` gets a `WithoutCells` of the estimator
-        when held-out cells have chosen the number of rounds.  Returns `Fitted`.
+        when held-out cells have chosen the number of rounds.  `bounded` are the
+        columns with bounds of the user, which are no law.  Returns `Fitted`.
         """
         reasons = self._handling(schema), X, weights, self._consequence
         cells, schema = read_cells(schema, *reasons)
-        schema = schema._replace(values=valid_values(schema, cells.table))
+        values = valid_values(schema, cells.table)
+        if bounded is not None:
+            values = values._replace(given=bounded)
+        schema = schema._replace(values=values)
         most = None if isinstance(self.max_iter, str) else self.max_iter
         on_round, finish = report_rounds(self, most, X=X)
         with self._trains(seed, cells.nodes.shape[1]):

@@ -508,6 +508,7 @@ class VariationalAutoencoder(
         check_is_fitted(self)
         return deepcopy(self._modules().model).cpu()
 
+    _parts = {"solver": lambda _: Adam()}
     _states = "model_state_", "posterior_state_"
     _consequence = "no latents can be learned."
 

@@ -61,7 +61,14 @@ from skvnce.autoencoder.model import (
     WithoutCells,
     bounds_of_nodes,
 )
-from skvnce.autoencoder.options import ACMWG, LAIR, MWG, TorchMember, TorchVAE
+from skvnce.autoencoder.options import (
+    ACMWG,
+    LAIR,
+    MWG,
+    TorchMember,
+    TorchVAE,
+    sampler_of,
+)
 from skvnce.gaussian.latent.columns import NUMERIC
 
 # ----------------------------------------
@@ -355,9 +362,8 @@ class LAIRImputer(DrawnByMembers):
     drawn from ``p(x_mis | x_obs)`` of the model by latent-adaptive importance
     resampling (LAIR).  LAIR proposes latents from the encoder, both at current
     imputations and at the row with missing values, and weights them by the likelihood
-    of the observed cells.  `transform` fills in means of draws, or most probable
-    levels, and `sample` returns draws; `category_probabilities` returns the
-    probabilities of all levels.
+    of the observed cells.  `transform` fills in means of draws, `sample` returns draws,
+    and `category_probabilities` probabilities of levels.
 
     Parameters
     ----------
@@ -371,7 +377,9 @@ class LAIRImputer(DrawnByMembers):
         collapsed-Metropolis-within-Gibbs; ``"mwg"`` or `MWG`, Metropolis-within-Gibbs;
         ``"pseudo-gibbs"``; or a function that maps (model, posterior) to a
         `skvnce._core.models.Sampler`.  The classes are in `skvnce.options`.  Except
-        with LAIR, each draw is the last state of a chain.
+        with LAIR, each draw is the last state of a chain.  `score` is the density of
+        observed cells, the same for all samplers: compare samplers by hidden cells
+        (`skvnce.evaluation.imputation_report`).
     n_estimators : "auto" or int, default="auto"
         Number of autoencoders to train.  Several get random weights of the rows, whose
         variance is an eighth of that of the Bayesian bootstrap (Rubin 1981), and as
@@ -521,6 +529,8 @@ class LAIRImputer(DrawnByMembers):
         self.handle_unknown = handle_unknown
         self.random_state = random_state
         self.verbose = verbose
+
+    _parts = {"model": lambda _: VariationalAutoencoder(), "sampler": sampler_of}
 
     def _read_for_fit(self, X, sample_weight):
         if sample_weight is not None and not self._trains_model():

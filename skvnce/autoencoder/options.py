@@ -23,7 +23,8 @@ class LAIR(Option):
     Parameters
     ----------
     n_particles : int, default=4
-        K, the number of imputations from whose encodings an iteration proposes.
+        K, the number of imputations from whose encodings an iteration proposes.  With
+        0, draws are those of importance resampling by the R proposals, as for MIWAE.
     n_replenish : int, default=20
         R, the number of additional proposals in an iteration.
     replenish : {"encoder", "prior"}, default="encoder"
@@ -45,7 +46,7 @@ class LAIR(Option):
     """
 
     _parameter_constraints = {
-        "n_particles": [integer_from(1)],
+        "n_particles": [integer_from(0)],
         "n_replenish": [integer_from(0)],
         "replenish": [StrOptions(set(samplers.REPLENISH))],
     }
@@ -62,6 +63,11 @@ class LAIR(Option):
 
     def _rule(self):
         sizes = int(self.n_particles), int(self.n_replenish)
+        if not sum(sizes):
+            raise ValueError(
+                "sampler=LAIR(n_particles=0, n_replenish=0) proposes nothing. Raise "
+                "one of them."
+            )
         return samplers.by_lair(*sizes, self.replenish)
 
 
@@ -129,6 +135,14 @@ class MWG(Option):
 
     def _rule(self):
         return samplers.SAMPLERS["mwg"](int(self.n_warm_up))
+
+
+def sampler_of(value):
+    """Make the option that the name of a sampler stands for, to set its fields."""
+    options = {"lair": LAIR, "ac-mwg": ACMWG, "mwg": MWG}
+    if not isinstance(value, str) or value not in options:
+        raise ValueError(f"sampler={value!r} has no settings. Pass an option instead.")
+    return options[value]()
 
 
 class TorchVAE(Option):

@@ -692,6 +692,8 @@ def start(
     auto: Autoencoder, data: Incomplete, n_chains: int, streams: Streams
 ) -> Tensor:
     """Complete rows by importance resampling from q(z | x_obs); (n_chains, n, d)."""
+    if not n_chains:  # of LAIR without particles
+        return data.x.expand(0, *data.x.shape)
     number = _PROPOSED * n_chains
     z, log_weight = weigh(auto, data, streams(3), number)
     template = z.new_empty(()).expand(n_chains, len(data.x), data.x.shape[1] + 1)

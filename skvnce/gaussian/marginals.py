@@ -590,6 +590,8 @@ class CellScores(NamedTuple):
     rounded: Tensor
     values: Tensor
     tables: tuple[Tensor, Tensor] | None = None
+    # from scaled cells to those that keep the signs of their columns, see `Tails`
+    kept: Callable[[Tensor], Tensor] | None = None
 
     def scores(self, data: Incomplete) -> tuple[Incomplete, Tensor]:
         """Map a table to scores; also sum the log-slopes of observed cells of each row.
@@ -615,6 +617,7 @@ class CellScores(NamedTuple):
     def cells(self, scores: Tensor) -> Tensor:
         """Map scores (*batch, features) to cells; rounded columns exactly."""
         scaled = scores if self.marginals is None else self.marginals.inverse(scores)
+        scaled = scaled if self.kept is None else self.kept(scaled)
         cells = self.location + self.scale * scaled
         if self.tables is None:
             return self._snapped(cells)

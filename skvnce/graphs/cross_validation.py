@@ -604,6 +604,7 @@ feature_names_in_
     """
 
     _learner_class = TruncatedGaussianGraphLearner
+    _parts = {"model": lambda _: TruncatedGaussianGraphLearner()}
     _is_positive = _has_density = True
     score_samples = TruncatedGaussianGraphLearner.score_samples
     to_torch = TruncatedGaussianGraphLearner.to_torch
@@ -661,6 +662,7 @@ marginal_columns_, feature_ranges_, n_features_in_, feature_names_in_
     """
 
     _learner_class = CopulaGraphLearner
+    _parts = {"model": lambda _: CopulaGraphLearner()}
     _takes_limits = _has_density = _has_new_rows = True
     _associations = CopulaGraphLearner._associations
     _edge_columns = CopulaGraphLearner._edge_columns

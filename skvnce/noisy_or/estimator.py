@@ -449,6 +449,8 @@ class NoisyOr(
         "verbose": ["verbose"],
     }
 
+    _parts = {"solver": lambda _: Adam()}
+
     def __init__(
         self,
         n_components: int = 10,

@@ -1,35 +1,53 @@
 """An imputer that draws missing cells from any density of rows."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import StrOptions
 
+from skvnce._core.random import seeded
+from skvnce._core.runtime import one_thread
 from skvnce._core.warnings import warn_user
-from skvnce._imputer.validation import AUTO, OF_CATEGORIES, integer_from
-from skvnce._types import ByColumn, Seed
+from skvnce._imputer.validation import (
+    AUTO,
+    OF_CATEGORIES,
+    integer_from,
+    names_table,
+)
+from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.autoencoder import samplers
 from skvnce.autoencoder.lair import OF_MEMBERS, DrawnByMembers, reject_categories
 from skvnce.autoencoder.model import EncoderMember, bounds_of_nodes
 from skvnce.vgi.model import ChainMember, ChainModel
-from skvnce.vgi.options import DENSITIES, MOST_OUTSIDE, IncompleteDensity
+from skvnce.vgi.options import (
+    DENSITIES,
+    HEADS,
+    MOST_OUTSIDE,
+    VGI,
+    IncompleteDensity,
+)
+
+
+def _is_density(model):
+    return isinstance(model, IncompleteDensity)
 
 
 class VGIImputer(DrawnByMembers):
-    """Impute by draws from any density, fitted by variational Gibbs inference.
+    """Impute by draws from a density of your choice, fitted to incomplete rows.
 
-    Variational Gibbs inference (VGI) fits a model with a tractable ``log p(x)``, or a
-    tractable bound of it, to rows with missing cells (NaN).  It only needs a univariate
-    conditional q of each column: Gibbs sampling by these completes the rows, and the
-    parameters of model and conditionals maximise a bound at the completed rows.
-    Missing cells are drawn from the fitted model and not from q.  `transform` fills in
-    means of draws, and `sample` returns draws.
+    Variational Gibbs inference (VGI) fits a model with a tractable ``log p(x)``, or
+    bound of it.  Univariate conditionals q complete the rows by Gibbs sampling, and the
+    parameters of model and q maximise a bound at the completed rows.  Missing cells
+    (NaN) are drawn from the model.  `transform` fills in means of draws, `sample`
+    returns draws, and `category_probabilities` probabilities of levels.
 
-    Data frames may have categories if the model is an autoencoder;
-    `category_probabilities` returns the probabilities of their levels.
+    The default is for tables that an autoencoder suits, and does little of VGI where
+    there are less than 100 columns, all of numbers: a mixture of normals is fitted, an
+    autoencoder learns the rows that it completes, and one round of VGI follows.  There
+    `MixtureImputer` fills most tables better and takes less time.
 
     Parameters
     ----------
@@ -42,12 +60,17 @@ class VGIImputer(DrawnByMembers):
         ``"coupling-flow"``: one of coupling layers.  ``"factor-analysis"``: at most 20
         factors.  A callable makes your own density.  From these q proposes draws, and a
         Metropolis-Hastings step accepts or rejects them.
+    conditionals : {"auto", "normal", "mixture", "spline", "bounded"}, default="auto"
+        Family of the conditionals q, see `skvnce.options.VGI`.  Where a missing value
+        may have several modes, choose ``"mixture"``.  ``"auto"`` here and in `n_chains`
+        is the value of `model`, or its default.
+    n_chains : "auto" or int, default="auto"
+        K, the number of completions of each row that training keeps and updates.
+        G is ``n_updates`` of `VGI`, also by ``set_params(model__algorithm__n_updates=
+        5)``; the number of rounds is ``model__max_iter``.
     n_estimators : "auto" or int, default="auto"
-        Number of densities to fit.  Several get random weights of the rows, whose
-        variance is an eighth of that of the Bayesian bootstrap (Rubin 1981), and as
-        many rounds as held-out cells choose for the first one.  Draws come from each in
-        turn, and so include the uncertainty of the parameters.  ``"auto"`` is 40
-        columns / rows, rounded up, and at most 4.
+        Number of densities to fit, see `LAIRImputer`.  ``"auto"`` is 40 columns / rows,
+        rounded up, and at most 4.
     strategy : {"mean", "median", "mode"}, default="mean"
         How `transform` summarises the draws of a number.
     n_steps : int, default=20
@@ -62,7 +85,6 @@ class VGIImputer(DrawnByMembers):
         than ``"vae"`` stay within the observed values.
     relations : None, "auto" or list, default=None
         The exact relations between columns that filled tables obey; see `TableImputer`.
-        The model has all columns.
     missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
         What marks missing cells of X, see `GaussianImputer`.
     keep_empty_features : bool, default=False
@@ -94,16 +116,13 @@ class VGIImputer(DrawnByMembers):
     categories_ : dict of str to ndarray
         The levels of columns of categories, see `GaussianImputer`.
     constants_ : dict of int to float or level
-        Values of the constant columns, by column index.  They fill missing cells.
+        Values of the constant columns, by column index.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
         Smallest and largest imputed value of each column of X.
     held_out_gain_ : float
-        One minus the ratio of the mean squared error of the model to that of the column
-        means (of log-losses for categories), on held-out cells of at most 250 rows.
-        NaN if no cells were held out, and with ``on_misfit="ignore"``.
+        As that of `LAIRImputer`, on held-out cells of at most 250 rows.
     marginal_columns_ : ndarray of bool, of shape (n_nodes,)
-        Columns that the model predicts significantly worse than their means.  They are
-        imputed from their observed values.
+        Columns that the model predicts significantly worse than their means.
     indicator_ : MissingIndicator or None
         The indicator that `add_indicator` appends; None if it is False.
     n_features_in_ : int
@@ -113,15 +132,13 @@ class VGIImputer(DrawnByMembers):
 
     Notes
     -----
-    Draws are for filling, and `sample` warns: the parameters count as known, so that
-    intervals of estimates that are pooled over draws are too narrow.  There is no
-    `n_jobs`: members are trained one after the other.
+    Draws are for filling, and `sample` warns: the parameters count as known.  There is
+    no `n_jobs`: members are trained one after the other.
 
-    All models except your own start at a normal distribution that EM fits, or at the
-    latent normal model of `GaussianImputer`; an autoencoder of numbers goes on from a
-    mixture of normals, by few steps of VGI (`MixtureImputer` is often ahead).  Chains
-    of the training stay in the range of the observed values; a `ConvergenceWarning`
-    names columns in which many proposals were outside.
+    Other models except your own start at a normal distribution that EM fits, or at the
+    latent normal model of `GaussianImputer`.  Chains of the training stay in the range
+    of the observed values; a `ConvergenceWarning` names columns in which many proposals
+    were outside.
 
     References
     ----------
@@ -148,12 +165,15 @@ class VGIImputer(DrawnByMembers):
 
     _parameter_constraints = {
         "model": [StrOptions(set(DENSITIES)), IncompleteDensity, callable],
+        "conditionals": [AUTO, StrOptions(set(HEADS))],
+        "n_chains": [AUTO, integer_from(1)],
         "n_estimators": [AUTO, integer_from(1)],
         **OF_MEMBERS,
         **OF_CATEGORIES,
     }
 
     _network = "density"
+    _parts = {"model": IncompleteDensity}
 
     def __init__(
         self,
@@ -161,6 +181,10 @@ class VGIImputer(DrawnByMembers):
         | Callable[..., Any]
         | Literal["vae", "flow", "coupling-flow", "factor-analysis"] = "vae",
         *,
+        conditionals: Literal[
+            "auto", "normal", "mixture", "spline", "bounded"
+        ] = "auto",
+        n_chains: int | Literal["auto"] = "auto",
         n_estimators: int | Literal["auto"] = "auto",
         strategy: Literal["mean", "median", "mode"] = "mean",
         n_steps: int = 20,
@@ -178,6 +202,8 @@ class VGIImputer(DrawnByMembers):
         verbose: int = 0,
     ) -> None:
         self.model = model
+        self.conditionals = conditionals
+        self.n_chains = n_chains
         self.n_estimators = n_estimators
         self.strategy = strategy
         self.n_steps = n_steps
@@ -193,6 +219,66 @@ class VGIImputer(DrawnByMembers):
         self.handle_unknown = handle_unknown
         self.random_state = random_state
         self.verbose = verbose
+
+    @names_table
+    def fit_posterior(self, X: TableLike, y: object = None) -> Self:
+        """Train the conditionals q on other rows, with the densities held fixed.
+
+        This is algorithm 6.  Proposals of draws and `objective` of such rows become
+        better, and the densities do not change; draws of ``model="vae"`` do not depend
+        on q.  Training takes 20 rounds and at most six with decreasing rates.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.  Rows that are entirely missing are ignored.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : VGIImputer
+
+        Raises
+        ------
+        ValueError
+            If no row of X has an observed value.
+        DivergenceError
+            If training diverges.
+        """
+        X, members = self._checked(X), []
+        for member in self.estimators_:
+            state = {"conditionals_state_": member._tuned(X, self.random_state)}
+            members.append(clone(member)._publish(member._with_report(state)))
+        report = self._fitted.report | {"estimators_": members}
+        return self._publish(self._fitted._replace(report=report))
+
+    @names_table
+    def objective(self, X: TableLike, y: object = None) -> float:
+        """Estimate the objective of VGI, J of eq. (9), at rows of X; larger is better.
+
+        It averages rows and densities, in nats.  Missing cells follow chains of q, of
+        which one at a time is drawn anew: ``log p(x) - log q(x_j | x)``.  At the exact
+        q it is the mean of ``log p(x_obs)`` in rows that miss one cell, and less by
+        the entropy of the other missing cells in rows that miss several.  So compare
+        candidates by the same rows, after `fit_posterior` at them.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.  Rows that are entirely missing are ignored.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        float
+            0 if all columns were constant at `fit`.
+        """
+        X = self._checked(X)
+        with one_thread(), seeded(0):
+            found = [member._objective(X).mean() for member in self.estimators_]
+        return float(np.mean(found)) if found else 0.0
 
     def __sklearn_tags__(self):
         """Declare whether the density takes categories."""
@@ -212,8 +298,7 @@ class VGIImputer(DrawnByMembers):
 
     def _check_parameters(self):
         super()._check_parameters()
-        if isinstance(self.model, IncompleteDensity):
-            self.model._check_conditions()
+        self._base()._check_conditions()
 
     def _warn_of_divergence(self, schema, member):
         if member.diverging_:
@@ -228,9 +313,21 @@ class VGIImputer(DrawnByMembers):
             )
 
     def _base(self):
-        if isinstance(self.model, IncompleteDensity):
-            return clone(self.model)
-        return IncompleteDensity(self.model)
+        """Make the density, with the settings that are parameters of the imputer."""
+        model = self.model
+        base = clone(model) if _is_density(model) else IncompleteDensity(model)
+        if self.conditionals != "auto":
+            method = base._method()
+            if not isinstance(method, VGI):
+                raise ValueError(
+                    f"conditionals={self.conditionals!r} are those of VGI, and model "
+                    f"has algorithm={base.algorithm!r}. Leave them at 'auto'."
+                )
+            chosen = clone(method).set_params(conditionals=self.conditionals)
+            base.set_params(algorithm=chosen)
+        if self.n_chains != "auto":
+            base.set_params(n_training_draws=self.n_chains)
+        return base
 
     def _member_model(self, model, schema):
         n_steps = int(self.n_steps)

@@ -306,6 +306,9 @@ def held_out_log_prob(
 
 _WARM_UP_STEPS = 500  # steps of a model that does not start at the normal distribution
 _LONGER = 10  # round from which chains of Monte Carlo EM have their full length
+_TUNING = 20  # rounds of algorithm 6
+# of J: sweeps before the first tables, tables, cells of each, and rows at a time
+_BURN_IN, _TABLES_OF_J, _CELLS_OF_J, _ROWS_OF_J = 10, 8, 4, 256
 _PREDICTED = 250  # maximum number of rows in which held-out cells are predicted
 
 
@@ -355,6 +358,59 @@ def maximised(pair, start, n_chains, settings, method, n_rounds, device, on_roun
         on_epoch=lambda n, loss: on_round(n, loss, np.nan),
     )
     return chains, losses
+
+
+def tune_conditionals(
+    pair: Pair,
+    start: Start,
+    hypercube: Hypercube,  # of the training
+    settings: TrainingSettings,
+    n_chains: int,
+    on_round: Callable[[int, float], bool],
+) -> list[float]:  # mean losses of the rounds
+    """Train the conditionals on other rows with the model held fixed, algorithm 6."""
+    pair.model.eval().requires_grad_(False)
+    pair.conditionals.train().requires_grad_()
+    return train_on_all(
+        pair,
+        start,
+        _chains_within(hypercube, start, n_chains),
+        settings._replace(trains_encoder=False),
+        n_rounds=_TUNING,
+        n_cooling=rounds.COOLING,
+        on_round=on_round,
+    )
+
+
+@torch.no_grad()
+def held_out_objective(
+    pair: Pair, start: Start, hypercube: Hypercube, n_chains: int
+) -> Tensor:  # (n,)
+    """Estimate J of eq. (9) of rows that have an observed cell, by chains of q.
+
+    Complete rows have log p(x).
+    """
+    chains = _chains_within(hypercube, start, n_chains)
+    data = Incomplete(chains.data.x.double(), chains.data.observed)
+    chains = Chains(data, chains.x.double(), hypercube)
+    found, missing = pair.model.log_prob(data.x), (~data.observed).sum(1)
+    incomplete = missing.nonzero().squeeze(1)
+    for rows in incomplete.split(_ROWS_OF_J) if len(incomplete) else ():
+        sweep, total = int(missing[rows].max()), 0.0
+        chains.move(pair.conditionals, rows, _BURN_IN * sweep)
+        for _ in range(_TABLES_OF_J):
+            x = chains.move(pair.conditionals, rows, sweep)
+            columns = training.select(data.observed[rows], x, _CELLS_OF_J)
+            total = total + training.vgi(*pair, x, columns).mean(0)
+        found[rows] = total / _TABLES_OF_J
+    return found
+
+
+def _chains_within(hypercube: Hypercube, start: Start, n_chains: int) -> Chains:
+    """Start chains of rows, in the range of those of another table."""
+    x = by_normal(start, n_chains)
+    low, high = hypercube.on(x.device)
+    return Chains(start.dequantised(), x.clamp(low.to(x), high.to(x)), hypercube)
 
 
 def some_rows(hidden):
@@ -446,6 +502,8 @@ def _generator() -> np.random.Generator:
 # Rounds of variational Gibbs inference, which a mixture of normals may begin.
 
 
+# what `verbose` shows
+_BY_MIXTURE = "learning rows that a mixture completes (MixtureImputer is often ahead)"
 _WARM_UP = 6  # maximum number of rounds of the warm-up
 AVERAGED = 0.25  # share of the steps that averages span, as there are few
 # of the warm-up: three draws, batches of 256 rows, and weight decay of the networks
@@ -500,7 +558,7 @@ class VGIRounds:
         most, patience, _ = self._limits
         self._has_chosen = True
         if self._mixture is not None:
-            with step("learning rows that a mixture completes"):
+            with step(_BY_MIXTURE):
                 rounds, hidden = self._warm_up()
                 limits = {"max_rounds": _WARM_UP, "patience": patience}
                 self.n_warm_up = rounds.while_better(
@@ -527,7 +585,7 @@ class VGIRounds:
         asked = self._limits.n_warm_up
         if self._mixture is not None and not self._has_chosen:
             self.n_warm_up = _WARM_UP if asked is None else asked
-            with step("learning rows that a mixture completes"):
+            with step(_BY_MIXTURE):
                 rounds, _ = self._warm_up()
                 rounds.on_all(self.n_warm_up, 0, lambda n, loss: False)
         if self.n_warm_up:

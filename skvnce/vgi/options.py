@@ -11,11 +11,15 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils._param_validation import StrOptions
 
 from skvnce._core.distributions.normal import Normal
+from skvnce._core.incomplete import Incomplete
 from skvnce._core.progress import step
 from skvnce._core.random import seeded
+from skvnce._core.runtime import state_of
 from skvnce._imputer.base import IncompleteTransformer
 from skvnce._imputer.callbacks import (
     CallbackSupportMixin,
+    report_rounds,
+    reports_fit,
     train_in_rounds,
 )
 from skvnce._imputer.fitted import Fitted
@@ -55,10 +59,12 @@ from skvnce.vgi.fit import (
     by_marginals,
     by_normal,
     fit_mixture,
+    held_out_objective,
     make_chains,
     maximised,
     range_of,
     some_rows,
+    tune_conditionals,
     unlimited,
     warm_up_conditionals,
     warm_up_model,
@@ -70,7 +76,7 @@ from skvnce.vgi.training import Hypercube, Pair, TrainingSettings, observed_hype
 # Algorithms of `IncompleteDensity`, as options, and the densities that it names.
 
 
-_HEADS = {
+HEADS = {
     "normal": lambda low, high: NormalHead(),
     "mixture": lambda low, high: MixtureHead(),
     "spline": lambda low, high: SplineHead(),
@@ -171,7 +177,7 @@ class VGI(Option):
     """
 
     _parameter_constraints = {
-        "conditionals": [StrOptions(set(_HEADS))],
+        "conditionals": [StrOptions(set(HEADS))],
         "network": [StrOptions(set(NETWORKS))],
         "n_updates": [AUTO, integer_from(1)],
         "n_selected": [integer_from(1)],
@@ -236,7 +242,7 @@ def conditionals_of(option, normal, ends, families, mixture=None):
 
     With the arrays of a mixture they start at this instead of the normal distribution.
     """
-    head = _HEADS[option.conditionals](*(end.clone() for end in ends))
+    head = HEADS[option.conditionals](*(end.clone() for end in ends))
     if families.levels:
         return mixed_conditionals(normal, families, head, option.network)
     mixture = mixture and tuple(map(torch.tensor, mixture))
@@ -341,6 +347,7 @@ def check_rebuilt(found, trained):
 # A density of rows with missing values, fitted by VGI or Monte Carlo EM.
 
 
+_CHAINS_OF_J = 5  # number of chains of a held-out row
 MOST_OUTSIDE = 0.25  # share of draws out of range above which a column is reported
 
 
@@ -473,6 +480,10 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         self.max_iter = max_iter
         self.n_importance_samples = n_importance_samples
 
+    _parts = {
+        "solver": lambda _: Adam(),
+        "algorithm": lambda name: MCEM() if name == "mcem" else VGI(),
+    }
     _states = "model_state_", "conditionals_state_"
     _consequence = "there is nothing to impute."
     _slot = "model.solver"
@@ -667,6 +678,53 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         )
         warm_up_conditionals(pair.conditionals, rounds.chains, settings, method)
         return rounds
+
+    def _start_of(self, nodes):
+        """Return the start of chains of rows, and what J counts besides log p."""
+        fit = self._fitted.model
+        families, maps = fit.columns.distributions(), fit.columns.maps()
+        data, constant = maps.scores(Incomplete.from_array(nodes))
+        if not families.levels:
+            constant = constant + families.log_width(*data)
+        weights = torch.ones(len(nodes), dtype=torch.float64)
+        return Start(data, fit.normal, families, weights), constant
+
+    @reports_fit
+    def _tuned(self, X, seed):
+        """Train the conditionals on validated rows; return their parameters."""
+        nodes = self._observed_nodes(X)
+        if not len(nodes):
+            raise ValueError(
+                "X has no row with an observed value in the columns of the model. Pass "
+                "rows with observed values."
+            )
+        plan, method = self._plan_of_fit(), self._method()
+        on_round, finish = report_rounds(self, None, X=X)
+        fitted, (start, _) = self._modules(), self._start_of(nodes)
+        with self._trains(seed, nodes.shape[1]):
+            pair = Pair(*(deepcopy(part).float() for part in fitted.pair))
+            # on the CPU, as J
+            pair = pair.on(torch.device("cpu"))
+            tune_conditionals(
+                pair,
+                start,
+                self._fitted.model.hypercube,
+                plan.settings(method)._replace(n_updates=min(8, 2 * nodes.shape[1])),
+                max(plan.n_chains, _CHAINS_OF_J),
+                lambda n, loss: on_round(n, loss, np.nan),
+            )
+        finish()
+        return state_of(pair.conditionals)
+
+    def _objective(self, X):
+        """Compute J of validated rows that have an observed cell, in nats; (n,)."""
+        nodes = self._observed_nodes(X)
+        fitted = self._modules()
+        start, constant = self._start_of(nodes)
+        pair = Pair(*map(deepcopy, fitted.pair)).on(torch.device("cpu"))
+        cube = fitted.hypercube.on(torch.device("cpu"))
+        found = held_out_objective(pair, start, cube, _CHAINS_OF_J)
+        return (found + constant).numpy()
 
     def _train(self, rounds, plan, on_round, on_chosen):
         """Train in rounds; return losses, gains and the chosen number of rounds."""
