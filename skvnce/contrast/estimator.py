@@ -180,12 +180,12 @@ def errors_named():
         raise kind(text.format(error)) from error
 
 
-def warn_of_rounds(n_iter, max_iter, tol):
+def warn_of_rounds(n_iter, max_iter, tol, more=""):
     """Warn that the objective still changed by more than `tol` at the end."""
     warn_user(
         f"The objective still changed after {n_iter} iterations. Raise "
         f"max_iter={max_iter} (or solver=LBFGS(tol={tol:g}), which is used only if "
-        "unobserved variables are drawn or enumerated).",
+        f"unobserved variables are drawn or enumerated). {more}".strip(),
         ConvergenceWarning,
     )
 
@@ -202,24 +202,10 @@ def warn_of_gap(log_scale_gap, noise_ratio):
         )
 
 
-def warn_of_bound(found, bound_gap, n_draws):
-    """Warn if more draws give rows another log-density."""
-    if bound_gap <= MOST_LOST:
-        return
-    more = 2 ** (4 * n_draws - 1).bit_length()  # a power of two
-    if found.outcome.fitted.draws_latents:
-        remedy = f"n_training_draws={more}"
-        if not found.outcome.averages:
-            remedy = "criterion='importance-weighted'"
-        warn_user(
-            f"The bound on the log-density of rows is {bound_gap:.2g} nats too low, on "
-            "average, because the posterior of the latents is not that of the model: "
-            f"the fitted parameters may be biased. Pass {remedy} or a closer "
-            "posterior, or give the model states, or a method log_marginal(x, "
-            "observed).",
-            ConvergenceWarning,
-        )
-    else:
+def warn_of_bound(bound_gap, n_draws):
+    """Warn if more draws of missing cells give rows another log-density."""
+    if bound_gap > MOST_LOST:
+        more = _more(n_draws)
         warn_user(
             f"The {n_draws} draws of missing cells of each row miss "
             f"{bound_gap:.2g} nats of its log-density, on average over incomplete "
@@ -228,6 +214,26 @@ def warn_of_bound(found, bound_gap, n_draws):
             "model a method log_marginal(x, observed).",
             ConvergenceWarning,
         )
+
+
+def bias_of_latents(gap, n_draws, *, averages):
+    """Say that the posterior of the latents may bias the parameters, or nothing."""
+    if gap.mean - 2 * gap.error <= MOST_LOST:
+        return ""
+    remedy = f"n_training_draws={_more(n_draws)}"
+    if not averages:
+        remedy = "criterion='importance-weighted'"
+    return (
+        f"The bound on the log-density of rows is {gap.mean:.2g} nats too low, on "
+        "average (bound_gap_), because the posterior of the latents is not that of the "
+        f"model: the fitted parameters may be biased. Pass {remedy} or a closer "
+        "posterior, or give the model states, or a method log_marginal(x, observed)."
+    )
+
+
+def _more(n_draws):
+    """Return a number of draws that is a power of two, at least four times as large."""
+    return 2 ** (4 * n_draws - 1).bit_length()
 
 
 # ----------------------------------------
@@ -809,19 +815,31 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
                 lambda asked: fit_table(asked, *rest), settings
             )
             report = _report_of(found)
-            if not found.outcome.converged:
-                warn_of_rounds(report["n_iter_"], self.max_iter, settings.tol)
             with step("checking the scale by fresh noise"):
                 report["log_scale_gap_"] = found.scale_gap(settings)
             warn_of_gap(report["log_scale_gap_"], self.noise_ratio)
             with step("checking the draws of unobserved variables by more draws"):
                 gap = found.bound_gap(settings.n_draws)
             report["bound_gap_"], report["bound_gap_error_"] = gap
-            warn_of_bound(found, gap.mean, settings.n_draws)
+            self._warn_of_gap_and_rounds(found, gap, settings)
             known = table, settings, report["n_components_"]
             schema, checked = self._check_predictions(*known)
             model = DensityArrays.of(found, (self.model, self.posterior))
             return Fitted(schema, model, report | checked.report())
+
+    def _warn_of_gap_and_rounds(self, found, gap, settings):
+        """Warn of a loose bound, of too few rounds, or of both at once."""
+        best, biased = found.outcome, ""
+        if best.fitted.draws_latents:
+            options = {"averages": best.averages}
+            biased = bias_of_latents(gap, settings.n_draws, **options)
+        else:
+            warn_of_bound(gap.mean, settings.n_draws)
+        if not best.converged:
+            rounds = len(best.losses), self.max_iter, settings.tol
+            warn_of_rounds(*rounds, biased)
+        elif biased:
+            warn_user(biased, ConvergenceWarning)
 
     def _no_model(self, schema):
         """Make the fit to a table whose columns are all constant."""

@@ -247,7 +247,6 @@ PER_ROUND = 20  # number of iterations without draws that count as a round
 _PATIENCE = 5  # number of successive rounds without a change after which the fit stops
 _GRADIENT = 1e-5  # tolerance of L-BFGS if there are no draws
 _ADAPTED = 10  # rounds in which a posterior is trained whose draws are averaged
-_WARM = 50  # iterations of L-BFGS for a posterior of latents at the initial model
 _OF_PROPOSALS = 50  # iterations of L-BFGS for a posterior that the fit does not need
 
 Named = list[tuple[str, Tensor]]
@@ -442,11 +441,6 @@ def solve(
         return losses, True
     leaves = [leaf for _, leaf in named]
     if of_posterior or has_states(problem.posterior):
-        steps = getattr(problem.posterior, "steps", ())
-        if of_posterior and any(map(is_drawn, steps)):
-            # an M-step at a q that knows no row would leave the initial model for a
-            # broader one
-            fit_posterior(problem, [leaf for _, leaf in of_posterior], max_iter=_WARM)
         averages = problem.posterior_criterion is not None
         trace = variational_em(
             problem,

@@ -127,11 +127,17 @@ def noise_of_product(seed, n, **options):
     return float(np.exp(fitted.fit(X).model_state_["model.log_noise"])), fitted
 
 
-@pytest.mark.parametrize("noise", ["marginal", "gaussian"])
-@pytest.mark.filterwarnings("ignore:The objective still changed")
-def test_a_posterior_with_one_mode_of_two_warns(noise, seed):
+@pytest.mark.parametrize(
+    ("noise", "n", "max_iter"),
+    [
+        ("marginal", 300, 15),
+        pytest.param("marginal", 1000, 200, marks=pytest.mark.slow),
+        pytest.param("gaussian", 1000, 200, marks=pytest.mark.slow),
+    ],
+)
+def test_a_posterior_with_one_mode_of_two_warns(noise, n, max_iter, seed):
     with pytest.warns(ConvergenceWarning, match="criterion='importance-weighted'"):
-        found, fitted = noise_of_product(seed, 300, noise=noise, max_iter=15)
+        found, fitted = noise_of_product(seed, n, noise=noise, max_iter=max_iter)
     assert found > 0.35
     assert fitted.bound_gap_ > MOST_LOST + 2 * fitted.bound_gap_error_
 
