@@ -388,9 +388,8 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
         Number of draws of the unobserved variables of each row.  ``"auto"`` is 5 for
         ``"vnce"`` of complete rows, else 16, or 64 if 16 are too few (`bound_gap_`).
     criterion : {"auto", "vnce", "importance-weighted"}, default="auto"
-        What is maximised: J_VNCE of the paper, with draws outside the logarithm, or
-        with their average inside it, a tighter bound.  ``"auto"`` averages where
-        numbers are missing.  Zeros and ones that are drawn need ``"vnce"``.
+        What is maximised: J_VNCE of the paper, or the tighter bound of an average of
+        draws in its logarithm: ``"auto"`` if cells are missing, but for binary ones.
     solver : {"auto", "lbfgs", "adam"}, Adam or LBFGS, default="auto"
         ``"lbfgs"`` alternates between posterior and model (variational EM); ``"adam"``
         optimises both together, also for discrete draws; ``"auto"`` is ``"lbfgs"``
@@ -426,12 +425,10 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
     log_scale_gap_ : float
         The same by fresh noise minus `log_scale_`: near 0 if the estimate is reliable.
     bound_gap_, bound_gap_error_ : float
-        Mean log-density of rows with drawn cells or latents by 1024 draws, minus its
-        bound in training: above 0.1, parameters may be biased.  Its standard error.
-    criterion_ : {"nce", "vnce", "importance-weighted"}
-        What was maximised; ``"nce"`` if nothing is drawn.
-    objective_ : float
-        It (that of conditional NCE, if chosen) per row of training data.
+        Mean log-density of rows with drawn cells or latents, minus its bound in
+        training: above 0.1, parameters may be biased.  Its standard error.
+    criterion_, objective_ : str, float
+        What was maximised (``"nce"`` if nothing is drawn), and its value per row.
     accuracy_ : float
         Accuracy of the model in telling rows from noise: 0.5 is ideal, near 1 is bad.
     loss_curve_ : list of float
@@ -452,8 +449,7 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
         One minus the ratio of the mean squared error of the model to that of column
         means on cells that a second fit does not use; NaN for models with latents.
     marginal_columns_ : ndarray of bool, of shape (n_nodes,)
-        Columns that the model predicts significantly worse than their means.  They are
-        imputed from their observed values.
+        Columns that are predicted worse than by means, and imputed from marginals.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
         Smallest and largest imputed value of each column of X.
     n_features_in_ : int
