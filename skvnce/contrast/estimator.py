@@ -218,7 +218,7 @@ def warn_of_bound(bound_gap, n_draws):
 
 def bias_of_latents(gap, n_draws, *, averages):
     """Say that the posterior of the latents may bias the parameters, or nothing."""
-    if gap.mean - 2 * gap.error <= MOST_LOST:
+    if gap.mean <= MOST_LOST:
         return ""
     remedy = f"n_training_draws={_more(n_draws)}"
     if not averages:
