@@ -154,6 +154,29 @@ def test_a_posterior_of_the_right_family_does_not_warn(seed):
     assert abs(fitted.bound_gap_) < MOST_LOST / 2
 
 
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_the_criterion_of_the_paper_is_an_option_with_missing_cells(seed):
+    """It is the lower bound of the two, and broadens a posterior with two modes."""
+    X = hide(ring(seed), seed)
+    options = {"n_training_draws": 16, "max_iter": 20}
+    average, by_average = log_spread(X, seed, **options)
+    bound, by_bound = log_spread(X, seed, criterion="vnce", **options)
+    assert by_average.criterion_ == "importance-weighted"
+    assert by_bound.criterion_ == "vnce"
+    assert bound > average
+    assert by_bound.objective_ < by_average.objective_
+    assert by_bound.bound_gap_ > by_average.bound_gap_
+
+
+def test_draws_of_zeros_and_ones_are_not_averaged():
+    X = np.random.default_rng(0).normal(size=(50, 2))
+    estimator = VNCEEstimator(
+        Factor, posterior="bernoulli", criterion="importance-weighted"
+    )
+    with pytest.raises(ValueError, match="criterion='importance-weighted' needs draws"):
+        estimator.fit(X)
+
+
 @pytest.mark.slow
 def test_averages_of_draws_nearly_remove_the_bias_of_one_mode(seed):
     options = {"criterion": "importance-weighted", "n_training_draws": 16}
