@@ -319,6 +319,7 @@ CASES = {
         {
             "noise_ratio": 2,
             "n_components": 2,
+            "criterion": "vnce",
             "n_training_draws": 2,
             "ridge": 1.0,
             "n_init": 2,
@@ -363,6 +364,7 @@ NO_EFFECT = [  # cases, parameters, tables, and the reason
     ({"classifier"}, {"calibration_cv"}, {"complete"}, "nothing is averaged"),
     ({"VNCE"}, {"strategy"}, EVERY, "the default model is normal"),
     ({"VNCE"}, {"max_iter"}, EVERY, "a round suffices for the default model"),
+    ({"VNCE"}, {"criterion"}, EVERY, "the default model draws nothing"),
     ({"VNCE"}, {"n_training_draws", "n_init"}, {"complete"}, "nothing is drawn"),
     (
         {"columns"},

@@ -73,6 +73,7 @@ from skvnce.contrast.models import (
     FreeGaussian,
     NotAModel,
     NotAPosterior,
+    NotAveraged,
     SingleDraw,
     UnknownLatents,
     UnsuitableModel,
@@ -97,7 +98,10 @@ from skvnce.contrast.noise import (
 _DRAWS_OF_CELLS, _DRAWS_OF_LATENTS = (16, 64), (5, None)
 _ADAM = {"batch_size": 200, "learning_rate_init": 0.03, "device": "cpu"}
 # parameters of the estimator that are those of a fit
-_OF_FIT = "model", "posterior", "n_components", "noise_ratio", "n_init", "max_iter"
+_OF_FIT = (
+    *("model", "posterior", "n_components", "criterion"),
+    *("noise_ratio", "n_init", "max_iter"),
+)
 
 
 def solver_fields(solver):
@@ -128,8 +132,9 @@ def settings_of(parameters, seed, nodes):
         noise = "gaussian" if parameters["model"] is None else "marginal"
     n_draws, more_draws = parameters["n_training_draws"], None
     if isinstance(n_draws, str):
-        is_missing = np.isnan(nodes).any()
-        n_draws, more_draws = _DRAWS_OF_CELLS if is_missing else _DRAWS_OF_LATENTS
+        asked = parameters["criterion"]
+        averages = asked == "importance-weighted" or np.isnan(nodes).any()
+        n_draws, more_draws = _DRAWS_OF_CELLS if averages else _DRAWS_OF_LATENTS
     return Settings(
         **{name: parameters[name] for name in _OF_FIT},
         **solver_fields(solver),
@@ -158,6 +163,8 @@ _ERRORS = {  # the first that matches; the order is from special to general
     UnsuitableNoise: "{} Use noise that covers the data.",
     DrawsNotSmooth: "solver='lbfgs' needs draws that are smooth in the posterior's "
     "parameters: {} Use solver='adam'.",
+    NotAveraged: "criterion='importance-weighted' needs draws that are smooth in the "
+    "posterior's parameters: {}",
     SingleDraw: "n_training_draws must be at least 2 for a discrete posterior: {}",
 }
 
@@ -173,12 +180,12 @@ def errors_named():
         raise kind(text.format(error)) from error
 
 
-def warn_of_rounds(n_iter, max_iter, tol):
+def warn_of_rounds(n_iter, max_iter, tol, more=""):
     """Warn that the objective still changed by more than `tol` at the end."""
     warn_user(
         f"The objective still changed after {n_iter} iterations. Raise "
         f"max_iter={max_iter} (or solver=LBFGS(tol={tol:g}), which is used only if "
-        "unobserved variables are drawn or enumerated).",
+        f"unobserved variables are drawn or enumerated). {more}".strip(),
         ConvergenceWarning,
     )
 
@@ -198,7 +205,7 @@ def warn_of_gap(log_scale_gap, noise_ratio):
 def warn_of_bound(bound_gap, n_draws):
     """Warn if more draws of missing cells give rows another log-density."""
     if bound_gap > MOST_LOST:
-        more = 2 ** (4 * n_draws - 1).bit_length()  # a power of two
+        more = _more(n_draws)
         warn_user(
             f"The {n_draws} draws of missing cells of each row miss "
             f"{bound_gap:.2g} nats of its log-density, on average over incomplete "
@@ -207,6 +214,26 @@ def warn_of_bound(bound_gap, n_draws):
             "model a method log_marginal(x, observed).",
             ConvergenceWarning,
         )
+
+
+def bias_of_latents(gap, n_draws, *, averages):
+    """Say that the posterior of the latents may bias the parameters, or nothing."""
+    if gap.mean <= MOST_LOST:
+        return ""
+    remedy = f"n_training_draws={_more(n_draws)}"
+    if not averages:
+        remedy = "criterion='importance-weighted'"
+    return (
+        f"The bound on the log-density of rows is {gap.mean:.2g} nats too low, on "
+        "average (bound_gap_), because the posterior of the latents is not that of the "
+        f"model: the fitted parameters may be biased. Pass {remedy} or a closer "
+        "posterior, or give the model states, or a method log_marginal(x, observed)."
+    )
+
+
+def _more(n_draws):
+    """Return a number of draws that is a power of two, at least four times as large."""
+    return 2 ** (4 * n_draws - 1).bit_length()
 
 
 # ----------------------------------------
@@ -324,6 +351,7 @@ _DIVERGED = (
 )
 _NOISES = {"auto", "marginal", "gaussian", "conditional"}
 _COUNT = integer_from(1)
+_SCALARS = "log_scale_", "log_scale_gap_", "bound_gap_", "bound_gap_error_"
 
 
 class VNCEEstimator(CallbackSupportMixin, Imputer):
@@ -357,8 +385,11 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
     n_components : int or None, default=None
         Number of latents; None uses the attribute of the module.
     n_training_draws : "auto" or int, default="auto"
-        Number of draws of the unobserved variables of each row.  ``"auto"`` is 5
-        without missing cells, else 16, or 64 if 16 are too few (`bound_gap_`).
+        Number of draws of the unobserved variables of each row.  ``"auto"`` is 5 for
+        ``"vnce"`` of complete rows, else 16, or 64 if 16 are too few (`bound_gap_`).
+    criterion : {"auto", "vnce", "importance-weighted"}, default="auto"
+        What is maximised: J_VNCE of the paper, or the tighter bound of an average of
+        draws in its logarithm: ``"auto"`` if cells are missing, but for binary ones.
     solver : {"auto", "lbfgs", "adam"}, Adam or LBFGS, default="auto"
         ``"lbfgs"`` alternates between posterior and model (variational EM); ``"adam"``
         optimises both together, also for discrete draws; ``"auto"`` is ``"lbfgs"``
@@ -393,12 +424,11 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
         c, the estimated logarithm of the model's integral; 0 if the module has its own.
     log_scale_gap_ : float
         The same by fresh noise minus `log_scale_`: near 0 if the estimate is reliable.
-    bound_gap_ : float
-        Mean log-density of incomplete rows by 1024 draws minus that by those of the
-        fit.  NaN if only latents are drawn: what a posterior of latents loses is not
-        measured, and can bias the parameters without a warning.
-    objective_ : float
-        The objective (of conditional NCE, if chosen) per row of training data.
+    bound_gap_, bound_gap_error_ : float
+        Mean log-density of rows with drawn cells or latents, minus its bound in
+        training: above 0.1, parameters may be biased.  Its standard error.
+    criterion_, objective_ : str, float
+        What was maximised (``"nce"`` if nothing is drawn), and its value per row.
     accuracy_ : float
         Accuracy of the model in telling rows from noise: 0.5 is ideal, near 1 is bad.
     loss_curve_ : list of float
@@ -408,7 +438,7 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
     ridge_ : float
         The `ridge` that the fit used.
     mean_, covariance_ : ndarray
-        Mean and covariance of the default model, in the units of X.
+        Those of the default model, in the units of X.
     noise_, model_state_, posterior_state_ : dict
         Parameters of the fitted noise, in the units of X, and modules, as arrays.
     feature_indices_ : ndarray of shape (n_nodes,)
@@ -419,8 +449,7 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
         One minus the ratio of the mean squared error of the model to that of column
         means on cells that a second fit does not use; NaN for models with latents.
     marginal_columns_ : ndarray of bool, of shape (n_nodes,)
-        Columns that the model predicts significantly worse than their means.  They are
-        imputed from their observed values.
+        Columns that are predicted worse than by means, and imputed from marginals.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
         Smallest and largest imputed value of each column of X.
     n_features_in_ : int
@@ -459,6 +488,7 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
         "noise_ratio": [_COUNT],
         "n_components": [None, _COUNT],
         "n_training_draws": [AUTO, _COUNT],
+        "criterion": [StrOptions({"auto", "vnce", "importance-weighted"})],
         "solver": [StrOptions({"auto", "lbfgs", "adam"}), Adam, LBFGS],
         "ridge": [AUTO, Number(Real, 0, None, closed="left")],
         "n_init": [_COUNT],
@@ -480,6 +510,7 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
         noise_ratio: int = 10,
         n_components: int | None = None,
         n_training_draws: int | Literal["auto"] = "auto",
+        criterion: Literal["auto", "vnce", "importance-weighted"] = "auto",
         solver: Adam | LBFGS | Literal["auto", "lbfgs", "adam"] = "auto",
         ridge: float | Literal["auto"] = "auto",
         n_init: int = 1,
@@ -497,6 +528,7 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
         self.noise_ratio = noise_ratio
         self.n_components = n_components
         self.n_training_draws = n_training_draws
+        self.criterion = criterion
         self.solver = solver
         self.ridge = ridge
         self.n_init = n_init
@@ -659,9 +691,10 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
 
     @shows_progress
     def objective(self, X: TableLike, y: object = None) -> float:
-        """Compute the objective at rows of X; larger is better.
+        """Compute the importance-weighted objective at rows of X; larger is better.
 
-        It is J_VNCE, but for draws of a row, which are averaged inside the logarithm.
+        It is J_VNCE, but the draws of a row are averaged inside the logarithm,
+        whatever `criterion` is.
         The reference noise depends only on the training data: the product of the
         marginals of the columns, with ten rows of noise for each row.  So values can be
         compared between candidates that differ in any parameter, also where their
@@ -778,25 +811,39 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
                 lambda asked: fit_table(asked, *rest), settings
             )
             report = _report_of(found)
-            if not found.outcome.converged:
-                warn_of_rounds(report["n_iter_"], self.max_iter, settings.tol)
             with step("checking the scale by fresh noise"):
                 report["log_scale_gap_"] = found.scale_gap(settings)
             warn_of_gap(report["log_scale_gap_"], self.noise_ratio)
-            with step("checking the draws of missing cells by more draws"):
-                report["bound_gap_"] = found.bound_gap(settings.n_draws)
-            warn_of_bound(report["bound_gap_"], settings.n_draws)
+            with step("checking the draws of unobserved variables by more draws"):
+                gap = found.bound_gap(settings.n_draws)
+            report["bound_gap_"], report["bound_gap_error_"] = gap
+            self._warn_of_gap_and_rounds(found, gap, settings)
             known = table, settings, report["n_components_"]
             schema, checked = self._check_predictions(*known)
             model = DensityArrays.of(found, (self.model, self.posterior))
             return Fitted(schema, model, report | checked.report())
 
+    def _warn_of_gap_and_rounds(self, found, gap, settings):
+        """Warn of a loose bound, of too few rounds, or of both at once."""
+        best, biased = found.outcome, ""
+        if best.fitted.draws_latents:
+            options = {"averages": best.averages}
+            biased = bias_of_latents(gap, settings.n_draws, **options)
+        else:
+            warn_of_bound(gap.mean, settings.n_draws)
+        if not best.converged:
+            rounds = len(best.losses), self.max_iter, settings.tol
+            warn_of_rounds(*rounds, biased)
+        elif biased:
+            warn_user(biased, ConvergenceWarning)
+
     def _no_model(self, schema):
         """Make the fit to a table whose columns are all constant."""
         report = {"ridge_": number_or_nan(self.ridge), "n_components_": 0}
+        report["criterion_"] = "nce"
         report |= {"objective_": np.nan, "accuracy_": 0.5}
         report |= {k: {} for k in ("noise_", "model_state_", "posterior_state_")}
-        report |= dict.fromkeys(["log_scale_", "log_scale_gap_", "bound_gap_"], 0.0)
+        report |= dict.fromkeys(_SCALARS, 0.0)
         arrays = (["mean_"], ["covariance_"]) if self.model is None else ()
         return without_columns(schema, report, *arrays)
 
@@ -846,6 +893,7 @@ def _report_of(found):
     report = {
         "loss_curve_": losses,
         "n_iter_": len(losses),
+        "criterion_": found.criterion,
         "n_components_": fitted.n_components,
         "ridge_": best.ridge,
         "objective_": float(best.evaluation.values.mean()),

@@ -27,6 +27,7 @@ from skvnce.contrast.models import (
     FreeGaussian,
     MakeModel,
     MakePosterior,
+    NotAveraged,
     Scaled,
     SingleDraw,
     build_model,
@@ -71,7 +72,9 @@ from skvnce.contrast.objective import (
 from skvnce.contrast.posteriors import (
     ExactStates,
     SequentialPosterior,
+    defended,
     integrated,
+    is_drawn,
     joined,
 )
 
@@ -111,6 +114,17 @@ class FittedModel(NamedTuple):
     def n_states(self) -> int:
         """The number of states of the latents that are enumerated."""
         return SequentialPosterior(self.steps, 1).n_states
+
+    @property
+    def draws_latents(self) -> bool:
+        """Whether latents are drawn, and not enumerated or integrated out."""
+        return not self.is_integrated and any(map(is_drawn, self.steps))
+
+    def defended(self, data: Incomplete) -> Self:
+        """Draw latents also from the posteriors of some rows, evenly spaced."""
+        every = -(-len(data.x) // _OTHERS)
+        rows = data.take(slice(None, None, every)).on(self.device)
+        return self._replace(steps=defended(self.steps, rows))
 
     def at(
         self, observed: Tensor, n_draws: int = EVALUATED
@@ -265,6 +279,8 @@ class Settings(NamedTuple):
     device: torch.device = torch.device("cpu")  # where the objective is computed
     # number of draws of a second fit if `n_draws` are too few
     more_draws: int | None = None
+    # "vnce", "importance-weighted" or "auto", see `is_averaged`
+    criterion: str = "auto"
 
 
 class Inputs(NamedTuple):
@@ -285,6 +301,7 @@ class Outcome(NamedTuple):
     """A fit from one start."""
 
     fitted: FittedModel
+    averages: bool  # whether draws were averaged inside the logarithm
     evaluation: Evaluation
     losses: list[float]
     converged: bool
@@ -306,7 +323,8 @@ def fit_from_one_start(
     drawn = joined(fitted.steps, settings.n_draws, data.observed)
     check_log_density(model, drawn, data)
     log_density, posterior = fitted.at(data.observed, settings.n_draws)
-    bound = Problem(
+    averages = is_averaged(settings.criterion, posterior, data)
+    bound = problem = Problem(
         log_density,
         posterior,
         inputs.contrast.on(device),
@@ -314,7 +332,8 @@ def fit_from_one_start(
         settings.seed,
         fitted.rows_at_once(data, posterior, settings.noise_ratio),
     )
-    problem = averaging(bound, data)
+    if averages:
+        problem = averaging(bound)
     start_scale(problem, model, free=inputs.has_density)
     ridge = ridge_of(settings, model)
     losses, converged = solve(settings, problem, model, ridge, data, on_round)
@@ -322,7 +341,8 @@ def fit_from_one_start(
     if fitted.is_integrated and not is_normal:
         # draws that are discrete need the score function, which an average has not
         free = bound._replace(log_density=model.log_density, posterior=drawn)
-        free = averaging(free, data)
+        if is_averaged("auto", drawn, data):
+            free = averaging(free)
         with step("fitting the posterior of unobserved variables"):
             fit_proposals(settings, free, data)
     # the parts are used without gradients and dropout from here on
@@ -333,7 +353,7 @@ def fit_from_one_start(
     if is_normal:
         steps = [exact_cells(model.model.free.normal()).requires_grad_(False)]
         fitted = fitted._replace(steps=nn.ModuleList(steps))
-    return Outcome(fitted, evaluation, losses, converged, ridge, before)
+    return Outcome(fitted, averages, evaluation, losses, converged, ridge, before)
 
 
 def build(settings: Settings, inputs: Inputs) -> FittedModel:
@@ -356,20 +376,32 @@ def _start_of(model: FreeGaussian, positive: Tensor) -> Normal:
     return model.free.normal()
 
 
-def averaging(problem: Problem, data: Incomplete) -> Problem:
-    """Train the model by eq. (9) of `objective`, with draws inside the logarithm.
+def is_averaged(criterion: str, posterior: Posterior, data: Incomplete) -> bool:
+    """Return whether draws are averaged inside the logarithm, or raise `NotAveraged`.
 
     One posterior for all patterns of missing cells, which has one mode, is too far from
-    the model's for the variational bound, eq. (3): it would favour models with broad
-    conditionals.  In variational EM the E-step still maximises eq. (3); Adam, which
-    trains both together, maximises eq. (9) in both.  Discrete draws need the score
-    function, which only eq. (3) has.
+    the model's for the variational bound, eq. (3) of `objective`: it would favour
+    models with broad conditionals.  Discrete draws need the score function, which only
+    eq. (3) has.
     """
-    if data.observed.all() or is_discrete(problem.posterior, data):
-        return problem
-    return problem._replace(
-        criterion=averaged(problem.criterion),
-        posterior_criterion=problem.criterion,
+    if criterion == "vnce" or (criterion == "auto" and data.observed.all()):
+        return False
+    if not is_discrete(posterior, data):
+        return True
+    if criterion == "auto":
+        return False
+    raise NotAveraged("draws of zeros and ones need criterion='vnce'.")
+
+
+def averaging(bound: Problem) -> Problem:
+    """Train the model by eq. (9) of `objective`, with draws inside the logarithm.
+
+    In variational EM the E-step still maximises `bound`, eq. (3); Adam, which trains
+    both together, maximises eq. (9) in both.
+    """
+    return bound._replace(
+        criterion=averaged(bound.criterion),
+        posterior_criterion=bound.criterion,
         arrange=shifted_lattice,
     )
 
@@ -549,36 +581,48 @@ def fit_proposals(settings: Settings, problem: Problem, data: Incomplete) -> Non
 # Draws of missing cells make log p(x_obs) too low on average.  If the posterior is
 # far from that of the model, for example because it has one mode instead of two, the
 # loss depends on the model, and the fit favours those with broad conditionals.  Many
-# draws show the loss of few (Burda, Grosse and Salakhutdinov 2016, theorem 1).
+# draws show the loss of few (Burda, Grosse and Salakhutdinov 2016, theorem 1); those
+# of latents come from the posteriors of many rows, as that of a row misses modes.
 
 
 MOST_LOST = 0.1  # in nats; the draws of a fit that lose more are too few
 _ROWS = 200  # maximum number of incomplete rows, evenly spaced
 # a power of two, because draws are points of a lattice
 _MANY = 1024  # number of draws that replaces infinitely many
+_OTHERS = 64  # number of rows whose posteriors of latents cover several modes
 _SEEDS = 101, 102  # other random numbers than those of a fit
 Bound = Callable[[Tensor, Tensor], Tensor]
 
 
+class Gap(NamedTuple):
+    """How much lower the bound of a fit is than log phi, on average over rows."""
+
+    mean: float  # in nats
+    error: float  # its standard error
+
+
 @torch.no_grad()
-def bound_gap(fitted: FittedModel, data: Incomplete, n_draws: int) -> float:
-    """Compute the mean loss of the bound at incomplete rows, in nats.
+def bound_gap(
+    fitted: FittedModel, data: Incomplete, n_draws: int, *, averages: bool
+) -> Gap:
+    """Compute the mean loss of the bound at rows of which something is drawn.
 
     `data`: rows of the training data. `n_draws`: number of draws of each row in
-    training. Result: 0 if nothing is drawn, as no cell is missing or what is unobserved
-    is integrated out or enumerated; NaN if only latents are drawn (not measured yet).
+    training; `averages`: whether inside the logarithm. Result: 0 if nothing is drawn,
+    as no cell is missing or what is unobserved is integrated out or enumerated.
     """
-    if fitted.is_integrated:
-        return 0.0
-    rows = (~data.observed.all(1)).nonzero().squeeze(1)
-    if not len(rows):
-        return np.nan if fitted.n_components and fitted.n_states == 1 else 0.0
+    drawn = ~data.observed.all(1) | fitted.draws_latents
+    rows = drawn.nonzero().squeeze(1)
+    if fitted.is_integrated or not len(rows):
+        return Gap(0.0, 0.0)
     # the ceiling of the ratio, so that there are at most that many rows
     some = data.take(rows[:: -(-len(rows) // _ROWS)]).on(fitted.device)
-    _, posterior = fitted.at(some.observed, n_draws)
-    trained = mean_over_draws if is_discrete(posterior, some) else log_marginal
+    trained = log_marginal if averages else mean_over_draws
     few = _bound(fitted, some, n_draws, trained, _SEEDS[0])
-    return float((_bound(fitted, some, _MANY, log_marginal, _SEEDS[1]) - few).mean())
+    if fitted.draws_latents:
+        fitted = fitted.defended(data)
+    lost = _bound(fitted, some, _MANY, log_marginal, _SEEDS[1]) - few
+    return Gap(float(lost.mean()), float(lost.std(correction=0)) / len(lost) ** 0.5)
 
 
 def _bound(
@@ -621,6 +665,15 @@ class TableFit(NamedTuple):
         """The product of the marginals, of rows in the scale of the model."""
         return Rescaled(self.marginals, *self.units.tensors())
 
+    @property
+    def criterion(self) -> str:
+        """The name of what was maximised."""
+        best = self.outcome
+        complete = bool(self.data.observed.all())
+        if best.fitted.is_integrated or (complete and not best.fitted.draws_latents):
+            return "nce"
+        return "importance-weighted" if best.averages else "vnce"
+
     def accuracy(self) -> float:
         """Compute the accuracy of classifying data and noise, or neighbours."""
         found = self.outcome.evaluation
@@ -639,9 +692,10 @@ class TableFit(NamedTuple):
         )
         return float(log_mean(found.noise))
 
-    def bound_gap(self, n_draws: int) -> float:
-        """Compute the loss of the bound at incomplete rows, in nats."""
-        return bound_gap(self.outcome.fitted, self.data, n_draws)
+    def bound_gap(self, n_draws: int) -> Gap:
+        """Compute the loss of the bound at rows of which something is drawn."""
+        found = self.outcome
+        return bound_gap(found.fitted, self.data, n_draws, averages=found.averages)
 
 
 def fit_table(
@@ -684,7 +738,7 @@ def fit_with_enough_draws(
     if settings.more_draws is None:
         return found, settings
     more = settings._replace(n_draws=settings.more_draws)
-    lost, left = (found.bound_gap(one.n_draws) for one in (settings, more))
+    lost, left = (found.bound_gap(one.n_draws).mean for one in (settings, more))
     if lost > MOST_LOST > left:
         with suppress(NotFinite):  # the fit with few draws stays, and warns
             return fit_with(more), more

@@ -439,6 +439,10 @@ class SingleDraw(ValueError):
     """A gradient needs at least two draws of each row."""
 
 
+class NotAveraged(ValueError):
+    """The gradient of an average inside the logarithm needs draws with a derivative."""
+
+
 # ----------------------------------------
 # Models and posteriors from what a caller passed: modules, names and functions.
 

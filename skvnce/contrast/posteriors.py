@@ -27,6 +27,7 @@ from skvnce._core.distributions.normal import (
     jittered_cholesky,
     log_prob_observed,
 )
+from skvnce._core.incomplete import Incomplete
 from skvnce._core.models import (
     Draws,
     EnumerableModel,
@@ -37,7 +38,7 @@ from skvnce._core.models import (
     with_missing,
     with_states,
 )
-from skvnce._core.random import Uniforms, inside
+from skvnce._core.random import Uniforms, at_quantiles, inside
 
 # ----------------------------------------
 # Amortised posteriors: a network maps a row and its mask to q(z | x).
@@ -118,13 +119,71 @@ class Latents(nn.Module):
         self.n_latents = n_latents
 
     def forward(self, draws: Draws, observed: Tensor, uniforms: Uniforms) -> Draws:
-        """Draw given completed rows; complete rows are encoded once."""
+        """Draw given completed rows."""
+        q, uniform = self.of_rows(draws, observed, uniforms)
+        return with_latents(draws, q, uniform)
+
+    def of_rows(
+        self, draws: Draws, observed: Tensor, uniforms: Uniforms
+    ) -> tuple[Distribution, Tensor]:
+        """Return q, of complete rows once, and the uniform numbers of the draws."""
         (x,) = draws.values
         rows = x[0] if observed.all() else x
         mask = observed.expand(rows.shape).flatten(0, -2)
-        q: Distribution = self.encoder(rows.flatten(0, -2), mask)
         template = x.new_empty(()).expand(*x.shape[:-1], self.n_latents)
-        return with_latents(draws, q, uniforms(2, template))
+        return self.encoder(rows.flatten(0, -2), mask), uniforms(2, template)
+
+
+class DefensiveLatents(nn.Module):
+    """Draw the latents from a mixture of q of the row and of q of other rows.
+
+    Half of the draws come from the row's, the rest from the other rows' in turn, with
+    the density of the mixture.  A q with one mode misses the others; those of other
+    rows cover them, so that importance weights stay bounded (`DefensiveCells`).
+
+    `rows`: the other rows, of the training data.
+    """
+
+    def __init__(self, learnt: Latents, rows: Incomplete) -> None:
+        super().__init__()
+        self.learnt = learnt
+        self.rows = rows
+
+    def forward(self, draws: Draws, observed: Tensor, uniforms: Uniforms) -> Draws:
+        """Draw given completed rows; few draws are of the row's q alone."""
+        places = _places(len(draws.log_prob), len(self.rows.x))
+        if len(places) == 1:
+            return self.learnt(draws, observed, uniforms)
+        q, uniform = self.learnt.of_rows(draws, observed, uniforms)
+        flat = -1, *q.batch_shape
+        own = at_quantiles(q, uniform.reshape(flat)).view(uniform.shape)
+        others = [
+            self.learnt.encoder(*self.rows.take(slice(i, i + 1)))
+            for i in range(len(places) - 1)
+        ]
+        parts = zip(others, places[1:], strict=True)
+        rest = [at_quantiles(one, uniform[at]) for one, at in parts]
+        z = torch.cat([own[places[0]], *rest])[torch.cat(places).argsort()]
+        density = q.log_prob(z.reshape(flat)).view(z.shape).sum(-1)
+        density = density + log(len(places[0]) / len(z))
+        for one, at in zip(others, places[1:], strict=True):
+            of_one = one.log_prob(z).sum(-1) + log(len(at) / len(z))
+            density = torch.logaddexp(density, of_one)
+        values = *draws.values, z
+        return draws._replace(values=values, log_prob=draws.log_prob + density)
+
+
+def _places(n_draws: int, n_others: int) -> list[Tensor]:
+    """Choose which draws are of the row's q, and which of that of each other row.
+
+    Quarters of the draws alternate, and so do the other rows in a quarter: each part is
+    evenly distributed if draws are points of a lattice, and has as many missing cells
+    of either half of `DefensiveCells`.
+    """
+    of_others = torch.arange(n_draws) * 4 // n_draws % 2 == 1
+    own, rest = ((of_others == part).nonzero().squeeze(1) for part in (False, True))
+    n_others = min(n_others, max(1, len(rest) // 2)) if len(rest) else 0
+    return [own, *(rest[i::n_others] for i in range(n_others))]
 
 
 # ----------------------------------------
@@ -348,9 +407,22 @@ def joined(
     return SequentialPosterior(steps, _n_draws(steps, n_draws, observed))
 
 
+def is_drawn(step: nn.Module) -> bool:
+    """Return whether a step draws latents, at random."""
+    return isinstance(step, Latents | DefensiveLatents)
+
+
+def defended(steps: Iterable[nn.Module], rows: Incomplete) -> nn.ModuleList:
+    """Draw latents also from the posteriors of other rows."""
+    return nn.ModuleList(
+        DefensiveLatents(one, rows) if isinstance(one, Latents) else one
+        for one in steps
+    )
+
+
 def _n_draws(steps: Iterable[nn.Module], n_draws: int, observed: Tensor) -> int:
     """Return the number of draws that rows need: one if nothing is random."""
-    random = not observed.all() or any(isinstance(one, Latents) for one in steps)
+    random = not observed.all() or any(map(is_drawn, steps))
     return n_draws if random else 1
 
 

@@ -9,6 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from skvnce._core.distributions.truncated_normal import TruncatedNormal
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.progress import rounds_of_tuning, step
 from skvnce._core.random import row_keyed, seeded
@@ -16,6 +17,7 @@ from skvnce._core.runtime import threads_for, torch_defaults
 from skvnce._core.training.adam import Diverged
 from skvnce._core.warnings import warn_user
 from skvnce._imputer import callbacks, validation
+from skvnce._imputer.fill import chunks
 from skvnce._imputer.fitted import Fitted, number_or_nan, without_columns
 from skvnce._imputer.held_out import MOST_LISTED
 from skvnce._imputer.imputer import Imputer
@@ -26,6 +28,7 @@ from skvnce.graphs import em, model
 from skvnce.graphs.model import GraphParameters, edges, to_networkx
 from skvnce.graphs.problem import ALGORITHMS, Options, make_problem
 from skvnce.graphs.score_matching import edge_scores, probabilities_of_scores
+from skvnce.graphs.vnce_cdi import objective_at
 
 # ----------------------------------------
 # Checks of a fitted graph learner: the limits of its model, and its predictions.
@@ -37,6 +40,7 @@ _INEXACT = 1e-3  # gap, relative to the loss, above which the last M-step is ine
 _ROUNDS = 6  # maximum number of rounds of EM without the held-out cells
 _INFLUENCE = 0.25  # share of the influence of held-out cells that may remain
 _BURN_IN, _STEPS = 1, 6  # sweeps that predict held-out cells, after those of the rounds
+_N_COMPLETED = 5  # draws of the missing cells of each row for `objective`
 REMEDY = (
     "GaussianImputer may fill missing cells better; logarithms of skewed columns may "
     "help."
@@ -432,6 +436,57 @@ class TruncatedGaussianGraphLearner(callbacks.CallbackSupportMixin, Imputer):
         scores = self._scored(self._checked(X), with_errors=return_std)
         return scores if return_std else scores[0]
 
+    @callbacks.shows_progress
+    def objective(self, X: TableLike, y: object = None) -> float:
+        """Compute the objective of VNCE at rows of X; larger is better.
+
+        It is that of ``algorithm="vnce"``, without penalties: in each row one missing
+        cell is integrated out, and the others are drawn from the model.  The noise is
+        drawn from the marginals of the training data, `noise_ratio` rows for each row.
+        It chooses the penalty as Rhodes and Gutmann (2019) do: ``GridSearchCV(...,
+        scoring=lambda learner, X, y=None: learner.objective(X))``.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Non-negative; NaN marks missing cells.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        float
+            NaN if all columns were constant at `fit`, or all rows are missing.
+
+        Raises
+        ------
+        ValueError
+            If the algorithm estimates no normalising constant.
+        """
+        check_is_fitted(self)
+        if not self._is_density:
+            raise ValueError(
+                f"objective needs the normalising constant, and algorithm="
+                f"{self.algorithm!r} does not estimate it; 'vnce' does. score compares "
+                "the fits of all algorithms."
+            )
+        checked, total, n_rows = self._checked(X), 0.0, 0
+        with self._threads(), seeded(0):
+            model, size = self._cell_model(), _N_COMPLETED * (1 + self.noise_ratio)
+            for _, nodes in chunks(self._schema, checked, size):
+                some = nodes[~np.isnan(nodes).all(1)]
+                if some.size:
+                    total += len(some) * self._objective_of(model, some)
+                    n_rows += len(some)
+        return total / n_rows if n_rows else np.nan
+
+    def _objective_of(self, model, nodes):
+        """Compute the objective of rows by drawn cells and noise."""
+        drawn = torch.from_numpy(model.draw(nodes, _N_COMPLETED))
+        noise = TruncatedNormal(*map(torch.tensor, self._fitted.model.noise))
+        parts = model.model, drawn, torch.from_numpy(~np.isnan(nodes)), noise
+        return objective_at(*parts, self.noise_ratio)
+
     @torch_defaults()
     def to_torch(self) -> Any:
         """Return the fitted model as a torch module, in the units of X.
@@ -542,6 +597,7 @@ class TruncatedGaussianGraphLearner(callbacks.CallbackSupportMixin, Imputer):
         """Make the parameters of a fit, in the units of X."""
         precision, linear, log_scale = em.uncentre(fit.theta, problem.units.centre)
         scale, shift = problem.units.scale.numpy(), 0.0
+        noise = em.marginals(data)
         if self._is_density:
             # a density in the units of X is divided by the scales
             shift = float(log_scale) + float(np.log(scale).sum())
@@ -550,6 +606,7 @@ class TruncatedGaussianGraphLearner(callbacks.CallbackSupportMixin, Imputer):
             linear.numpy() / scale,
             shift,
             em.observed_mean(data.x, data.observed).numpy(),
+            np.stack([part.numpy() for part in (noise.loc, noise.scale)]),
         )
 
     def _learned(self, schema, fit, problem, data):
@@ -594,7 +651,7 @@ class TruncatedGaussianGraphLearner(callbacks.CallbackSupportMixin, Imputer):
     def _empty_graph(self, schema):
         """Make the graph without nodes of a table whose columns are all constant."""
         none, square = np.zeros(0), np.zeros((0, 0))
-        model = GraphParameters(square, none, 0.0, none)
+        model = GraphParameters(square, none, 0.0, none, np.zeros((2, 0)))
         names = "change_", "optimality_gap_", "largest_cut_", "chain_autocorrelation_"
         report = self._report_of(schema, model) | dict.fromkeys(names, 0.0)
         for name in ("ridge", "ridge_linear"):

@@ -342,6 +342,8 @@ class GraphParameters(NamedTuple):
     linear: np.ndarray  # (n_model_columns,)
     log_scale: float
     location: np.ndarray  # (n_model_columns,), where chains start
+    # (2, n_model_columns), location and scale of the marginals: noise to contrast with
+    noise: np.ndarray
 
     def module(self) -> TruncatedGaussian:
         """Make the module of the density, without gradients."""

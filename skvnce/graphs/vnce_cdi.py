@@ -128,6 +128,23 @@ def vnce(
     return em.Method(em.completed_by_gibbs(data), m_step, em.truncated_normals(centre))
 
 
+@torch.no_grad()
+def objective_at(
+    model: TruncatedGaussian,
+    tables: Tensor,  # (n_draws, n, features), completed
+    observed: Tensor,  # bool (n, features)
+    noise: TruncatedNormal,
+    noise_ratio: int,
+) -> float:
+    """Compute the objective at tables that the model has completed, with new noise."""
+    mask = observed.repeat(len(tables), 1)
+    contrast = noise.sample((noise_ratio * len(mask),))
+    pairs = (tables.flatten(0, 1), mask), (contrast, mask.repeat(noise_ratio, 1))
+    rows = (latent_rows(x, seen, noise) for x, seen in pairs)
+    ratios = (model.log_marginal(one.x, one.latent) - one.log_noise for one in rows)
+    return -float(nce(*ratios, noise_ratio).loss)
+
+
 # ----------------------------------------
 # Univariate truncated-normal conditionals, affine in the other columns.
 #
