@@ -65,18 +65,22 @@ class Residuals(NamedTuple):
         at = np.searchsorted(self.prediction, predicted) - size // 2
         return at, at.clip(0, len(self.residual) - size)
 
-    def bootstrapped(self, n_draws, rng):
-        """Sum weights, and weighted residuals, up to each; (n_draws, n + 1) both.
+    def bootstrapped(self, first, size, rng):
+        """Pick a residual of each window (n_cells,), and average it, by one draw.
 
-        Each draw has weights of its own, those of a Bayesian bootstrap of the rows
-        (Rubin 1981): else all draws would share the errors of the residuals' law.
+        A draw has weights of its own, those of a Bayesian bootstrap of the rows (Rubin
+        1981): else all draws would share the errors of the residuals' law.
         """
-        weight = self.weight * rng.exponential(size=(n_draws, len(self.weight)))
-        weight = weight[:, self.row]
-        return [
-            np.pad(one.cumsum(1), [(0, 0), (1, 0)])
-            for one in (weight, weight * self.residual)
-        ]
+        weight = (self.weight * rng.exponential(size=len(self.weight)))[self.row]
+        sums, totals = np.zeros((2, len(weight) + 1))
+        np.cumsum(weight, out=sums[1:])
+        np.cumsum(weight * self.residual, out=totals[1:])
+        low, high = sums[first], sums[first + size]
+        pick = np.searchsorted(
+            sums, low + rng.random(len(first)) * (high - low), "right"
+        )
+        local = (totals[first + size] - totals[first]) / (high - low)
+        return (pick - 1).clip(first, first + size - 1), local
 
 
 class ColumnModel(NamedTuple):
@@ -170,16 +174,11 @@ class ColumnModel(NamedTuple):
         known, shape = self.residuals, self.shape
         size = self._size_of_window()
         at, first = known.window(mean, size)
-        sums, totals = known.bootstrapped(len(mean), rng)
-        low, high = (np.take_along_axis(sums, one, 1) for one in (first, first + size))
-        wanted = low + rng.random(mean.shape) * (high - low)
-        pairs = zip(sums, wanted, strict=True)
-        pick = np.stack([np.searchsorted(*pair, "right") for pair in pairs]) - 1
-        pick = pick.clip(first, first + size - 1)
+        # one draw after the other, as all weights of many draws take memory
+        drawn = [known.bootstrapped(one, size, rng) for one in first]
+        pick, local = (np.stack(parts) for parts in zip(*drawn, strict=True))
         # beyond the outermost window its local mean is one error, which all cells there
         # would share, and of which the draws do not know
-        ends = [np.take_along_axis(totals, one, 1) for one in (first, first + size)]
-        local = (ends[1] - ends[0]) / (high - low)
         x = mean + known.residual[pick] - np.where(at == first, 0.0, local)
         donor = known.donor[pick]
         for end, value in shape.masses:
