@@ -57,13 +57,30 @@ class Residuals(NamedTuple):
     prediction: np.ndarray
     residual: np.ndarray
     donor: np.ndarray  # the observed cell
-    weight: np.ndarray  # sums of weights up to each, with 0 before
-    total: np.ndarray  # sums of weighted residuals, likewise
+    row: np.ndarray  # int, of which there is a residual in each completion
+    weight: np.ndarray  # of the rows
 
     def window(self, predicted, size):
         """Find where windows of similar predictions would, and do, begin."""
         at = np.searchsorted(self.prediction, predicted) - size // 2
         return at, at.clip(0, len(self.residual) - size)
+
+    def bootstrapped(self, first, size, rng):
+        """Pick a residual of each window (n_cells,), and average it, by one draw.
+
+        A draw has weights of its own, those of a Bayesian bootstrap of the rows (Rubin
+        1981): else all draws would share the errors of the residuals' law.
+        """
+        weight = (self.weight * rng.exponential(size=len(self.weight)))[self.row]
+        sums, totals = np.zeros((2, len(weight) + 1))
+        np.cumsum(weight, out=sums[1:])
+        np.cumsum(weight * self.residual, out=totals[1:])
+        low, high = sums[first], sums[first + size]
+        pick = np.searchsorted(
+            sums, low + rng.random(len(first)) * (high - low), "right"
+        )
+        local = (totals[first + size] - totals[first]) / (high - low)
+        return (pick - 1).clip(first, first + size - 1), local
 
 
 class ColumnModel(NamedTuple):
@@ -157,17 +174,11 @@ class ColumnModel(NamedTuple):
         known, shape = self.residuals, self.shape
         size = self._size_of_window()
         at, first = known.window(mean, size)
-        low, high = known.weight[first], known.weight[first + size]
-        pick = (
-            np.searchsorted(
-                known.weight, low + rng.random(mean.shape) * (high - low), "right"
-            )
-            - 1
-        )
-        pick = pick.clip(first, first + size - 1)
+        # one draw after the other, as all weights of many draws take memory
+        drawn = [known.bootstrapped(one, size, rng) for one in first]
+        pick, local = (np.stack(parts) for parts in zip(*drawn, strict=True))
         # beyond the outermost window its local mean is one error, which all cells there
         # would share, and of which the draws do not know
-        local = (known.total[first + size] - known.total[first]) / (high - low)
         x = mean + known.residual[pick] - np.where(at == first, 0.0, local)
         donor = known.donor[pick]
         for end, value in shape.masses:
@@ -337,9 +348,9 @@ def _residuals(truth, best, weights, kept):
     C = len(best)
     prediction, y = best[:, kept].ravel(), truth[:, kept].ravel()
     order = np.argsort(prediction, kind="stable")
-    residual, weight = (y - prediction)[order], np.tile(weights[kept], C)[order]
-    sums = (np.append(0.0, np.cumsum(one)) for one in (weight, weight * residual))
-    return Residuals(prediction[order], residual, y[order], *sums)
+    row = np.tile(np.arange(kept.sum()), C)[order]
+    values = prediction[order], (y - prediction)[order], y[order]
+    return Residuals(*values, row, weights[kept])
 
 
 def shape_of(part):

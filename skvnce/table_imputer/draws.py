@@ -21,6 +21,7 @@ from skvnce.table_imputer.normal import (
     Normal,
     Normals,
     completed,
+    patterns_together,
     posterior_draw,
 )
 
@@ -29,6 +30,10 @@ _SWEEPS = 3
 _PROPOSALS = 6  # of each law
 _REMAINS = 0.1  # of the correlation of parameters between two draws
 _SPACING = 3, 45
+# EM ends before a rate near 1 shows, and its rate is that at the mode, while the
+# posterior is far from normal where most cells are missing: chains are slower there
+_SLOW, _TIMES_OF_SLOW = 0.92, 4
+_WORK_OF_SLOW = 2e8  # operations of such a chain, which take about half a second
 _MOST_WORK = (
     1e10  # operations of a chain, which take about 10 s: wide tables space less
 )
@@ -125,10 +130,11 @@ def _steps(fit, chain, spacing):
     """Yield completions, and a draw of the parameters given each."""
     gone = np.isnan(chain.X)
     size = len(gone), max(1, int(gone.sum(1).max()))
+    order = patterns_together(gone)
     mean, S = fit.mean, fit.covariance
     for step in range(1 - 2 * spacing, chain.n_draws * spacing + 1):  # with burn-in
         noise = chain.rng.normal(size=size)
-        F = completed(chain.X, gone, Normal.of(mean, S), noise)
+        F = completed(chain.X, gone, Normal.of(mean, S), noise, order=order)
         mean, S = posterior_draw(F, chain.weights, chain.strength, chain.rng)
         if step > 0 and step % spacing == 0:
             yield F, (mean, S)
@@ -144,10 +150,14 @@ def _n_rounds(rate, chain):
 def _spacing(rate, chain):
     """Count the steps between draws."""
     least, most = _SPACING
-    n_gone, d = np.isnan(chain.X).sum(1), chain.X.shape[1]
+    n_gone, (n, d) = np.isnan(chain.X).sum(1), chain.X.shape
     work = (n_gone**3 / 6 + n_gone * d).sum()
     most = min(most, _MOST_WORK / max(work * chain.n_draws, 1.0))
-    return int(max(least, min(_forgetting(rate), most)))
+    spacing = max(least, min(_forgetting(rate), most))
+    if rate > _SLOW:
+        longer = _WORK_OF_SLOW / ((work + n * d**2 + d**3) * chain.n_draws)
+        spacing = max(spacing, min(_TIMES_OF_SLOW * spacing, longer))
+    return int(spacing)
 
 
 def _forgetting(rate):

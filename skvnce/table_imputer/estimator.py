@@ -141,8 +141,9 @@ class TableImputer(CallbackSupportMixin, Imputer):
     5. Draws of the parameters come from data augmentation (Tanner and Wong 1987).  Each
        missing cell is drawn from the normal distribution, and then by the models of the
        columns in sweeps.  Numbers are a prediction and the residual of a row of similar
-       prediction; point masses at an end, non-negative values and the grid of rounded
-       columns are kept.  Draws of the factors of a product know its target.
+       prediction, of a Bayesian bootstrap of the rows in each draw (Rubin 1981); point
+       masses at an end, non-negative values and the grid of rounded columns are kept.
+       Draws of the factors of a product know its target.
 
     There are no random effects of groups (`groups`), no limits of single cells
     (`lower`, `upper`), no density (`score_samples`) and no new rows (`sample_rows`):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from statistical import FAILURE, p_counts, p_mean
 
-from skvnce.table_imputer.columns import Rows, fit_column
+from skvnce.table_imputer.columns import Residuals, Rows, Shape, fit_column
 from skvnce.table_imputer.expansion import expand
 
 LEVELS = np.linspace(0.01, 0.99, 15)
@@ -160,6 +160,25 @@ def test_draws_have_the_noise_of_the_column(rng):
     assert (
         beyond.max() > y.max() or beyond.min() < y.min() or len(np.unique(beyond)) > 900
     )
+
+
+def test_draws_do_not_share_the_errors_of_few_residuals(rng):
+    """Means of a draw vary as those of a Bayesian bootstrap (Rubin 1981)."""
+    n, n_cells, r = 20, 500, rng.normal(size=20)
+    x = rng.normal(size=(100, 2))
+    model, _ = model_of(x[:, 0], x[:, 1:], x[:, 1], n_trees=0)
+    known = Residuals(np.linspace(-1, 1, n), r, r, np.arange(n), np.ones(n))
+    shape = Shape([], -np.inf, 0.0, 0.0)
+    model = model._replace(residuals=known, shape=shape)
+    noise = r.var() * n / (n + 1) / n_cells  # of cells, given the weights of a draw
+    means = model.draw(np.zeros((2000, n_cells)), rng).mean(1)
+    assert p_mean((means - r.mean()) ** 2, r.var() / (n + 1) + noise) > FAILURE
+    # control: draws that share the residuals' law
+    assert p_mean((means - r.mean()) ** 2, r.var() / n_cells) < FAILURE
+    # beyond the ends their local mean, which all cells there share, is subtracted
+    beyond = model.draw(np.full((2000, n_cells), 5.0), rng).mean(1) - 5
+    assert p_mean(beyond, 0) > FAILURE
+    assert p_mean(beyond**2, noise) > FAILURE
 
 
 def test_draws_keep_a_point_mass(rng):

@@ -99,12 +99,31 @@ def chain_of(n, d, n_gone):
 def test_chains_of_wide_tables_are_bounded():
     few, many = chain_of(100, 10, 2), chain_of(2000, 100, 50)
     assert module._spacing(0.1 ** (1 / 19.5), few) == 20
-    assert module._spacing(0.999, few) == 45
+    assert module._spacing(0.94, few) == 38 * 4 and module._spacing(0.999, few) == 180
     assert module._spacing(0.01, few) == 3
     steps = module._spacing(0.999, many)
     assert 3 <= steps < 45 and steps * 20 * 2000 * (50**3 / 6 + 5000) <= 1e10
     assert module._n_rounds(0.1 ** (1 / 19.5), few) == 20
     assert module._n_rounds(0.01, few) == module._n_rounds(0.999, many) == 6
+
+
+def test_draws_of_slow_chains_are_apart(monkeypatch):
+    """Where most cells are missing the rate of EM is not that of the chain."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 1)) + rng.normal(size=(100, 4))
+    X[rng.random(X.shape) < 0.65] = np.nan
+    chain = Chain.of(X, np.ones(100), 0.05, 60, rng)
+    fit = fit_em(X, chain.weights, chain.strength)
+    likeness = {}
+    for times in (4, 1):  # control: 1
+        monkeypatch.setattr(module, "_TIMES_OF_SLOW", times)
+        spacing = module._spacing(fit.rate, chain)
+        draws = [draw for _, draw in module._steps(fit, chain, spacing)]
+        K = np.linalg.inv([S for _, S in draws])
+        slopes = (K / K[:, :1, :1])[:, 0, 1:]
+        z = slopes - slopes.mean(0)
+        likeness[times] = np.mean((z[1:] * z[:-1]).sum(0) / (z**2).sum(0))
+    assert likeness[4] < 0.2 < likeness[1]
 
 
 def test_some_rows_are_kept_in_order():
