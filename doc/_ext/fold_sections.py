@@ -17,7 +17,8 @@ SHOWN = 6  # names of attributes, before they are unfolded
 GROUPS = {
     "model": (
         *("algorithm", "alpha", "alphas", "binarize", "classifier", "cv", "derived"),
-        *("calibration_cv", "dropout", "estimator", "estimators", "fit_linear"),
+        *("calibration_cv", "conditionals", "criterion", "dropout", "estimator"),
+        *("estimators", "fit_linear"),
         *("gamma", "hidden_layer_sizes", "imputer", "interactions", "likelihood"),
         *("marginals", "max_samples", "model"),
         *("n_components", "n_estimators", "n_posterior_components", "noise"),
@@ -30,7 +31,8 @@ GROUPS = {
         *("keep_empty_features", "add_indicator", "relations"),
     ),
     "computing": (
-        *("init", "max_iter", "n_completions", "n_draws", "n_importance_samples"),
+        *("init", "max_iter", "n_chains", "n_completions", "n_draws"),
+        *("n_importance_samples",),
         *("n_init", "n_jobs", "n_parameter_draws", "n_steps", "n_subsamples"),
         *("n_training_draws", "random_state", "solver", "tol", "verbose"),
     ),
