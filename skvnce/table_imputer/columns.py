@@ -46,7 +46,7 @@ class Shape(NamedTuple):
     """What draws of a column of numbers keep, in standard units."""
 
     masses: list  # of (1 or -1, value): point masses at the lower or the upper end
-    lower: float  # 0 for columns of non-negative numbers, else -inf
+    lower: float  # of non-negative numbers 0, of positive ones on a grid its first
     step: float  # of the grid of repeated values; 0 if there is none
     origin: float
 
@@ -362,6 +362,10 @@ def shape_of(part):
     masses = [
         (end, (value - centre) / scale) for end, value, has_mass in ends if has_mass
     ]
-    lower = -centre / scale if x[0] >= 0 else -np.inf
     step, origin = grid_of(x)
-    return Shape(masses, lower, step / scale, (origin - centre) / scale)
+    lower = 0.0 if x[0] >= 0 else -np.inf
+    if x[0] > 0 and step:  # zero has no logarithm: the smallest positive grid point
+        lower = origin + (np.floor(-origin / step + 1e-6) + 1) * step
+    return Shape(
+        masses, (lower - centre) / scale, step / scale, (origin - centre) / scale
+    )

@@ -215,6 +215,17 @@ def test_draws_on_a_grid_are_not_negative(rng):
     assert found.min() > -0.5
 
 
+@pytest.mark.parametrize("step", [1.0, 0.1])
+def test_draws_of_positive_numbers_on_a_grid_have_logarithms(rng, step):
+    x = rng.normal(size=(800, 2))
+    counts = rng.poisson(np.exp(0.3 + 0.6 * x[:, 0]))
+    means = step * (1 + np.exp(0.3 + 0.6 * x[:, 0]))
+    model, rows = model_of(step * (1.0 + counts), x, means, n_trees=0)
+    assert drawn(model, rows, rng).min() > 0.9 * step
+    seen_zero, rows = model_of(step * counts, x, means - step, n_trees=0)
+    assert abs(drawn(seen_zero, rows, rng).min()) < 1e-6 * step  # control
+
+
 def test_draws_of_positive_numbers_are_not_negative(rng):
     x = rng.normal(size=(400, 2))
     y = np.exp(x[:, 0] + 0.5 * rng.normal(size=400))
