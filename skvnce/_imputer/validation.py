@@ -592,10 +592,17 @@ def set_nested(self, **params: Any) -> Any:
     Returns
     -------
     self : object
+
+    Raises
+    ------
+    ValueError
+        If a parameter is not valid, or the value of a part has no settings.
     """
     for name in {key.partition("__")[0] for key in params if "__" in key}:
         value = params.get(name, getattr(self, name, None))
         if name in self._parts and not hasattr(value, "set_params"):
+            if not (value is None or isinstance(value, str) or callable(value)):
+                raise ValueError(f"{name}={value!r} has no settings.")
             params[name] = self._parts[name](value)
     return BaseEstimator.set_params(self, **params)
 

@@ -38,6 +38,8 @@ PASSED_ON = {  # constraints of parameters for `model`; None leaves those of `mo
 class ByModel(Imputer):
     """Base class of imputers with the parameters `model` and `random_state`."""
 
+    _parts = {"model": lambda _: GaussianImputer()}
+
     def _with_one_draw(self):
         return self._copies_with("model_", self.model_._with_one_draw())
 

@@ -481,6 +481,7 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
     """
 
     _has_density = True
+    _parts = {"solver": lambda name: Adam() if name == "adam" else LBFGS()}
     _parameter_constraints = {
         "model": [None, callable],
         "posterior": [None, StrOptions({"normal", "bernoulli"}), callable],

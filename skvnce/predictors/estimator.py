@@ -1,9 +1,10 @@
 """A classifier and a regressor that learn from several draws of the missing cells."""
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from itertools import cycle
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import narwhals as nw
 import numpy as np
@@ -50,6 +51,7 @@ from skvnce._imputer.validation import (
     integer_from,
     names_table,
     needs_memory,
+    set_nested,
 )
 from skvnce._tables.cells import is_frame, is_missing
 from skvnce._tables.model_columns import checked_weights
@@ -77,6 +79,8 @@ class Predictor(NamedTuple):
 class MultipleImputation(BaseEstimator):
     """Base class: an imputer, and a model for each of several completed tables."""
 
+    _parts: ClassVar[dict[str, Callable]]  # see `set_nested`
+    set_params = set_nested
     # weights are requested by those that use them
     __metadata_request__fit = {"sample_weight": metadata_routing.UNUSED}
 
@@ -172,11 +176,15 @@ class MultipleImputation(BaseEstimator):
             )
 
     def _imputer(self):
-        return asking(GaussianImputer()) if self.imputer is None else self.imputer
+        return self._part("imputer")
 
     def _model(self):
-        """Return the model, or the default."""
-        raise NotImplementedError
+        return self._part("estimator")
+
+    def _part(self, name):
+        """Return the value of a parameter, or what None stands for."""
+        value = getattr(self, name)
+        return self._parts[name](value) if value is None else value
 
     def _target(self, y):
         """Check the target."""
@@ -452,6 +460,10 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
     """
 
     _parameter_constraints = _CONSTRAINTS | {"calibration_cv": ["cv_object"]}
+    _parts = {
+        "imputer": lambda _: asking(GaussianImputer()),
+        "estimator": lambda _: asking(HistGradientBoostingClassifier()),
+    }
 
     def __init__(
         self,
@@ -535,11 +547,6 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
                 f"{name} has not. Wrap it: CalibratedClassifierCV({name}())."
             )
 
-    def _model(self):
-        if self.estimator is None:
-            return asking(HistGradientBoostingClassifier())
-        return self.estimator
-
     def _target(self, y):
         y = super()._target(y)
         check_classification_targets(y)
@@ -616,6 +623,14 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
     """
 
     _parameter_constraints = _CONSTRAINTS | {"cv": ["cv_object"]}
+    _parts = {
+        "imputer": lambda _: asking(GaussianImputer()),
+        # leaves count rows without their weights, and early stopping splits rows at
+        # random
+        "estimator": lambda _: asking(
+            HistGradientBoostingRegressor(min_samples_leaf=1, early_stopping=False)
+        ),
+    }
 
     def __init__(
         self,
@@ -705,16 +720,6 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
             At most 1.
         """
         return super().score(X, y, sample_weight)
-
-    def _model(self):
-        if self.estimator is None:
-            # leaves count rows without their weights, and early stopping splits rows at
-            # random
-            model = HistGradientBoostingRegressor(
-                min_samples_leaf=1, early_stopping=False
-            )
-            return asking(model)
-        return self.estimator
 
     def _check_parameters(self):
         super()._check_parameters()

@@ -10,11 +10,17 @@ from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
 from skvnce import (
+    ColumnImputer,
+    ConstrainedImputer,
     CopulaGraphLearnerCV,
+    GaussianImputer,
     LAIRImputer,
+    MultipleImputationClassifier,
+    MultipleImputationRegressor,
     NoisyOr,
     VariationalAutoencoder,
     VGIImputer,
+    VNCEEstimator,
 )
 from skvnce.options import LAIR, MCEM, VGI, Adam, IncompleteDensity
 
@@ -43,6 +49,34 @@ FEW = {"n_estimators": 1, "n_steps": 2, "n_draws": 8, "random_state": 0}
             "solver=Adam(batch_size=9)",
         ),
         (NoisyOr(), {"solver__batch_size": 9}, "solver=Adam(batch_size=9)"),
+        (VNCEEstimator(), {"solver__tol": 0.5}, "solver=LBFGS(tol=0.5)"),
+        (
+            VNCEEstimator(solver="adam"),
+            {"solver__batch_size": 9},
+            "solver=Adam(batch_size=9)",
+        ),
+        (
+            ColumnImputer(),
+            {"model__marginals": "normal"},
+            "model=GaussianImputer(marginals='normal')",
+        ),
+        (
+            ConstrainedImputer(),
+            {"model__marginals": "normal"},
+            "model=GaussianImputer(marginals='normal')",
+        ),
+        (
+            MultipleImputationClassifier(),
+            {"imputer__marginals": "normal", "estimator__max_iter": 5},
+            "estimator=HistGradientBoostingClassifier(max_iter=5), "
+            "imputer=GaussianImputer(marginals='normal')",
+        ),
+        (
+            MultipleImputationRegressor(),
+            {"estimator__max_iter": 5},
+            "HistGradientBoostingRegressor(early_stopping=False, max_iter=5, "
+            "min_samples_leaf=1)",
+        ),
         (
             CopulaGraphLearnerCV(),
             {"model__tol": 0.5},
@@ -62,6 +96,8 @@ def test_settings_that_are_none_are_refused():
         LAIRImputer(sampler="pseudo-gibbs").set_params(sampler__n_particles=3)
     with pytest.raises(ValueError, match="Invalid parameter 'rounds'"):
         VGIImputer().set_params(model__rounds=3)
+    with pytest.raises(ValueError, match=r"model=\[GaussianImputer\(\)\] has no set"):
+        ColumnImputer([GaussianImputer()]).set_params(model__marginals="normal")
 
 
 def test_settings_of_the_imputer_replace_those_of_the_density():
