@@ -396,12 +396,10 @@ class LAIRImputer(DrawnByMembers):
         Number of draws that `transform` summarises, by LAIR evenly spread ones.
     min_value, max_value : float, array-like of shape (n_features,), dict, \
             "observed" or None, default=None
-        Bounds of imputed cells, see `GaussianImputer`: missing cells are drawn
-        conditionally on lying within them.  With None, draws follow the model, but keep
-        the sign of columns of one sign, and codes stay codes.
+        Bounds of imputed cells, see `GaussianImputer`.  With None, draws follow the
+        model, but keep the sign of columns of one sign, and codes stay codes.
     relations : None, "auto" or list, default=None
         The exact relations between columns that filled tables obey; see `TableImputer`.
-        The model has all columns.
     missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
         What marks missing cells of X, see `GaussianImputer`.
     keep_empty_features : bool, default=False
@@ -434,17 +432,15 @@ class LAIRImputer(DrawnByMembers):
     categories_ : dict of str to ndarray
         The levels of columns of categories, see `GaussianImputer`.
     constants_ : dict of int to float or level
-        Values of the constant columns, by column index.  They fill missing cells.
+        Values of the constant columns, by column index.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
         Smallest and largest imputed value of each column of X.
     held_out_gain_ : float
         One minus the ratio of the mean squared error of the model to that of the column
-        means (of log-losses for categories), on held-out cells of at most 1000 rows; on
-        cells of X for a frozen model, where it is too large if these were training
-        data.  NaN if no cells were held out, and with ``on_misfit="ignore"``.
+        means (of log-losses for categories), on held-out cells of at most 1000 rows, or
+        cells of X for a frozen model.  NaN with ``on_misfit="ignore"``.
     marginal_columns_ : ndarray of bool, of shape (n_nodes,)
-        Columns that the model predicts significantly worse than their means.  They are
-        imputed from their observed values.
+        Columns predicted worse than by means, and imputed from observed values.
     indicator_ : MissingIndicator or None
         The indicator that `add_indicator` appends; None if it is False.
     n_features_in_ : int
@@ -458,11 +454,9 @@ class LAIRImputer(DrawnByMembers):
     intervals of estimates that are pooled over draws are too narrow.  There is no
     `n_jobs`: members are trained one after the other.
 
-    Draws of columns with repeated values are observed values, and draws of integer
-    columns are integers.  Bounds apply to draws, not to the training or to
-    `score_samples`.  The random numbers of `transform` are functions of the row, so
-    that a row is filled by the same values in any table, unless `sampler` is a function
-    without the parameter ``uniforms``.
+    Bounds apply to draws, not to the training or to `score_samples`.  `transform` fills
+    a row by the same values in any table, unless `sampler` is a function without the
+    parameter ``uniforms``.
 
     References
     ----------

@@ -378,8 +378,7 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
         Distribution with which rows are contrasted: a product of marginals of the
         columns, ``"marginal"``; a normal distribution of rows, ``"gaussian"``
         (``"auto"`` for the default model); random steps around each row,
-        ``"conditional"``; or one of your own with ``sample`` and ``log_prob``, of
-        independent columns or a `MultivariateNormal` if cells are missing.
+        ``"conditional"``; or your own with ``sample`` and ``log_prob``.
     noise_ratio : int, default=10
         nu, the number of rows of noise for each row of data.
     n_components : int or None, default=None
@@ -392,10 +391,9 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
         draws in its logarithm: ``"auto"`` if cells are missing, but for binary ones.
     solver : {"auto", "lbfgs", "adam"}, Adam or LBFGS, default="auto"
         ``"lbfgs"`` alternates between posterior and model (variational EM); ``"adam"``
-        optimises both together, also for discrete draws; ``"auto"`` is ``"lbfgs"``
-        whenever it is possible.  Or `skvnce.options.LBFGS` or `skvnce.options.Adam`, of
-        which `batch_size` (200), `learning_rate_init` (0.03, decreasing) and `device`
-        are used.
+        optimises both, also for discrete draws; ``"auto"`` is ``"lbfgs"`` whenever it
+        is possible.  Or `skvnce.options.LBFGS` or `skvnce.options.Adam`, of which
+        `batch_size` (200), `learning_rate_init` (0.03) and `device` are used.
     ridge : "auto" or float, default="auto"
         Strength of the penalty ``ridge |theta|^2 / (2 n)``.  ``"auto"`` is the number
         of parameters for the default model, and 0 for others.
@@ -406,9 +404,8 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
     strategy : {"mean", "median", "mode"}, default="mean"
         How `transform` fills numbers.  Not for models with latents.
     on_misfit : {"warn", "raise", "ignore"}, default="warn"
-        What `fit` does if a few cells dominate a column's squared errors, or if
-        held-out cells are predicted significantly worse than by its mean
-        (`held_out_gain_`).
+        What `fit` does if few cells dominate a column's squared errors, or if held-out
+        cells are predicted significantly worse than by its mean (`held_out_gain_`).
     missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
         What marks missing cells of X, see `GaussianImputer`.
     keep_empty_features : bool, default=False
@@ -449,7 +446,7 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
         One minus the ratio of the mean squared error of the model to that of column
         means on cells that a second fit does not use; NaN for models with latents.
     marginal_columns_ : ndarray of bool, of shape (n_nodes,)
-        Columns that are predicted worse than by means, and imputed from marginals.
+        Columns predicted worse than by means, and imputed from marginals.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
         Smallest and largest imputed value of each column of X.
     n_features_in_ : int
@@ -459,9 +456,8 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
 
     Notes
     -----
-    When a pickle is loaded, the callable makes the module again.  Columns are numbers,
-    without probabilities of levels, and not scaled, except for the default model.  Each
-    row counts once.  There is no `n_jobs`.
+    Columns are numbers, and not scaled, except for the default model.  Each row counts
+    once.  There is no `n_jobs`.
 
     References
     ----------

@@ -44,10 +44,9 @@ class VGIImputer(DrawnByMembers):
     (NaN) are drawn from the model.  `transform` fills in means of draws, `sample`
     returns draws, and `category_probabilities` probabilities of levels.
 
-    The default is for tables that an autoencoder suits, and does little of VGI where
-    there are less than 100 columns, all of numbers: a mixture of normals is fitted, an
-    autoencoder learns the rows that it completes, and one round of VGI follows.  There
-    `MixtureImputer` fills most tables better and takes less time.
+    The default is for tables that an autoencoder suits.  With less than 100 columns,
+    all of numbers, it is a mixture of normals, an autoencoder of the rows that this
+    completes, and one round of VGI: there `MixtureImputer` fills most tables better.
 
     Parameters
     ----------
@@ -63,7 +62,7 @@ class VGIImputer(DrawnByMembers):
     conditionals : {"auto", "normal", "mixture", "spline", "bounded"}, default="auto"
         Family of the conditionals q, see `skvnce.options.VGI`.  Where a missing value
         may have several modes, choose ``"mixture"``.  ``"auto"`` here and in `n_chains`
-        is the value of `model`, or its default.
+        is the value of `model`.
     n_chains : "auto" or int, default="auto"
         K, the number of completions of each row that training keeps and updates.
         G is ``n_updates`` of `VGI`, also by ``set_params(model__algorithm__n_updates=
@@ -79,10 +78,9 @@ class VGIImputer(DrawnByMembers):
         Number of draws that `transform` summarises.
     min_value, max_value : float, array-like of shape (n_features,), dict, \
             "observed" or None, default=None
-        Bounds of imputed cells, see `GaussianImputer`: missing cells are drawn
-        conditionally on lying within them.  With None, draws follow the model, but keep
-        the sign of columns of one sign, and codes stay codes.  Draws of densities other
-        than ``"vae"`` stay within the observed values.
+        Bounds of imputed cells, see `GaussianImputer`.  With None, draws follow the
+        model, but keep the sign of columns of one sign, and codes stay codes.  Draws of
+        densities other than ``"vae"`` stay within the observed values.
     relations : None, "auto" or list, default=None
         The exact relations between columns that filled tables obey; see `TableImputer`.
     missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
@@ -135,10 +133,8 @@ class VGIImputer(DrawnByMembers):
     Draws are for filling, and `sample` warns: the parameters count as known.  There is
     no `n_jobs`: members are trained one after the other.
 
-    Other models except your own start at a normal distribution that EM fits, or at the
-    latent normal model of `GaussianImputer`.  Chains of the training stay in the range
-    of the observed values; a `ConvergenceWarning` names columns in which many proposals
-    were outside.
+    Chains of the training stay in the range of the observed values; a
+    `ConvergenceWarning` names columns in which many proposals were outside.
 
     References
     ----------
