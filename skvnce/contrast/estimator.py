@@ -216,17 +216,19 @@ def warn_of_bound(bound_gap, n_draws):
         )
 
 
-def bias_of_latents(gap, n_draws, *, averages):
+def bias_of_latents(gap, found, n_draws):
     """Say that the posterior of the latents may bias the parameters, or nothing."""
     if gap.mean <= MOST_LOST:
         return ""
-    remedy = f"n_training_draws={_more(n_draws)}"
-    if not averages:
-        remedy = "criterion='importance-weighted'"
+    remedy = ""
+    if found.outcome.averages:
+        remedy = f"n_training_draws={_more(n_draws)} or "
+    elif not found.is_discrete:
+        remedy = "criterion='importance-weighted' or "
     return (
         f"The bound on the log-density of rows is {gap.mean:.2g} nats too low, on "
         "average (bound_gap_), because the posterior of the latents is not that of the "
-        f"model: the fitted parameters may be biased. Pass {remedy} or a closer "
+        f"model: the fitted parameters may be biased. Pass {remedy}a closer "
         "posterior, or give the model states, or a method log_marginal(x, observed)."
     )
 
@@ -824,8 +826,7 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
         """Warn of a loose bound, of too few rounds, or of both at once."""
         best, biased = found.outcome, ""
         if best.fitted.draws_latents:
-            options = {"averages": best.averages}
-            biased = bias_of_latents(gap, settings.n_draws, **options)
+            biased = bias_of_latents(gap, found, settings.n_draws)
         else:
             warn_of_bound(gap.mean, settings.n_draws)
         if not best.converged:

@@ -674,6 +674,11 @@ class TableFit(NamedTuple):
             return "nce"
         return "importance-weighted" if best.averages else "vnce"
 
+    @property
+    def is_discrete(self) -> bool:
+        """Whether draws are discrete, and so cannot be averaged in the logarithm."""
+        return is_discrete(self.outcome.fitted.at(self.data.observed)[1], self.data)
+
     def accuracy(self) -> float:
         """Compute the accuracy of classifying data and noise, or neighbours."""
         found = self.outcome.evaluation

@@ -269,9 +269,11 @@ class VGIImputer(DrawnByMembers):
         Returns
         -------
         float
-            0 if all columns were constant at `fit`.
+            0 if all columns were constant at `fit`; NaN if all rows are missing.
         """
         X = self._checked(X)
+        if self.estimators_ and np.isnan(X[:, self.feature_indices_]).all():
+            return np.nan
         with one_thread(), seeded(0):
             found = [member._objective(X).mean() for member in self.estimators_]
         return float(np.mean(found)) if found else 0.0

@@ -175,6 +175,11 @@ def test_draws_of_zeros_and_ones_are_not_averaged():
     )
     with pytest.raises(ValueError, match="criterion='importance-weighted' needs draws"):
         estimator.fit(X)
+    # nor does a warning recommend it; the control of a normal posterior is above
+    X[::3, 0] = np.nan
+    estimator.set_params(criterion="auto", max_iter=3, on_misfit="ignore")
+    with pytest.warns(ConvergenceWarning, match="biased. Pass a closer posterior"):
+        estimator.set_params(random_state=0).fit(X)
 
 
 @pytest.mark.slow

@@ -169,6 +169,12 @@ def test_the_objective_of_complete_rows_is_the_likelihood(normal):
     assert abs(normal.objective(X) - normal.score(X)) < 1e-6
 
 
+def test_missing_rows_have_no_objective(normal):
+    X, empty = missing_one(), np.full((2, 3), np.nan)
+    assert np.isnan(normal.objective(empty))
+    assert normal.objective(np.vstack([X, empty])) == normal.objective(X)  # control
+
+
 def test_conditionals_are_tuned_to_rows_with_the_density_fixed(normal):
     X = missing_one()
     wrong = disturbed(normal, 0.05)
