@@ -442,7 +442,8 @@ class TruncatedGaussianGraphLearner(callbacks.CallbackSupportMixin, Imputer):
 
         It is that of ``algorithm="vnce"``, without penalties: in each row one missing
         cell is integrated out, and the others are drawn from the model.  The noise is
-        drawn from the marginals of the training data, `noise_ratio` rows for each row.
+        drawn from the marginals of the training data, `noise_ratio` rows for each row:
+        compare candidates of the same ratio.
         It chooses the penalty as Rhodes and Gutmann (2019) do: ``GridSearchCV(...,
         scoring=lambda learner, X, y=None: learner.objective(X))``.
 
