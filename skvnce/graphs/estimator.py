@@ -20,7 +20,7 @@ from skvnce._imputer import callbacks, validation
 from skvnce._imputer.fill import chunks
 from skvnce._imputer.fitted import Fitted, number_or_nan, without_columns
 from skvnce._imputer.held_out import MOST_LISTED
-from skvnce._imputer.imputer import Imputer
+from skvnce._imputer.imputer import Imputer, available_where
 from skvnce._imputer.parts.tables import by_parts
 from skvnce._tables.findings import check_non_negative, check_squares
 from skvnce._types import Seed, TableLike
@@ -40,6 +40,10 @@ _INEXACT = 1e-3  # gap, relative to the loss, above which the last M-step is ine
 _ROUNDS = 6  # maximum number of rounds of EM without the held-out cells
 _INFLUENCE = 0.25  # share of the influence of held-out cells that may remain
 _BURN_IN, _STEPS = 1, 6  # sweeps that predict held-out cells, after those of the rounds
+_NO_CONSTANT = (
+    "its algorithm does not estimate the normalising constant, as 'vnce' does; score "
+    "compares the fits of all algorithms."
+)
 _N_COMPLETED = 5  # draws of the missing cells of each row for `objective`
 REMEDY = (
     "GaussianImputer may fill missing cells better; logarithms of skewed columns may "
@@ -436,6 +440,7 @@ class TruncatedGaussianGraphLearner(callbacks.CallbackSupportMixin, Imputer):
         scores = self._scored(self._checked(X), with_errors=return_std)
         return scores if return_std else scores[0]
 
+    @available_where("_is_density", _NO_CONSTANT)
     @callbacks.shows_progress
     def objective(self, X: TableLike, y: object = None) -> float:
         """Compute the objective of VNCE at rows of X; larger is better.
@@ -461,16 +466,10 @@ class TruncatedGaussianGraphLearner(callbacks.CallbackSupportMixin, Imputer):
 
         Raises
         ------
-        ValueError
+        AttributeError
             If the algorithm estimates no normalising constant.
         """
         check_is_fitted(self)
-        if not self._is_density:
-            raise ValueError(
-                f"objective needs the normalising constant, and algorithm="
-                f"{self.algorithm!r} does not estimate it; 'vnce' does. score compares "
-                "the fits of all algorithms."
-            )
         checked, total, n_rows = self._checked(X), 0.0, 0
         with self._threads(), seeded(0):
             model, size = self._cell_model(), _N_COMPLETED * (1 + self.noise_ratio)
@@ -674,7 +673,7 @@ class TruncatedGaussianGraphLearner(callbacks.CallbackSupportMixin, Imputer):
     @property
     def _is_density(self):
         """Whether the algorithm estimates a normalising constant."""
-        return "nce" in self.algorithm
+        return "nce" in str(self.algorithm)
 
 
 def _check_scale(schema, scale):

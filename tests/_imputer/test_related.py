@@ -114,12 +114,13 @@ def test_cells_that_follow_are_exact(tables):
 
 def test_draws_obey_sums_and_sets_but_no_products(tables):
     _, X = tables
-    [first, second] = fitted(X).sample(X, 2, random_state=0)
-    for table in (first, second):
+    draws = fitted(X).sample(X, 10, random_state=0)
+    for table in draws:
         for name in ("lwage", "kids", "region"):
             assert abs(GAPS[name](table)).max() < 1e-12, name
         assert abs(GAPS["income"](table)).max() > 0.01
-    assert (first != second).any().sum() == 10  # all columns are drawn
+    # all columns are drawn, also a rare level that two draws may share
+    assert np.any([(table != draws[0]).any() for table in draws[1:]], axis=0).all()
 
 
 def test_levels_of_a_set_are_drawn_by_their_probabilities(rng):
