@@ -64,6 +64,7 @@ class Related(NamedTuple):
     shares: np.ndarray  # (p,), the means of the columns
     gaps: np.ndarray  # bool (p,), whether the table has missing cells
     has_codes: np.ndarray  # bool (p,), whether cells stand for levels without order
+    are_observed: bool = True  # whether no cell has been computed, see `deduced`
 
     @property
     def checked(self) -> list[Checked]:
@@ -296,7 +297,7 @@ def _skewness(column):
 def deduced(schema: Schema, X: np.ndarray) -> tuple[np.ndarray, Related | None]:
     """Compute the cells of rows (n, n_features) that follow from observed ones.
 
-    Also returns the relations that hold in the rows.
+    Also returns the relations that hold in the rows, for the computed table.
     """
     if schema.relations is None or not len(X):
         return X, schema.relations
@@ -306,7 +307,8 @@ def deduced(schema: Schema, X: np.ndarray) -> tuple[np.ndarray, Related | None]:
     if schema.values is not None:  # bounds win
         low, high = schema.values.ranges
         cells = np.where((cells >= low) & (cells <= high), cells, np.nan)
-    return np.where(np.isnan(X), cells, X).astype(X.dtype), related
+    cells = np.where(np.isnan(X), cells, X).astype(X.dtype)
+    return cells, related._replace(are_observed=False)
 
 
 def using(model: CellModel, related: Related | None) -> CellModel:
@@ -496,7 +498,9 @@ class Rows(NamedTuple):
         """Compute the cells that follow."""
         values = _values_of_nodes(schema, nodes)
         related = schema.relations
-        cells = closed(related.bounds, values, related.checked)
+        cells = closed(
+            related.bounds, values, related.checked, are_observed=related.are_observed
+        )
         codes = codes_of(schema, cells)[:, schema.node_columns]
         free = np.zeros(values.shape, bool)
         free[:, schema.node_columns] = np.isnan(codes)

@@ -655,6 +655,20 @@ def test_parts_do_not_follow_from_typos_in_totals(model, rng):
     assert model.transform(new).loc[7, "b"] < 2 * X["b"].max()
 
 
+@pytest.mark.filterwarnings("ignore:.*(predicted|far from all others)")
+@pytest.mark.parametrize(
+    "model", [TableImputer(**QUICK), GaussianImputer(relations="auto")]
+)
+def test_typos_are_not_confirmed_by_what_follows_from_them(model, rng):
+    """The logarithm that confirms the total in `TRUE`, the control, is observed."""
+    X = with_a_far_row(rng, a=4.0, s=FAR)
+    model = clone(model).fit(X).set_output(transform="pandas")
+    tables = *model.sample(X, 2, random_state=0), model.transform(X[7:9])
+    for table in (model.transform(X), *tables):
+        assert table.loc[7, "b"] < FAR / 100  # by a model that has the typo
+        np.testing.assert_allclose(table.loc[7, "ls"], np.log(FAR))
+
+
 @pytest.mark.filterwarnings("ignore:.*far from all others")
 @pytest.mark.parametrize("case", TRUE)
 def test_cells_follow_from_far_ones_that_others_explain(case, rng):
