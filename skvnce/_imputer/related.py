@@ -64,6 +64,7 @@ class Related(NamedTuple):
     shares: np.ndarray  # (p,), the means of the columns
     gaps: np.ndarray  # bool (p,), whether the table has missing cells
     has_codes: np.ndarray  # bool (p,), whether cells stand for levels without order
+    are_observed: bool = True  # whether no cell has been computed, see `deduced`
 
     @property
     def checked(self) -> list[Checked]:
@@ -296,7 +297,7 @@ def _skewness(column):
 def deduced(schema: Schema, X: np.ndarray) -> tuple[np.ndarray, Related | None]:
     """Compute the cells of rows (n, n_features) that follow from observed ones.
 
-    Also returns the relations that hold in the rows.
+    Also returns the relations that hold in the rows, for the computed table.
     """
     if schema.relations is None or not len(X):
         return X, schema.relations
@@ -306,7 +307,8 @@ def deduced(schema: Schema, X: np.ndarray) -> tuple[np.ndarray, Related | None]:
     if schema.values is not None:  # bounds win
         low, high = schema.values.ranges
         cells = np.where((cells >= low) & (cells <= high), cells, np.nan)
-    return np.where(np.isnan(X), cells, X).astype(X.dtype), related
+    cells = np.where(np.isnan(X), cells, X).astype(X.dtype)
+    return cells, related._replace(are_observed=False)
 
 
 def using(model: CellModel, related: Related | None) -> CellModel:
@@ -496,7 +498,9 @@ class Rows(NamedTuple):
         """Compute the cells that follow."""
         values = _values_of_nodes(schema, nodes)
         related = schema.relations
-        cells = closed(related.bounds, values, related.checked)
+        cells = closed(
+            related.bounds, values, related.checked, are_observed=related.are_observed
+        )
         codes = codes_of(schema, cells)[:, schema.node_columns]
         free = np.zeros(values.shape, bool)
         free[:, schema.node_columns] = np.isnan(codes)
@@ -706,11 +710,14 @@ def _moved_factors(bounds, checked, part, missing, ranges):
     Returns the rows that agree now (rows,).
     """
     rule, best = checked.rule, np.full(len(part), np.inf)
-    start = part.copy()
-    solvable = [k for k, j in enumerate(rule.columns) if j in checked.solves]
-    for k, other in permutations(solvable, 2):
+    start, is_rounded = part.copy(), rule.tier == 1
+    total_unit = bounds.unit[rule.columns[rule.total]]
+    for k, other in permutations(range(len(rule.columns)), 2):
         rows, pair = np.flatnonzero(missing[:, k] & missing[:, other]), [k, other]
         places = [rule.columns[k], rule.columns[other]]
+        # the other one is solved for; a factor may be finer than a rounded total tells
+        if not set(places[is_rounded:]) <= set(checked.solves):
+            continue
         low = np.maximum(ranges[0, rows][:, pair], bounds.low[places])
         high = np.minimum(ranges[1, rows][:, pair], bounds.high[places])
         units, deviation = bounds.unit[places], bounds.deviation[places]
@@ -720,17 +727,22 @@ def _moved_factors(bounds, checked, part, missing, ranges):
             moved = (trial[:, k] + move * span).clip(low[:, 0], high[:, 0])
             trial[:, k] = snapped(moved, units[0])
             trial[:, other] = snapped(rule.solve(trial, other), units[1])
+            if is_rounded and k == rule.total:  # of factors with their last digits
+                trial[:, k] = snapped(rule.solve(trial, k), units[0])
             new = trial[:, pair]
             far = (((new - start[rows][:, pair]) / deviation) ** 2).sum(1)
-            far += _ROUNDED * (is_exact(rule) & _is_off(rule, trial))
+            far += _ROUNDED * _is_off(rule, trial, total_unit)
             good = ((low <= new) & (new <= high)).all(1) & (far < best[rows])
             part[rows[good]], best[rows[good]] = trial[good], far[good]
     return best < np.inf
 
 
-def _is_off(rule, part):
-    """Tell which rows violate a formula by more than errors of float64 (rows,)."""
-    return ~(abs(rule.gap(part)) <= _EXACT * rule.size(part))
+def _is_off(rule, part, total_unit):
+    """Tell which rows violate a formula, up to the last digit of its total (rows,)."""
+    if is_exact(rule):
+        return ~(abs(rule.gap(part)) <= _EXACT * rule.size(part))
+    gap = rule.solve(part, rule.total) - part[:, rule.total]
+    return (rule.tier == 1) & ~(abs(gap) <= _WITHIN * total_unit)
 
 
 def _moved(bounds, rule, part, missing):

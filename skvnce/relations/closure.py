@@ -13,7 +13,13 @@ _DIGIT = 1e-3  # share of the last stored digit: less is rounding of float64
 _MOST_WRONG = 0.01  # share of the rows of a table that may violate a rule
 
 
-def closed(bounds: Bounds, cells: np.ndarray, rules: Sequence[Checked]) -> np.ndarray:
+def closed(
+    bounds: Bounds,
+    cells: np.ndarray,
+    rules: Sequence[Checked],
+    *,
+    are_observed: bool = True,  # whether no cell has been computed from others
+) -> np.ndarray:
     """Compute cells (rows, p) that rules determine, until nothing changes.
 
     Exact formulas come first, then lookups and steps, then formulas that hold up to
@@ -23,7 +29,7 @@ def closed(bounds: Bounds, cells: np.ndarray, rules: Sequence[Checked]) -> np.nd
     cells = cells.copy()
     rules = sorted(rules, key=lambda one: (one.rule.rank, len(one.rule.columns)))
     with np.errstate(all="ignore"):
-        doubtful = _doubtful(bounds, cells, rules)
+        doubtful = _doubtful(bounds, cells, rules, are_observed=are_observed)
         n_left = -1
         while n_left != (n_left := np.isnan(cells).sum()):
             for one in rules:
@@ -104,17 +110,33 @@ def suspects(
 
 
 def _doubtful(
-    bounds: Bounds, cells: np.ndarray, rules: Sequence[Checked]
+    bounds: Bounds,
+    cells: np.ndarray,
+    rules: Sequence[Checked],
+    *,
+    are_observed: bool = True,
 ) -> np.ndarray:
-    """Tell which cells are gross and confirmed by no formula of the row (rows, p)."""
+    """Tell which cells are gross and confirmed by no formula of the row (rows, p).
+
+    Cells that may have been computed from a gross one do not confirm it, and are
+    doubtful, too.
+    """
     gross = bounds.gross(cells)
-    rows = np.flatnonzero(gross.any(1))
+    rows, blocks = np.flatnonzero(gross.any(1)), []
     for one in rules if len(rows) else ():
         if isinstance(one.rule, Formula):
             places = list(one.rule.columns)
             part = cells[np.ix_(rows, places)]
             confirms = ~np.isnan(part).any(1) & ~misses(bounds, part, one)
-            gross[np.ix_(rows[confirms], places)] = False
+            blocks.append(np.ix_(rows[confirms], places))
+    if are_observed:
+        for block in blocks:
+            gross[block] = False
+        return gross
+    n_doubtful = -1
+    while n_doubtful != (n_doubtful := gross.sum()):
+        for block in blocks:
+            gross[block] |= gross[block].any(1, keepdims=True)
     return gross
 
 

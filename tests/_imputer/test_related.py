@@ -553,6 +553,39 @@ def test_columns_that_are_not_determined_obey_their_formula(model, rng):
     assert min(off(clone(model).set_params(relations=None))) > 30  # the control
 
 
+def rounded_ratio(rng):
+    net = np.exp(rng.normal(4.8, 0.5, 400)).round(1)
+    staff = np.maximum(1, (net / 20 + rng.normal(size=400)).round())
+    X = pd.DataFrame({"a": net, "b": staff, "q": (net / staff).round(2)})
+    X["x"] = np.log(net) + rng.normal(0, 0.2, 400)
+    return X, lambda X: X["q"] - X["a"] / X["b"], 0.01
+
+
+def rounded_index(rng):
+    height = rng.normal(1.72, 0.09, 400).round(2)
+    weight = np.exp(rng.normal(4.3, 0.15, 400) + 2 * height - 3.44).round(1)
+    X = pd.DataFrame({"a": weight, "b": height, "q": (weight / height**2).round(1)})
+    X["x"] = weight + rng.normal(0, 8, 400)
+    return X, lambda X: X["q"] - X["a"] / X["b"] ** 2, 0.1
+
+
+@pytest.mark.parametrize("model", [TableImputer(**QUICK), GaussianImputer()])
+@pytest.mark.parametrize("make", [rounded_ratio, rounded_index])
+def test_filled_totals_and_factors_of_rounded_ratios_agree(make, model, rng):
+    full, gap, digit = make(rng)
+    X = hidden(rng, full, 0.2)
+    model = clone(model).set_output(transform="pandas")
+    both = X[["a", "b", "q"]].isna().sum(axis=1) >= 2
+
+    def off(relations):
+        table = model.set_params(relations=relations).fit(X).transform(X)
+        # in floats, a half may be rounded to either side
+        return abs(gap(table)) > 0.5001 * digit
+
+    assert not off("auto").any()
+    assert off(None)[both].mean() > 0.3  # the control
+
+
 @pytest.mark.parametrize("model", [TableImputer(**QUICK), GaussianImputer()])
 @pytest.mark.parametrize("digits", [1, None])
 def test_shifted_totals_are_those_of_their_parts(model, digits, rng):
@@ -621,6 +654,20 @@ def test_parts_do_not_follow_from_typos_in_totals(model, rng):
         assert table.loc[7, "b"] < 2 * X["b"].max()
     new = X[7:9]  # of which nothing is known but the fit
     assert model.transform(new).loc[7, "b"] < 2 * X["b"].max()
+
+
+@pytest.mark.filterwarnings("ignore:.*(predicted|far from all others)")
+@pytest.mark.parametrize(
+    "model", [TableImputer(**QUICK), GaussianImputer(relations="auto")]
+)
+def test_typos_are_not_confirmed_by_what_follows_from_them(model, rng):
+    """The logarithm that confirms the total in `TRUE`, the control, is observed."""
+    X = with_a_far_row(rng, a=4.0, s=FAR)
+    model = clone(model).fit(X).set_output(transform="pandas")
+    tables = *model.sample(X, 2, random_state=0), model.transform(X[7:9])
+    for table in (model.transform(X), *tables):
+        assert table.loc[7, "b"] < FAR / 100  # by a model that has the typo
+        np.testing.assert_allclose(table.loc[7, "ls"], np.log(FAR))
 
 
 @pytest.mark.filterwarnings("ignore:.*far from all others")

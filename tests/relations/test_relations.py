@@ -459,6 +459,29 @@ def test_cells_of_a_rounded_index_are_computed_exactly(seed):
     ).sum() <= 1  # 24.25 has two roundings
 
 
+def test_computed_cells_confirm_no_typo(seed):
+    full, rng = base(seed)
+    full = full[["a", "b", "c"]].assign(s=full["a"] + full["b"])
+    full["log"] = np.log(full["s"])
+    full["sum"] = full["log"] + full["c"]
+    X = hidden(full, rng)
+    columns, nan = read_columns(X), np.nan
+    rules = [one.checked for one in find_relations(X)]
+    typos = np.array(
+        [
+            [2.0, nan, 1.0, 1e6, nan, nan],  # b does not follow from s
+            [2.0, nan, nan, 1e6, nan, 2.5],  # nor c from its logarithm
+        ]
+    )
+    once = closed(columns.bounds, typos, rules)
+    again = closed(columns.bounds, once, rules, are_observed=False)
+    assert_allclose(again, once, rtol=1e-12)
+    assert_allclose(once[0], [2.0, nan, 1.0, 1e6, np.log(1e6), np.log(1e6) + 1])
+    assert_allclose(once[1], [2.0, nan, nan, 1e6, np.log(1e6), 2.5])
+    confirmed = closed(columns.bounds, once, rules)  # the control
+    assert_allclose(confirmed[:, 1], 1e6 - 2)
+
+
 @pytest.mark.parametrize(("digits", "factor"), [(1, 1e-5), (2, 1e-5), (1, 0.0125)])
 def test_factors_of_rounded_products_are_the_coarsest(digits, factor, seed):
     rng = np.random.default_rng(seed)
