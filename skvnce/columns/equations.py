@@ -114,11 +114,13 @@ class Derived(NamedTuple):
 
         def gap(cells):
             moved[:, place] = cells
-            solution = self._called(moved[:, 1:]) - part[:, 0]
-            return np.where((cells < low) | (cells > high), np.nan, solution)
+            return self._called(moved[:, 1:]) - part[:, 0]
 
         start = np.where(np.isnan(part[:, place]), location, part[:, place])
-        return _root(gap, start, deviation)
+        moves = deviation * np.concatenate([-_OFFSETS[::-1], [0.0], _OFFSETS])
+        moves = moves[:, None].clip(low - start, high - start)
+        # rounding errors must not move points beyond the ends
+        return _root(gap, (start + moves).clip(low, high), abs(moves))
 
 
 class Near(NamedTuple):
@@ -366,22 +368,27 @@ def _solved(one, table, free):
     return _holds(one, table, _EXACT) | ~free[:, one.columns].any(1)
 
 
-def _root(gap, start, deviation):
-    """Find zeros of a gap near points by bisection; (n,), NaN where there is none."""
-    moves = deviation * np.concatenate([-_OFFSETS[::-1], [0.0], _OFFSETS])
-    points = start + moves[:, None]
+def _root(gap, points, distances):
+    """Find zeros of a gap between points (n_points, n) by bisection; (n,).
+
+    Of several zeros it is that of the smallest distance; NaN without one.
+    """
     gaps = np.array([gap(point) for point in points])
     with np.errstate(invalid="ignore"):
         # signs, because products of large gaps overflow
         change = np.sign(gaps[:-1]) * np.sign(gaps[1:]) <= 0
-    distance = np.maximum(abs(moves[:-1]), abs(moves[1:]))[:, None]
+    distance = np.maximum(distances[:-1], distances[1:])
     best = np.where(change, distance, np.inf).argmin(0)
-    rows = np.arange(len(start))
+    rows = np.arange(points.shape[1])
     left, right = points[best, rows], points[best + 1, rows]
     sign = np.sign(gaps[best, rows])
+    # bisection comes close to a zero at 0, but not relative to its size
+    around = (left <= 0) & (right >= 0) & (gap(np.zeros(len(rows))) == 0)
+    exact = np.where(around, 0.0, np.where(sign == 0, left, np.nan))
     for _ in range(_HALVINGS):
         # left + right may overflow
         middle = left + (right - left) / 2
         below = np.sign(gap(middle)) == sign
         left, right = np.where(below, middle, left), np.where(below, right, middle)
-    return np.where(change[best, rows], right, np.nan)
+    root = np.where(np.isnan(exact), right, exact)
+    return np.where(change[best, rows], root, np.nan)

@@ -480,3 +480,31 @@ def test_ends_of_intervals_of_whole_columns_are_whole():
     imputer.set_output(transform="pandas").fit(frame)
     for end in imputer.interval(frame, 0.8, 19, 0):
         assert (end["n"] % 1 == 0).all()
+
+
+def ratios(seed, mean=2.0):
+    """Draw a table of a ratio in which some ratios are 0."""
+    rng = np.random.default_rng([seed, 7])
+    over, under = rng.poisson(mean, 200) * 0.7, 1.0 + rng.poisson(5, 200)
+    return pd.DataFrame({"a": over, "b": under, "q": over / under})
+
+
+RATIO = {"q": (np.divide, ["a", "b"])}
+
+
+@pytest.mark.parametrize("sign", ["positive", "negative", "both"])
+def test_a_cell_at_the_end_of_its_range_is_solved_for(sign, seed):
+    """A ratio of 0 needs a 0, the end of the range of columns without a sign change."""
+    full = ratios(seed)
+    if sign != "positive":
+        full[["a", "q"]] *= -1 if sign == "negative" else (-1) ** full[["b"]].to_numpy()
+    rows = np.flatnonzero(full["a"] == 0)[:3]
+    part = full.copy()
+    part.loc[rows, "a"] = np.nan
+    imputer = ConstrainedImputer(derived=RATIO, random_state=0)
+    imputer.set_output(transform="pandas").fit(part)
+    assert len(rows) == 3 and (imputer.transform(part)["a"][rows] == 0).all()
+    part.loc[rows, "q"] = -1.0 if sign == "positive" else 1.0  # the control
+    if sign != "both":
+        with pytest.raises(ValueError, match="'q' has no solution in row"):
+            imputer.transform(part)
