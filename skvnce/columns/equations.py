@@ -105,7 +105,7 @@ class Derived(NamedTuple):
         """Compute a column from the others; `part` (n, n_columns), see `Rule`.
 
         Of several solutions it is the one nearest to the cell of `part`, or, if that is
-        missing, to the mean; NaN without one.
+        missing, to the mean; NaN without one, or if the column makes no difference.
         """
         if place == 0:
             return self._called(part[:, 1:])
@@ -258,6 +258,9 @@ class Equations(NamedTuple):
         new, part = np.isnan(table[:, one.columns]), filled[:, one.columns]
         unsolved = np.isnan(part)
         unsolved &= unsolved.sum(1, keepdims=True) == 1
+        # cells of which any value satisfies the equation are left to the model
+        usual = np.where(np.isnan(filled), self.location, filled)
+        unsolved &= ~_holds(one, usual, _EXACT)[:, None]
         if unsolved[:, 0].any():
             raise ValueError(_is_nan(one, unsolved[:, 0].argmax()))
         slack = rtol * np.nan_to_num(abs(part)).max(1, keepdims=True)
@@ -371,7 +374,8 @@ def _solved(one, table, free):
 def _root(gap, points, distances):
     """Find zeros of a gap between points (n_points, n) by bisection; (n,).
 
-    Of several zeros it is that of the smallest distance; NaN without one.
+    Of several zeros it is that of the smallest distance; NaN without one, or if the
+    gap is 0 everywhere.
     """
     gaps = np.array([gap(point) for point in points])
     with np.errstate(invalid="ignore"):
@@ -391,4 +395,6 @@ def _root(gap, points, distances):
         below = np.sign(gap(middle)) == sign
         left, right = np.where(below, middle, left), np.where(below, right, middle)
     root = np.where(np.isnan(exact), right, exact)
-    return np.where(change[best, rows], root, np.nan)
+    # a gap that is 0 wherever it is a number determines nothing
+    is_flat = (np.isnan(gaps) | (gaps == 0)).all(0)
+    return np.where(change[best, rows] & ~is_flat, root, np.nan)

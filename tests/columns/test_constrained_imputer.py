@@ -508,3 +508,21 @@ def test_a_cell_at_the_end_of_its_range_is_solved_for(sign, seed):
     if sign != "both":
         with pytest.raises(ValueError, match="'q' has no solution in row"):
             imputer.transform(part)
+
+
+def test_cells_that_make_no_difference_are_left_to_the_model(seed):
+    """0 / b is 0 for all b; 2 / b = 0.5 is solved for, the control."""
+    full = ratios(seed)
+    empty = (full["a"] == 0).to_numpy()
+    rows = np.r_[np.flatnonzero(empty)[:5], np.flatnonzero(~empty)[:5]]
+    part = full.copy()
+    part.loc[rows, "b"] = np.nan
+    imputer = ConstrainedImputer(derived=RATIO, random_state=0)
+    imputer.set_output(transform="pandas").fit(part)
+    draws = [draw["b"][rows].to_numpy() for draw in imputer.sample(part, 2, 0)]
+    model = imputer.model_.set_output(transform="pandas")
+    solved = part.assign(b=part["b"].where(empty | part["b"].notna(), full["b"]))
+    plain = [draw["b"][rows].to_numpy() for draw in model.sample(solved, 2, 0)]
+    assert_allclose(draws, plain)
+    assert (draws[0][:5] != draws[1][:5]).all()
+    assert_allclose(draws[0][5:], full["b"][rows[5:]])
