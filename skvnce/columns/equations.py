@@ -363,7 +363,8 @@ def _has_no_solution(one, name):
 def _holds(one, table, rtol):
     """Return in which rows an equation holds; (n,)."""
     gap = abs(one.value(table) - table[:, one.target])
-    return gap <= rtol * np.maximum(one.size(table), np.finfo(float).tiny)
+    error = rtol * np.maximum(one.size(table), np.finfo(float).tiny)
+    return np.isfinite(gap) & (gap <= error)
 
 
 def _solved(one, table, free):

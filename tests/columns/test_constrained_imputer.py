@@ -526,3 +526,12 @@ def test_cells_that_make_no_difference_are_left_to_the_model(seed):
     assert_allclose(draws, plain)
     assert (draws[0][:5] != draws[1][:5]).all()
     assert_allclose(draws[0][5:], full["b"][rows[5:]])
+
+
+def test_an_infinite_value_satisfies_no_equation(seed):
+    """2 / 0 is not 0.5; 2 / 4 is, the control."""
+    part = ratios(seed)
+    imputer = ConstrainedImputer(derived=RATIO, random_state=0).fit(part)
+    imputer.transform(part[:1].assign(a=2.0, b=4.0, q=0.5))
+    with pytest.raises(ValueError, match="contradicts the equation of 'q'.*give inf"):
+        imputer.transform(part[:1].assign(a=2.0, b=0.0, q=0.5))
