@@ -535,3 +535,56 @@ def test_an_infinite_value_satisfies_no_equation(seed):
     imputer.transform(part[:1].assign(a=2.0, b=4.0, q=0.5))
     with pytest.raises(ValueError, match="contradicts the equation of 'q'.*give inf"):
         imputer.transform(part[:1].assign(a=2.0, b=0.0, q=0.5))
+
+
+@pytest.mark.parametrize("order", [["food", "total"], ["total", "food"]])
+def test_the_order_of_columns_does_not_decide_what_is_solved(order, seed):
+    """A share and the rest determine a total; the share is below 1, the control."""
+    rng = np.random.default_rng([seed, 8])
+    full = pd.DataFrame(rng.gamma(4.0, size=(150, 2)), columns=["food", "rest"])
+    full["total"] = full["food"] + full["rest"]
+    full["share"] = full["food"] / full["total"]
+    part = full.copy()
+    part.loc[:20, ["food", "total"]] = np.nan
+
+    def share(*columns):
+        return columns[order.index("food")] / columns[order.index("total")]
+
+    imputer = ConstrainedImputer(
+        sums={"total": ["food", "rest"]},
+        derived={"share": (share, order)},
+        random_state=0,
+    )
+    imputer.set_output(transform="pandas").fit(part)
+    for table in [imputer.transform(part), *imputer.sample(part, 2, 0)]:
+        assert_allclose(table, full, rtol=1e-6)
+    part.loc[0, "share"] = 1.5
+    with pytest.raises(ValueError, match="row 0 of X"):
+        imputer.transform(part)
+
+
+@pytest.mark.parametrize("share", [0.25, 0.45])
+def test_chains_of_equations_hold_together(share, seed):
+    rng = np.random.default_rng([seed, 9])
+    full = pd.DataFrame(rng.gamma(4.0, size=(150, 3)), columns=list("abc"))
+    full["sub"] = full["a"] + full["b"]
+    full["total"] = full["sub"] + full["c"]
+    full["ratio"] = full["a"] / full["total"]
+    part = full.mask(rng.random(full.shape) < share)
+    imputer = ConstrainedImputer(
+        sums={"sub": ["a", "b"], "total": ["sub", "c"]},
+        derived={"ratio": (np.divide, ["a", "total"])},
+        random_state=0,
+    )
+    imputer.set_output(transform="pandas").fit(part)
+    with warnings.catch_warnings(action="error"):
+        tables = [imputer.transform(part), *imputer.sample(part, 2, 0)]
+    for table in tables:
+        assert_allclose(table["sub"], table["a"] + table["b"], rtol=1e-7)
+        assert_allclose(table["total"], table["sub"] + table["c"], rtol=1e-7)
+        assert_allclose(table["ratio"], table["a"] / table["total"], rtol=1e-7)
+        assert (table >= 0).all(axis=None)
+        assert_array_equal(
+            table.to_numpy()[part.notna()], part.to_numpy()[part.notna()]
+        )
+    assert not tables[1].equals(tables[2])
