@@ -91,7 +91,9 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
     computed; missing parts of an observed total move to the nearest values with this
     sum, in units of their standard deviations; and of the missing cells that an
     observed derived cell depends on, the last one listed is solved for, by bisection
-    near its filled value.  Columns without a negative observed cell keep their sign,
+    near its filled value.  Where that fails, because equations have columns in common,
+    all missing cells of the row move together, by the shortest steps to a solution, in
+    the same units.  Columns without a negative observed cell keep their sign,
     and sums of columns of integers are sums of integers.  Whole numbers of a data frame
     stay whole where cells of other columns, or a missing total, satisfy the equation;
     else floats become fractions, and integer data types, which hold none, are rounded,

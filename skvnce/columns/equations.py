@@ -7,7 +7,8 @@ nearest solution of the sums, in units of the standard deviations s of the colum
 .. math:: \min_\delta \sum_j \delta_j^2 / s_j^2, \quad A (x + \delta) = 0, \qquad (1)
 
 which is what conditioning does to independent normal cells; derived cells are computed
-anew, or one of the cells that they are derived from is solved for.
+anew, or one of the cells that they are derived from is solved for.  Where that fails,
+all missing cells of the row move together.
 """
 
 from collections.abc import Callable
@@ -21,6 +22,9 @@ from skvnce.relations.formulas import Checked
 
 _EXACT = 1e-9  # relative error of an equation that holds
 _ROUNDS = 50  # times that equations with common cells are solved in turn
+_CUTS = 20  # times that a step is halved
+_DIFFERENCE = 1e-7  # by which slopes are computed, relative to cells
+_RANK = 1e-7  # relative singular value below which an equation follows from others
 _FREE = 1e6  # weight of a missing total, which follows from its parts
 _OFFSETS = 2.0 ** np.arange(-8, 8.5, 0.5)  # where roots are sought, in deviations
 # more than the 53 bits of a float, for roots that are small in their interval
@@ -105,7 +109,7 @@ class Derived(NamedTuple):
         """Compute a column from the others; `part` (n, n_columns), see `Rule`.
 
         Of several solutions it is the one nearest to the cell of `part`, or, if that is
-        missing, to the mean; NaN without one.
+        missing, to the mean; NaN without one, or if the column makes no difference.
         """
         if place == 0:
             return self._called(part[:, 1:])
@@ -114,11 +118,13 @@ class Derived(NamedTuple):
 
         def gap(cells):
             moved[:, place] = cells
-            solution = self._called(moved[:, 1:]) - part[:, 0]
-            return np.where((cells < low) | (cells > high), np.nan, solution)
+            return self._called(moved[:, 1:]) - part[:, 0]
 
         start = np.where(np.isnan(part[:, place]), location, part[:, place])
-        return _root(gap, start, deviation)
+        moves = deviation * np.concatenate([-_OFFSETS[::-1], [0.0], _OFFSETS])
+        moves = moves[:, None].clip(low - start, high - start)
+        # rounding errors must not move points beyond the ends
+        return _root(gap, (start + moves).clip(low, high), abs(moves))
 
 
 class Near(NamedTuple):
@@ -159,6 +165,11 @@ class Equations(NamedTuple):
         """List all equations."""
         return [*self.sums, *self.derived]
 
+    @property
+    def used(self):
+        """List the columns of all equations."""
+        return sorted({j for one in self.every for j in one.columns})
+
     def deduced(self, table, rtol):
         """Fill the cells that follow from others of their row; (n, n_features).
 
@@ -190,8 +201,7 @@ class Equations(NamedTuple):
         Columns in `fixed` are moved only in rows where the others do not suffice.
         Raises ValueError if the equations of a row cannot be satisfied.
         """
-        columns = sorted({j for one in self.every for j in one.columns})
-        rows = np.flatnonzero(missing[:, columns].any(1))
+        rows = np.flatnonzero(missing[:, self.used].any(1))
         if not len(rows):
             return tables
         values = tables[:, rows].reshape(-1, tables.shape[2]).astype(np.float64)
@@ -203,6 +213,7 @@ class Equations(NamedTuple):
         tables[:, rows] = values.reshape(len(tables), len(rows), -1)
         return tables
 
+    @np.errstate(all="ignore")  # cells without a solution become infinite
     def _move(self, values, free, fixed):
         """Move free cells, in place; returns the rows whose equations do not hold.
 
@@ -219,6 +230,12 @@ class Equations(NamedTuple):
                 locked[left] = False
             part, movable = values[left], free[left] & ~locked[left]
             fails = ~self._settle(part, movable, free[left])
+            # far cells may lead to no solution; then those of average rows do mostly
+            for filled in (values[left], np.where(movable, self.location, part)):
+                wrong = np.flatnonzero(fails.any(1))
+                joint = self._solve_together(filled[wrong], movable[wrong])
+                holds = self._hold(joint, free[left[wrong]]).all(1)
+                part[wrong[holds]], fails[wrong[holds]] = joint[holds], False
             wrong = fails.any(1)
             kept = ~wrong if attempt < attempts - 1 else slice(None)
             values[left[kept]] = part[kept]
@@ -233,10 +250,83 @@ class Equations(NamedTuple):
             for one in self.derived:
                 self._derive(values, movable, one)
             # after all equations, because one may have moved the cells of another
-            holds = np.stack([_solved(one, values, free) for one in self.every], 1)
+            holds = self._hold(values, free)
             if holds.all():
                 break
         return holds
+
+    def _hold(self, values, free):
+        """Return which equations hold, or have no free cell; (n, n_equations)."""
+        return np.stack([_solved(one, values, free) for one in self.every], 1)
+
+    def _solve_together(self, values, movable):
+        """Return rows whose movable cells solve all equations, by Gauss-Newton steps.
+
+        For equations that undo each other for ever if they are solved in turn.  Steps
+        are the shortest ones of the linearized equations, in the units of eq. (1).
+        """
+        values = np.where(movable, values.clip(self.low, self.high), values)
+        rows = np.arange(len(values))  # those that still come closer to a solution
+        for _ in range(_ROUNDS):
+            if not len(rows):
+                break
+            cells, free = values[rows], movable[rows]
+            slopes = self._slopes(cells, free)
+            size = np.linalg.norm(slopes, axis=2)
+            # equations without a movable cell do not count
+            weight = np.divide(1.0, size, where=size > 0, out=np.zeros_like(size))
+            gaps = weight * self._gaps(cells)
+            steps = self._steps(cells, weight[..., None] * slopes, gaps)
+            error, length = (gaps**2).sum(1), np.ones((len(rows), 1))
+            for _ in range(_CUTS):
+                inside = (cells + length * steps).clip(self.low, self.high)
+                moved = np.where(free, inside, cells)
+                closer = ((weight * self._gaps(moved)) ** 2).sum(1) < error
+                if closer.all():
+                    break
+                length[~closer] /= 2
+            rows = rows[closer]
+            values[rows] = moved[closer]
+        return np.where(movable, self.snapped(values, slice(None)), values)
+
+    def _gaps(self, cells):
+        """Return by how much equations are missed; (n, n_equations)."""
+        return np.stack(
+            [one.value(cells) - cells[:, one.target] for one in self.every], 1
+        )
+
+    def _slopes(self, cells, free):
+        """Return slopes of the gaps per deviation of free cells, by differences.
+
+        Of shape (n, n_equations, n_columns), with the columns of `used`.
+        """
+        used, moved = self.used, cells.copy()
+        slopes = np.zeros((len(cells), len(self.every), len(used)))
+        for k, one in enumerate(self.every):
+            slopes[:, k, used.index(one.target)] = -1.0
+            for j in one.sources:
+                by = _DIFFERENCE * (abs(cells[:, j]) + self.deviation[j])
+                moved[:, j] += np.where(cells[:, j] + by > self.high[j], -by, by)
+                change = one.value(moved) - one.value(cells)
+                slopes[:, k, used.index(j)] = change / (moved[:, j] - cells[:, j])
+                moved[:, j] = cells[:, j]
+        slopes = np.where(np.isfinite(slopes), slopes, 0.0)
+        return slopes * np.where(free, self.deviation, 0.0)[:, None, used]
+
+    def _steps(self, cells, slopes, gaps):
+        """Return the shortest steps from gaps to zero that keep signs; as `cells`."""
+        gaps = np.where(np.isfinite(gaps), gaps, 0.0)[..., None]
+        used, steps = self.used, np.zeros(cells.shape)
+        # each pass but the last stops cells at the ends of their range
+        for _ in used:
+            shortest = -(np.linalg.pinv(slopes, _RANK) @ gaps)[..., 0]
+            steps[:, used] = shortest * self.deviation[used]
+            outward = (cells <= self.low) & (steps < 0)
+            outward |= (cells >= self.high) & (steps > 0)
+            if not outward.any():
+                break
+            slopes = np.where(outward[:, None, used], 0.0, slopes)
+        return steps
 
     def _reject(self, row, free, name):
         """Raise an error for a row (1, n_features) whose equations do not hold."""
@@ -256,6 +346,9 @@ class Equations(NamedTuple):
         new, part = np.isnan(table[:, one.columns]), filled[:, one.columns]
         unsolved = np.isnan(part)
         unsolved &= unsolved.sum(1, keepdims=True) == 1
+        # cells of which any value satisfies the equation are left to the model
+        usual = np.where(np.isnan(filled), self.location, filled)
+        unsolved &= ~_holds(one, usual, _EXACT)[:, None]
         if unsolved[:, 0].any():
             raise ValueError(_is_nan(one, unsolved[:, 0].argmax()))
         slack = rtol * np.nan_to_num(abs(part)).max(1, keepdims=True)
@@ -358,7 +451,8 @@ def _has_no_solution(one, name):
 def _holds(one, table, rtol):
     """Return in which rows an equation holds; (n,)."""
     gap = abs(one.value(table) - table[:, one.target])
-    return gap <= rtol * np.maximum(one.size(table), np.finfo(float).tiny)
+    error = rtol * np.maximum(one.size(table), np.finfo(float).tiny)
+    return np.isfinite(gap) & (gap <= error)
 
 
 def _solved(one, table, free):
@@ -366,22 +460,30 @@ def _solved(one, table, free):
     return _holds(one, table, _EXACT) | ~free[:, one.columns].any(1)
 
 
-def _root(gap, start, deviation):
-    """Find zeros of a gap near points by bisection; (n,), NaN where there is none."""
-    moves = deviation * np.concatenate([-_OFFSETS[::-1], [0.0], _OFFSETS])
-    points = start + moves[:, None]
+def _root(gap, points, distances):
+    """Find zeros of a gap between points (n_points, n) by bisection; (n,).
+
+    Of several zeros it is that of the smallest distance; NaN without one, or if the
+    gap is 0 everywhere.
+    """
     gaps = np.array([gap(point) for point in points])
     with np.errstate(invalid="ignore"):
         # signs, because products of large gaps overflow
         change = np.sign(gaps[:-1]) * np.sign(gaps[1:]) <= 0
-    distance = np.maximum(abs(moves[:-1]), abs(moves[1:]))[:, None]
+    distance = np.maximum(distances[:-1], distances[1:])
     best = np.where(change, distance, np.inf).argmin(0)
-    rows = np.arange(len(start))
+    rows = np.arange(points.shape[1])
     left, right = points[best, rows], points[best + 1, rows]
     sign = np.sign(gaps[best, rows])
+    # bisection comes close to a zero at 0, but not relative to its size
+    around = (left <= 0) & (right >= 0) & (gap(np.zeros(len(rows))) == 0)
+    exact = np.where(around, 0.0, np.where(sign == 0, left, np.nan))
     for _ in range(_HALVINGS):
         # left + right may overflow
         middle = left + (right - left) / 2
         below = np.sign(gap(middle)) == sign
         left, right = np.where(below, middle, left), np.where(below, right, middle)
-    return np.where(change[best, rows], right, np.nan)
+    root = np.where(np.isnan(exact), right, exact)
+    # a gap that is 0 wherever it is a number determines nothing
+    is_flat = (np.isnan(gaps) | (gaps == 0)).all(0)
+    return np.where(change[best, rows] & ~is_flat, root, np.nan)

@@ -480,3 +480,111 @@ def test_ends_of_intervals_of_whole_columns_are_whole():
     imputer.set_output(transform="pandas").fit(frame)
     for end in imputer.interval(frame, 0.8, 19, 0):
         assert (end["n"] % 1 == 0).all()
+
+
+def ratios(seed, mean=2.0):
+    """Draw a table of a ratio in which some ratios are 0."""
+    rng = np.random.default_rng([seed, 7])
+    over, under = rng.poisson(mean, 200) * 0.7, 1.0 + rng.poisson(5, 200)
+    return pd.DataFrame({"a": over, "b": under, "q": over / under})
+
+
+RATIO = {"q": (np.divide, ["a", "b"])}
+
+
+@pytest.mark.parametrize("sign", ["positive", "negative", "both"])
+def test_a_cell_at_the_end_of_its_range_is_solved_for(sign, seed):
+    """A ratio of 0 needs a 0, the end of the range of columns without a sign change."""
+    full = ratios(seed)
+    if sign != "positive":
+        full[["a", "q"]] *= -1 if sign == "negative" else (-1) ** full[["b"]].to_numpy()
+    rows = np.flatnonzero(full["a"] == 0)[:3]
+    part = full.copy()
+    part.loc[rows, "a"] = np.nan
+    imputer = ConstrainedImputer(derived=RATIO, random_state=0)
+    imputer.set_output(transform="pandas").fit(part)
+    assert len(rows) == 3 and (imputer.transform(part)["a"][rows] == 0).all()
+    part.loc[rows, "q"] = -1.0 if sign == "positive" else 1.0  # the control
+    if sign != "both":
+        with pytest.raises(ValueError, match="'q' has no solution in row"):
+            imputer.transform(part)
+
+
+def test_cells_that_make_no_difference_are_left_to_the_model(seed):
+    """0 / b is 0 for all b; 2 / b = 0.5 is solved for, the control."""
+    full = ratios(seed)
+    empty = (full["a"] == 0).to_numpy()
+    rows = np.r_[np.flatnonzero(empty)[:5], np.flatnonzero(~empty)[:5]]
+    part = full.copy()
+    part.loc[rows, "b"] = np.nan
+    imputer = ConstrainedImputer(derived=RATIO, random_state=0)
+    imputer.set_output(transform="pandas").fit(part)
+    draws = [draw["b"][rows].to_numpy() for draw in imputer.sample(part, 2, 0)]
+    model = imputer.model_.set_output(transform="pandas")
+    solved = part.assign(b=part["b"].where(empty | part["b"].notna(), full["b"]))
+    plain = [draw["b"][rows].to_numpy() for draw in model.sample(solved, 2, 0)]
+    assert_allclose(draws, plain)
+    assert (draws[0][:5] != draws[1][:5]).any()  # whole numbers may agree
+    assert_allclose(draws[0][5:], full["b"][rows[5:]])
+
+
+def test_an_infinite_value_satisfies_no_equation(seed):
+    """2 / 0 is not 0.5; 2 / 4 is, the control."""
+    part = ratios(seed)
+    imputer = ConstrainedImputer(derived=RATIO, random_state=0).fit(part)
+    imputer.transform(part[:1].assign(a=2.0, b=4.0, q=0.5))
+    with pytest.raises(ValueError, match="contradicts the equation of 'q'.*give inf"):
+        imputer.transform(part[:1].assign(a=2.0, b=0.0, q=0.5))
+
+
+@pytest.mark.parametrize("order", [["food", "total"], ["total", "food"]])
+def test_the_order_of_columns_does_not_decide_what_is_solved(order, seed):
+    """A share and the rest determine a total; the share is below 1, the control."""
+    rng = np.random.default_rng([seed, 8])
+    full = pd.DataFrame(rng.gamma(4.0, size=(150, 2)), columns=["food", "rest"])
+    full["total"] = full["food"] + full["rest"]
+    full["share"] = full["food"] / full["total"]
+    part = full.copy()
+    part.loc[:20, ["food", "total"]] = np.nan
+
+    def share(*columns):
+        return columns[order.index("food")] / columns[order.index("total")]
+
+    imputer = ConstrainedImputer(
+        sums={"total": ["food", "rest"]},
+        derived={"share": (share, order)},
+        random_state=0,
+    )
+    imputer.set_output(transform="pandas").fit(part)
+    for table in [imputer.transform(part), *imputer.sample(part, 2, 0)]:
+        assert_allclose(table, full, rtol=1e-6)
+    part.loc[0, "share"] = 1.5
+    with pytest.raises(ValueError, match="row 0 of X"):
+        imputer.transform(part)
+
+
+@pytest.mark.parametrize("share", [0.25, 0.45])
+def test_chains_of_equations_hold_together(share, seed):
+    rng = np.random.default_rng([seed, 9])
+    full = pd.DataFrame(rng.gamma(4.0, size=(150, 3)), columns=list("abc"))
+    full["sub"] = full["a"] + full["b"]
+    full["total"] = full["sub"] + full["c"]
+    full["ratio"] = full["a"] / full["total"]
+    part = full.mask(rng.random(full.shape) < share)
+    imputer = ConstrainedImputer(
+        sums={"sub": ["a", "b"], "total": ["sub", "c"]},
+        derived={"ratio": (np.divide, ["a", "total"])},
+        random_state=0,
+    )
+    imputer.set_output(transform="pandas").fit(part)
+    with warnings.catch_warnings(action="error"):
+        tables = [imputer.transform(part), *imputer.sample(part, 2, 0)]
+    for table in tables:
+        assert_allclose(table["sub"], table["a"] + table["b"], rtol=1e-7)
+        assert_allclose(table["total"], table["sub"] + table["c"], rtol=1e-7)
+        assert_allclose(table["ratio"], table["a"] / table["total"], rtol=1e-7)
+        assert (table >= 0).all(axis=None)
+        assert_array_equal(
+            table.to_numpy()[part.notna()], part.to_numpy()[part.notna()]
+        )
+    assert not tables[1].equals(tables[2])
