@@ -234,14 +234,11 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
     Notes
     -----
     The user guide has the model, and what changes with bounds, limits, categories and
-    many rows.  The model is in arrays, not in a torch module.  A fit is one sequence of
-    rounds, and has no `n_jobs`.
-
-    Draws are for filling if the analysis has squares or products (intervals cover less
-    than .2, see the page of validity), or is linear in a skewed covariate (.82 of a
-    lognormal, .84 of a gamma one: a copula bends the relation, and slopes are 7 to 8 %
-    too small).  ``marginals="normal"`` covers in the latter, as does the copula if the
-    analysis has the logarithm.
+    many rows.  There is no torch module, and no `n_jobs`, as a fit is one sequence of
+    rounds.  Draws are for filling if the analysis has squares or products, or is linear
+    in a skewed covariate, where pooled intervals cover too rarely (see the page of
+    validity): a copula bends the relation.  ``marginals="normal"`` covers in the
+    latter, as does the copula if the analysis has the logarithm.
 
     References
     ----------

@@ -35,34 +35,29 @@ class TableImputer(CallbackSupportMixin, Imputer):
     normal scores, indicators of levels, squares and products that the data ask for.
     What it leaves, small forests predict, as far as held-out cells confirm them.
     `transform` fills means and most probable levels.  `sample` draws parameters and
-    cells, for analyses of several completed tables (`skvnce.pooling`).  Draws follow
-    the model beyond the observed range.
+    cells, also beyond the observed range, for pooled analyses (`skvnce.pooling`).
 
     Parameters
     ----------
     interactions : "auto", None or list of (name, name), default="auto"
         The squares and products of columns in the model.  ``"auto"`` chooses those that
         held-out residuals of a column ask for, and draws use each with its probability.
-        A list has pairs of columns of numbers, of ordered or of two levels, by name, or
-        by index if X has no names, or as in `interactions_`; a pair of equal columns is
-        a square.
+        A list has pairs of columns of numbers, of ordered or of two levels, by name or
+        as in `interactions_`; a pair of equal columns is a square.
     relations : "auto", None or list, default="auto"
         The exact relations between columns (totals, logarithms, products, sets of
         dummies, codes and their names) that filled tables obey.  ``"auto"`` uses what
         `find_relations` finds; a list has some of these, or their texts.  A missing
         cell that follows from observed ones is computed.  Fills obey formulas and sets;
-        draws obey sums, sets and functions of one column, but not products, ratios, and
-        squares that are observed alone, which would bias regressions on them (von
-        Hippel 2009).  Not for tables in parts.
+        draws obey sums, sets and functions of one column, not products, which would
+        bias regressions on them (von Hippel 2009).  Not for tables in parts.
     n_estimators : "auto" or int, default="auto"
-        Number of trees of the forest of each column.  ``"auto"`` is 21 to 80, the more
-        the fewer rows there are; 0 grows none.
+        Number of trees of each forest.  ``"auto"`` is 21 to 80; 0 grows none.
     n_parameter_draws : int, default=20
         Number of draws of the parameters, of which `sample` takes one after the other.
     strategy : {"mean", "median", "mode"}, default="mean"
-        How `transform` fills numbers: by their conditional means, medians or modes,
-        given the observed and the filled other cells of the row.  Categories always get
-        their most probable level.
+        How `transform` fills numbers: by conditional means, medians or modes.
+        Categories always get their most probable level.
     min_value, max_value : None, "observed", float, array-like of shape \
             (n_features,) or dict, default=None
         Bounds of imputed values.  None bounds columns of non-negative, or of
@@ -70,9 +65,7 @@ class TableImputer(CallbackSupportMixin, Imputer):
         smallest or the largest observed cell.  Those of columns of dates are dates.
     missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
         What marks missing cells of X, as in scikit-learn's imputers.  ``np.nan``, None
-        and pandas.NA are one marker: cells of each of them, and NaT, are missing.  Of
-        other markers a number marks numbers that equal it, and a text equal text; NaN
-        is then an error, and cells that stay missing keep the marker.
+        and pandas.NA are one marker, as is NaT; beside another marker NaN is an error.
     keep_empty_features : bool, default=False
         Whether columns that are entirely missing at `fit` are filled with 0 (the bound
         nearest to 0) instead of dropped.
@@ -81,39 +74,33 @@ class TableImputer(CallbackSupportMixin, Imputer):
     categorical_features : "from_dtype", array-like, dict or None, default="from_dtype"
         Which columns have categories; see `GaussianImputer`.
     handle_unknown : {"error", "missing"}, default="error"
-        Whether a category that `fit` has not seen raises a ValueError, or is treated as
-        missing.
+        Whether a category that `fit` has not seen raises a ValueError, or is missing.
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of the folds, of the trees and of the draws of parameters.
     verbose : int, default=0
-        If 1, print the steps of `fit`, `transform` and `sample` that take longer than a
-        second.  If 2, print all.
+        If 1, print the steps that take longer than a second.  If 2, print all.
 
     Attributes
     ----------
     interactions_ : list of tuple
         The products in the model: two columns, the column whose residuals ask for their
-        product, and the probability that it belongs to the regression of this column.
+        product, and the probability that it belongs to this column's regression.
     relations_ : list of `skvnce.relations.search.Relation`
-        The relations that are used: their text, kind, columns, support, violations, and
-        the columns that they determine.
+        The relations that are used.
     n_iter_ : int
         Number of rounds of EM; 0 if all columns are constant.
     feature_indices_ : ndarray of shape (n_model_columns,)
-        Indices of the columns of X that the model uses: those with at least two
-        different observed values.
+        Indices of the columns of X that are not constant, which the model uses.
     constants_ : dict of int to float or category
         Values of the constant columns, by column index.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
-        Smallest and largest valid value of each column of X.
+        Smallest and largest valid value of each column.
     categories_ : dict of str to ndarray
-        The categories of each column of them.  Only if there are categories.
+        The categories of each column, if there are any.
     indicator_ : MissingIndicator or None
         The indicator of missing cells; None without `add_indicator`.
-    n_features_in_ : int
-        Number of features seen during `fit`.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of features seen during `fit`, if X has feature names that are strings.
+    n_features_in_, feature_names_in_ : int, and ndarray of shape (n_features_in_,)
+        Number of features, and their names if they are strings.
 
     See Also
     --------
@@ -122,49 +109,33 @@ class TableImputer(CallbackSupportMixin, Imputer):
 
     Notes
     -----
-    The steps, of which the user guide has the details:
+    The steps; the user guide has the details:
 
-    1. Cells that follow from others by `relations` are computed; in new rows, too, if
-       at most 1 % of them violate the relation.  Columns that are functions of another
-       one, such as logarithms, leave the model, and a set of columns of which one is 1
-       is one column of levels.  Each column becomes one or several standardised
-       columns, which are missing together.  Numbers of at most ten values, and ordered
-       levels, are grades: they are drawn as levels.
+    1. Cells that follow by `relations` are computed, and columns that are functions of
+       others leave the model.  Each other column becomes one or several standardised
+       columns, which are missing together.
     2. EM (Dempster, Laird and Rubin 1977) fits a normal distribution, with a weak
        prior, to all rows and without each of five folds.
-    3. Products are chosen by the residuals of cells that are held out.  Where a target
-       decides which cells are missing, data augmentation must confirm its products.
+    3. Products are chosen by the residuals of held-out cells.
     4. A forest of extremely randomised trees (Geurts, Ernst and Wehenkel 2006) learns
-       the residuals of each column of numbers, or the levels of each other column, from
-       the completed other columns.  Its weight, between 0 and 1, is that which held-out
-       cells confirm.
-    5. Draws of the parameters come from data augmentation (Tanner and Wong 1987).  Each
-       missing cell is drawn from the normal distribution, and then by the models of the
-       columns in sweeps.  Numbers are a prediction and the residual of a row of similar
-       prediction, of a Bayesian bootstrap of the rows in each draw (Rubin 1981); point
-       masses at an end, non-negative values and the grid of rounded columns are kept.
-       Draws of the factors of a product know its target.
+       these residuals, or levels; held-out cells decide its weight.
+    5. Parameters are drawn by data augmentation (Tanner and Wong 1987), numbers as a
+       prediction and the residual of a similar row, by a Bayesian bootstrap (Rubin
+       1981); point masses, signs and grids are kept.
 
-    There are no random effects of groups (`groups`), no limits of single cells
-    (`lower`, `upper`), no density (`score_samples`) and no new rows (`sample_rows`):
-    `GaussianImputer` has them.  There is no `n_jobs`, as a fit has one thread, no
-    `on_misfit`, as weights leave out what held-out cells do not confirm, no
-    `partial_fit` and no torch module.  Of a table in parts a sample of the rows is
-    used.  The order of the columns does not matter; another `random_state` changes
-    fills a little.  Draws of parameters are made at the first call of `sample`, and the
-    models of columns that had no missing cells at the first call that needs them.
-    Loops are compiled by numba when they are first used, for some ten seconds, and the
-    code is kept on disk.
+    `groups`, `lower` and `upper` of cells, `score_samples` and `sample_rows` are those
+    of `GaussianImputer`.  A fit has one thread, so that there is no `n_jobs`; weights
+    leave out what held-out cells do not confirm, without `on_misfit`; there is no
+    `partial_fit` and no torch module.  Of a table in parts a sample of rows is used.
+    Loops are compiled by numba when they are first used, for some ten seconds.
 
     References
     ----------
     Schafer (1997), Analysis of incomplete multivariate data; von Hippel (2009), How to
-    impute interactions, squares, and other transformed variables; Seaman, Bartlett and
-    White (2012), Multiple imputation of missing covariates with non-linear effects and
-    interactions; Bartlett, Seaman, White and Carpenter (2015), Multiple imputation of
-    covariates by fully conditional specification: accommodating the substantive model;
-    Geurts, Ernst and Wehenkel (2006), Extremely randomized trees; Tanner and Wong
-    (1987), The calculation of posterior distributions by data augmentation.
+    impute interactions, squares, and other transformed variables; Bartlett, Seaman,
+    White and Carpenter (2015), Multiple imputation of covariates by fully conditional
+    specification: accommodating the substantive model; Geurts, Ernst and Wehenkel
+    (2006), Extremely randomized trees.
 
     Examples
     --------
@@ -175,8 +146,7 @@ class TableImputer(CallbackSupportMixin, Imputer):
     >>> X = np.column_stack([x, x**2])
     >>> X[:60, 1] = np.nan
     >>> imputer = TableImputer(random_state=0).fit(X)
-    >>> filled = imputer.transform(X)
-    >>> bool(abs(filled[:60, 1] - x[:60] ** 2).mean() < 0.1)
+    >>> bool(abs(imputer.transform(X)[:60, 1] - x[:60] ** 2).mean() < 0.1)
     True
     >>> [first, second] = imputer.sample(X, n_draws=2, random_state=0)
     """
