@@ -218,9 +218,10 @@ def test_draws_on_a_grid_are_not_negative(rng):
 @pytest.mark.parametrize("step", [1.0, 0.1])
 def test_draws_of_positive_numbers_on_a_grid_have_logarithms(rng, step):
     x = rng.normal(size=(800, 2))
-    counts = rng.poisson(np.exp(0.3 + 0.6 * x[:, 0]))
-    means = step * (1 + np.exp(0.3 + 0.6 * x[:, 0]))
+    expected = np.exp(0.8 + 0.6 * x[:, 0])  # so that there are too many for grades
+    counts, means = rng.poisson(expected), step * (1 + expected)
     model, rows = model_of(step * (1.0 + counts), x, means, n_trees=0)
+    assert model.part.is_number
     assert drawn(model, rows, rng).min() > 0.9 * step
     seen_zero, rows = model_of(step * counts, x, means - step, n_trees=0)
     assert abs(drawn(seen_zero, rows, rng).min()) < 1e-6 * step  # control
