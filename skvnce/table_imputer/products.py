@@ -14,6 +14,9 @@ from scipy.special import ndtri
 
 _LEVEL = 1.0  # expected number of products that are chosen by chance in a table
 _EXPECTED = 30.0  # over the number of tests: prior odds of a product, 1 at most
+# times those of a product of two columns: a true square is larger, and a false one
+# extrapolates where low or high cells are missing, which makes slopes vary
+_ODDS_OF_SQUARE = 0.25
 _FEWEST = 30  # rows that observe a triple
 _FEWEST_ASKED = 10  # the same, if the user asked for the product
 _CLIP = 3.0  # standard deviations, to which factors are clipped
@@ -83,8 +86,9 @@ def choose_products(X, factors, targets, n_base, predict, weights, most):
         of_any = max(abs(one.get(i, 0.0)) for one in selected.values())
         doubt = of_factors > _SELECTED or of_any > _SELECTED_BESIDE
         n_rows = float(tests[b].n_both[q])
-        probability = probability_of(t[q, b], n_rows, prior)
-        chosen.append(Candidate(j, k, i, probability, n_rows, prior, doubt))
+        odds = prior * _ODDS_OF_SQUARE if j == k else prior
+        probability = probability_of(t[q, b], n_rows, odds)
+        chosen.append(Candidate(j, k, i, probability, n_rows, odds, doubt))
         of_target[b] = [*of_target.get(b, []), q]
         t[:, b] = tests[b].statistics(of_target[b])
         # given the target, the regression of a factor is not linear any more
@@ -163,8 +167,7 @@ def products_asked_for(X, pairs, targets, n_base, predict, weights):
     pairs = [(j, k) for j, k in pairs if j != k or _has_square(X[:, j])]
     if not pairs or not len(targets):
         return []
-    given = targets, n_base, predict, weights
-    tests = _tests_of(X, pairs, *given, fewest=_FEWEST_ASKED)
+    tests = _tests_of(X, pairs, targets, n_base, predict, weights, _FEWEST_ASKED)
     t = abs(np.stack([one.statistics([]) for one in tests], 1))
     chosen = []
     while t.any():
@@ -215,8 +218,7 @@ class _Test:
         scale = root * self.precision
         both = _without(scale * A, scale * both) / root
         t = np.zeros(len(self.possible))
-        given = both[:, :-1], both[:, -1], root**2
-        t[self.possible] = _slopes_over_errors(*given)
+        t[self.possible] = _slopes_over_errors(both[:, :-1], both[:, -1], root**2)
         t[chosen] = 0.0
         return t
 
