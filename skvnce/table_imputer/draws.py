@@ -39,6 +39,7 @@ _MOST_WORK = (
 )
 _FEWEST_ROUNDS = 6  # see `_compatible_round`
 _WORK_OF_ROUNDS = 1e8  # operations, which take about 3 s
+_DRAWS_OF_SLOPES = 8  # in each of at least 12 rounds: t of a slope errs by a twentieth
 _PROPER = 6.0  # rows of the prior, beyond the number of columns, in short tables
 _LEAST_CHANCE = 0.02  # of a level, in the density of a target
 
@@ -111,6 +112,7 @@ def slopes_on_products(expansion, fit, chain):
 
     They are those of R rounds, as t of the draws of one round has an error of a half.
     """
+    chain = chain._replace(n_draws=min(chain.n_draws, _DRAWS_OF_SLOPES))
     states, draws = zip(*_steps(fit, chain, spacing=1), strict=True)
     states, active = np.stack(states), np.ones((chain.n_draws, len(fit.mean)), bool)
     first, slopes = _n_rounds(fit.rate, chain), []
