@@ -57,7 +57,6 @@ INTERFACE = {
     "graphs": {
         "estimator",
         "copula_estimator",
-        "copula_parts",
         "cross_validation",
         "model",
     },
