@@ -37,7 +37,6 @@ def test_a_table_that_fits_in_memory_is_fitted_there():
     np.testing.assert_array_equal(one.feature_ranges_, other.feature_ranges_)
 
 
-@pytest.mark.quick(1)
 def test_a_larger_table_is_fitted_to_a_sample_whatever_its_parts(monkeypatch):
     monkeypatch.setattr("skvnce._imputer.parts.chunks.MOST_ROWS", 400)
     X = table()
