@@ -26,7 +26,7 @@ from skvnce._imputer.imputer import Imputer
 from skvnce._imputer.parts.chunks import is_large, rows_in_memory
 from skvnce._imputer.parts.tables import reject_groups, without_counts
 from skvnce._imputer.rules import Rules
-from skvnce._imputer.validation import in_parts, names_table
+from skvnce._imputer.validation import in_parts
 from skvnce._tables.cells import is_frame
 from skvnce._tables.schema import Encoded, column_of_groups
 from skvnce._tables.values import check_distance, limits_of
@@ -388,7 +388,6 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         finish()
         return self._publish(fitted)
 
-    @names_table
     def partial_fit(
         self, X: TableLike, y: object = None, sample_weight: ArrayLike | None = None
     ) -> Self:
