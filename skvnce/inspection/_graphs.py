@@ -1,6 +1,5 @@
 """Displays of graphs: edges, paths of the penalty, and ROC curves."""
 
-from os import PathLike
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -323,14 +322,14 @@ class EdgePathDisplay:
     def __init__(
         self,
         alphas: ArrayLike,
-        path: str | PathLike[str],
+        path: ArrayLike,
         names: ArrayLike,
         alpha: float | None = None,
     ) -> None:
-        self.alphas = _check_alphas(alphas)
-        self.names = [shown_name(name) for name in names]
-        self.path = _check_path(path, len(self.alphas), len(self.names))
-        self.alpha = _check_alpha(alpha)
+        self.alphas, self.path = np.asarray(alphas), np.asarray(path)
+        if len(self.alphas) < 2:
+            raise ValueError(f"A single penalty has no path, got alphas={alphas}.")
+        self.names, self.alpha = [shown_name(name) for name in names], alpha
 
     @classmethod
     def from_estimator(
@@ -498,50 +497,6 @@ def _spread(heights, gap, bottom, top):
     return placed
 
 
-def _check_alphas(alphas):
-    """Return the penalties as a decreasing array."""
-    alphas = finite_numbers(alphas, "alphas")
-    if alphas.ndim != 1 or len(alphas) < 2:
-        raise ValueError(
-            f"alphas must have shape (n_alphas,) with two or more, got {alphas.shape}; "
-            "a single penalty has no path"
-        )
-    if (np.diff(alphas) >= 0).any() or alphas[-1] < 0:
-        raise ValueError(
-            f"alphas must fall and not be negative, got {alphas}; sort them, and the "
-            "path with them"
-        )
-    return alphas
-
-
-def _check_path(path, n_alphas, n_nodes):
-    """Return the path as an array of symmetric matrices."""
-    path = finite_numbers(path, "path")
-    if path.shape != (n_alphas, n_nodes, n_nodes):
-        raise ValueError(
-            "path must have shape (n_alphas, n_nodes, n_nodes), here "
-            f"{(n_alphas, n_nodes, n_nodes)}, got {path.shape}; pass one matrix per "
-            "alpha, with one row and column per name"
-        )
-    if not np.allclose(path, path.transpose(0, 2, 1)):
-        raise ValueError(
-            "path must hold symmetric matrices, got one that is not; pass associations"
-        )
-    return path
-
-
-def _check_alpha(alpha):
-    """Return the selected penalty as a float, or None."""
-    if alpha is None:
-        return None
-    alpha = finite_numbers(alpha, "alpha")
-    if alpha.ndim or alpha < 0:
-        raise ValueError(
-            f"alpha must be one number, not negative, got {alpha}; pass the chosen one"
-        )
-    return float(alpha)
-
-
 # ----------------------------------------
 # Plot of the recovery of a known graph by ranked pairs.
 
@@ -588,12 +543,7 @@ class EdgeRocDisplay:
         roc_auc: float | None = None,
         name: str | None = None,
     ) -> None:
-        self.fpr, self.tpr = finite_numbers(fpr, "fpr"), finite_numbers(tpr, "tpr")
-        if self.fpr.ndim != 1 or self.fpr.shape != self.tpr.shape:
-            raise ValueError(
-                "fpr and tpr must have one shape (n_points,), got "
-                f"{self.fpr.shape} and {self.tpr.shape}; pass one of each per threshold"
-            )
+        self.fpr, self.tpr = np.asarray(fpr), np.asarray(tpr)
         self.roc_auc = roc_auc
         self.name = name
 
