@@ -57,6 +57,7 @@ INTERFACE = {
     "graphs": {
         "estimator",
         "copula_estimator",
+        "learner",
         "cross_validation",
         "model",
     },
