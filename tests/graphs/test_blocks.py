@@ -11,8 +11,8 @@ from oracles import (
     z_mean,
     z_two_sample,
 )
+from plain_gibbs import gibbs, missing_cells
 
-from graphs.plain_gibbs import gibbs, missing_cells
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.models import State, run_chain
 from skvnce._core.random import seeded

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 from oracles import GATE, first_and_second, rejection, z_two_sample
+from plain_gibbs import gibbs, missing_cells
 
-from graphs.plain_gibbs import gibbs, missing_cells
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.models import State, run_chain
 from skvnce._core.random import global_stream, seeded
