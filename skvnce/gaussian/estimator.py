@@ -211,6 +211,7 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
     -----
     The user guide has the model, what changes with bounds, limits, categories and many
     rows, and analyses for which its draws are not valid, such as those of products.
+    There is no torch module, and no `n_jobs`: a fit is one sequence of rounds.
 
     References
     ----------

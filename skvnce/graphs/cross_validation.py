@@ -20,6 +20,7 @@ from skvnce._imputer import callbacks, validation
 from skvnce._imputer.base import TrainingTable
 from skvnce._imputer.fill import score
 from skvnce._imputer.fitted import Fitted
+from skvnce._imputer.imputer import Imputer
 from skvnce._imputer.validation import needs_memory
 from skvnce._tables.schema import Schema
 from skvnce._types import Seed, TableLike
@@ -166,10 +167,10 @@ class Search(NamedTuple):
     report: dict  # attributes of the path, to which rules add theirs
 
 
-class GraphSearch(GraphLearner):
+class GraphSearch(callbacks.CallbackSupportMixin, Imputer):
     """Base class of graph learners that choose the strength of their L1 penalty.
 
-    Subclasses set `_learner_class` and what a fitted graph of that class can do.  Their
+    Subclasses set `_parts` and what a fitted graph of that class can do.  Their
     docstrings get the parameters and attributes of this one.
 
     Parameters
@@ -318,6 +319,11 @@ class GraphSearch(GraphLearner):
                 fitted = self._empty_path(learner._empty_graph(schema), alphas)
         finish()
         return self._publish(fitted)
+
+    edges, to_networkx = GraphLearner.edges, GraphLearner.to_networkx
+    _associations = GraphLearner._associations
+    _edge_columns = GraphLearner._edge_columns
+    _cells_of = GraphLearner._cells_of
 
     def _settings(self):
         return self._parts["model"](None) if self.model is None else self.model
