@@ -75,11 +75,11 @@ class GroupsMixin(Imputer):
 
     def _checked(self, X):
         found = super()._checked(X)
-        groups_fit.check_rows(self._schema, self._cell_model(), found)
+        groups_fit.check_rows(self._schema, self._fixed(), found)
         return found
 
     def _wanted(self, where, X, checked):
-        groups_fit.check_where(self._schema, self._cell_model(), where)
+        groups_fit.check_where(self._schema, self._fixed(), where)
         found = super()._wanted(where, X, checked)
         if not isinstance(found, Rules):
             return found
@@ -87,7 +87,7 @@ class GroupsMixin(Imputer):
 
     def _shift_of(self, shift):
         found = super()._shift_of(shift)
-        groups_fit.check_shift(self._schema, self._cell_model(), found)
+        groups_fit.check_shift(self._schema, self._fixed(), found)
         return found
 
     def _limits_of(self, lower, upper, X, checked):
@@ -96,8 +96,11 @@ class GroupsMixin(Imputer):
         groups_fit.check_limits(self._schema, columns, found, checked)
         return found
 
+    def _fixed(self):
+        return groups_fit.Fixed.of(self._cell_model())
+
     def _columns_of_groups(self):
-        return getattr(self, "group_columns_", np.zeros(0, dtype=int))
+        return self._schema.model_columns[self._fixed().of_groups]
 
 
 # ----------------------------------------
