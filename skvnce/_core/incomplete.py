@@ -37,10 +37,10 @@ class Incomplete(NamedTuple):
         # zeros, because products with NaN are NaN, also those with a weight of 0
         return cls(x.where(observed, x.new_zeros(())), observed)
 
-    def to_array(self, dtype: np.dtype | type = np.float64) -> np.ndarray:
-        """Return an array with NaN where the value is missing."""
+    def to_array(self) -> np.ndarray:
+        """Return an array of double precision, with NaN where the value is missing."""
         x = self.x.where(self.observed, self.x.new_tensor(torch.nan))
-        return x.cpu().numpy().astype(dtype)
+        return x.cpu().numpy().astype(np.float64)
 
     def with_values(self, x: Tensor) -> Tensor:
         """Return `x` with the observed cells restored exactly."""
