@@ -26,7 +26,7 @@ from skvnce._core.distributions.normal import Normal
 from skvnce._core.distributions.truncated_normal import log_interval
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import Uniforms, global_stream, inside, weighted_quantiles
-from skvnce.gaussian.latent.columns import Bounds, Latents, Limits, Marginal
+from skvnce.gaussian.latent.columns import Bounds, Latents, Limits
 from skvnce.gaussian.latent.gibbs import Ends, Factors, Rows, Shown, truncated
 from skvnce.gaussian.latent.groups import GroupedRows
 from skvnce.gaussian.latent.nominal import level_probabilities, quantile
@@ -146,6 +146,7 @@ class _Sums(NamedTuple):
     """Sums of predictions over sweeps."""
 
     latents: Latents
+    columns: dict[int, int]  # of the latent variables, and of the first ones of nominal
     means: np.ndarray  # as in `Predictions`
     probabilities: list[np.ndarray | None]
 
@@ -159,31 +160,23 @@ class _Sums(NamedTuple):
             wanted = is_nominal or j in levels_of
             probabilities.append(np.zeros((2 * n, width)) if wanted else None)
         means = np.zeros((2 * n, len(latents.marginals)))
-        return cls(latents, means, probabilities)
+        columns = {latent: j for j, latent, _ in latents.ordered}
+        columns |= {block.start: j for j, block in latents.nominal}
+        return cls(latents, columns, means, probabilities)
 
     def shown(self) -> Shown:
         """Return what adds the predictions of the conditionals of a sweep."""
-        ordered = {k: (j, marginal) for j, k, marginal in self.latents.ordered}
-        nominal = {block.start: j for j, block in self.latents.nominal}
+        return Shown(self._add_ordered, self._add_nominal)
 
-        def add(rows: np.ndarray, latent: int, *parts: object) -> None:
-            self._add_ordered(rows, *ordered[latent], *parts)
-
-        def add_nominal(rows: np.ndarray, first: int, *parts: np.ndarray) -> None:
-            found = level_probabilities(*parts)
-            self.probabilities[nominal[first]][rows] += found.T
-
-        return Shown(add, add_nominal)
+    def _add_nominal(self, rows: np.ndarray, first: int, *parts: np.ndarray) -> None:
+        found = level_probabilities(*parts)
+        self.probabilities[self.columns[first]][rows] += found.T
 
     def _add_ordered(
-        self,
-        rows: np.ndarray,
-        j: int,
-        marginal: Marginal,
-        mean: np.ndarray,
-        scale: float,
-        ends: Ends,
+        self, rows: np.ndarray, latent: int, mean: np.ndarray, scale: float, ends: Ends
     ) -> None:
+        j = self.columns[latent]
+        marginal = self.latents.marginals[j]
         if self.probabilities[j] is not None:
             found = marginal.probabilities(torch.from_numpy(mean), scale)
             self.probabilities[j][rows] += found.numpy()
