@@ -231,9 +231,7 @@ class TruncatedGaussianGraphLearner(GraphLearner):
         What `fit` does if the model does not suit the table (see the user guide): warn
         (`skvnce.exceptions.MisfitWarning`), raise a ValueError, or skip the checks.
     missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
-        What marks missing cells of X, as in scikit-learn's imputers.  ``np.nan``, None
-        and pandas.NA are one marker.  With another one NaN is an error, and cells that
-        stay missing keep the marker.
+        What marks missing cells; ``np.nan``, None and pandas.NA are one marker.
     keep_empty_features : bool, default=False
         Whether `transform` keeps columns that were entirely missing at `fit`, filled by
         0, or drops them.  They are never nodes of the graph.
@@ -286,10 +284,8 @@ class TruncatedGaussianGraphLearner(GraphLearner):
         Columns that the model predicts worse than their means, which fill them.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
         Smallest and largest imputed value of each column of X; infinite without a law.
-    n_features_in_ : int
-        Number of features seen during `fit`.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of features seen during `fit`, if X has feature names that are strings.
+    n_features_in_, feature_names_in_ : int, and ndarray of shape (n_features_in_,)
+        Number of features, and their names if they are strings.
 
     References
     ----------

@@ -94,26 +94,24 @@ class GraphLearner(callbacks.CallbackSupportMixin, Imputer):
 
     def _learn(self, table):
         """Learn the graph of a table that has been read, and publish it."""
+        schema, cells = table.schema, table.cells
         on_round, finish = callbacks.report_rounds(self, self.max_iter, X=table.rows)
         with (
-            self._threads(table.schema),
+            self._threads(schema),
             seeded(self.random_state),
             callbacks.failures_named(self._remedy()),
         ):
-            fitted = self._fit_graph(table, on_round)
+            if len(schema.model_columns):
+                data = Incomplete.from_array(cells.nodes)
+                problem = self._problem(schema, data, cells.limits)
+                rounds = {"on_round": on_round, **self._stopping(data)}
+                first, fit = problem.fit(float(self.alpha), **rounds)
+                model, report = self._learned(schema, fit, problem, data)
+                report |= self._probabilities(first, problem)
+                asked = table, problem, fit.theta, report
+                schema, checked = self._check_predictions(*asked)
+                fitted = Fitted(schema, model, report | checked.report())
+            else:
+                fitted = self._empty_graph(schema)
         finish()
         return self._publish(fitted)
-
-    def _fit_graph(self, table, on_round):
-        """Build and solve the problem, and check the result; returns `Fitted`."""
-        schema, cells = table.schema, table.cells
-        if not len(schema.model_columns):
-            return self._empty_graph(schema)
-        data = Incomplete.from_array(cells.nodes)
-        problem = self._problem(schema, data, cells.limits)
-        rounds = {"on_round": on_round, **self._stopping(data)}
-        first, fit = problem.fit(float(self.alpha), **rounds)
-        model, report = self._learned(schema, fit, problem, data)
-        report |= self._probabilities(first, problem)
-        schema, checked = self._check_predictions(table, problem, fit.theta, report)
-        return Fitted(schema, model, report | checked.report())
