@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from plain_gibbs import gibbs, missing_cells
 from sklearn.utils._param_validation import StrOptions
 
 from skvnce import TruncatedGaussianGraphLearner
@@ -19,7 +20,6 @@ from skvnce._core.models import run_chain
 from skvnce._core.random import seeded
 from skvnce.graphs.problem import CONTROLS
 from skvnce.graphs.pseudo_likelihood import FILLERS
-from skvnce.graphs.samplers import gibbs, missing_cells
 from skvnce.graphs.truncated_gaussian import TruncatedGaussian
 
 

@@ -57,7 +57,7 @@ INTERFACE = {
     "graphs": {
         "estimator",
         "copula_estimator",
-        "copula_parts",
+        "learner",
         "cross_validation",
         "model",
     },

@@ -321,29 +321,3 @@ def test_no_public_name_is_a_property(name):
     """Methods and attributes are compared; a property would be neither."""
     found = inspect.getmembers(CLASSES[name], lambda one: isinstance(one, property))
     assert [word for word, _ in found if not word.startswith("_")] == []
-
-
-def without_table():
-    """List estimators, and their methods that require X."""
-    for name in skvnce.__all__:
-        cls = getattr(skvnce, name)
-        if not (isinstance(cls, type) and hasattr(cls, "fit")):
-            continue
-        for method in dir(cls):
-            if not hasattr(object.__new__(cls), method):  # such as `score`
-                continue
-            found = getattr(cls, method)
-            if method[0] != "_" and inspect.isfunction(found):
-                needed = [*inspect.signature(found).parameters.values()][1:2]
-                if [(one.name, one.default) for one in needed] == [
-                    ("X", inspect.Parameter.empty)
-                ]:
-                    yield pytest.param(cls, method, id=f"{name}.{method}")
-
-
-@pytest.mark.parametrize(("cls", "method"), [*without_table()])
-def test_calls_without_a_table_name_the_estimator(cls, method):
-    """Not the base class that has the method."""
-    with pytest.raises(TypeError, match=rf"^{cls.__name__}\.{method}\b.*'?X'?") as call:
-        getattr(cls, method)(object.__new__(cls))
-    assert "needs X" in str(call.value) or method in vars(cls)

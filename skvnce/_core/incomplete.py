@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol, Self, TypeVar
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from skvnce._core.distributions.normal import (
     Covariances,
@@ -37,10 +38,10 @@ class Incomplete(NamedTuple):
         # zeros, because products with NaN are NaN, also those with a weight of 0
         return cls(x.where(observed, x.new_zeros(())), observed)
 
-    def to_array(self, dtype: np.dtype | type = np.float64) -> np.ndarray:
-        """Return an array with NaN where the value is missing."""
+    def to_array(self) -> np.ndarray:
+        """Return an array of double precision, with NaN where the value is missing."""
         x = self.x.where(self.observed, self.x.new_tensor(torch.nan))
-        return x.cpu().numpy().astype(dtype)
+        return x.cpu().numpy().astype(np.float64)
 
     def with_values(self, x: Tensor) -> Tensor:
         """Return `x` with the observed cells restored exactly."""
@@ -170,7 +171,7 @@ class Group(NamedTuple):
     def _solved(self, blocks: "Blocks", columns: Tensor, right: Tensor) -> Tensor:
         """Multiply the cells of the block of each row by its inverse; (n, width)."""
         if self._is_padded:
-            right = torch.nn.functional.pad(right, (0, 1))
+            right = pad(right, (0, 1))
         cells = right.gather(1, columns)[:, :, None]
         return torch.bmm(self.of_rows(blocks.by_pattern()), cells)[:, :, 0]
 
@@ -178,7 +179,7 @@ class Group(NamedTuple):
         """Put values (n, width) into columns of x (n, features), maybe in place."""
         if not self._is_padded:
             return x.scatter_(1, columns, values)
-        wide = torch.nn.functional.pad(x, (0, 1))
+        wide = pad(x, (0, 1))
         return wide.scatter_(1, columns, values)[:, :-1]
 
     @property
@@ -202,7 +203,8 @@ class Blocks(NamedTuple):
         if block.shape[1] <= _WIDEST_SWEPT:
             columns = block.T.contiguous()
             pairs = columns[:, None] * (len(matrix) + 1) + columns
-            blocks = _gathered(matrix, pairs)
+            # with one more row and column, of zeros
+            blocks = pad(matrix, (0, 1, 0, 1)).view(-1).take(pairs)
             # columns of the padding are those of the identity
             blocks.diagonal().add_(block == len(matrix))
             pivots = _sweep(blocks)
@@ -213,7 +215,7 @@ class Blocks(NamedTuple):
         if len(block) == 1 and int(block[0, -1]) < len(matrix):  # no copy of the matrix
             blocks = matrix[block[0][:, None], block[0]][None]
         else:
-            blocks = _gathered(matrix, pairs)
+            blocks = pad(matrix, (0, 1, 0, 1)).view(-1).take(pairs)
         blocks.diagonal(dim1=1, dim2=2).add_(block == len(matrix))
         root = cholesky(blocks)
         log_det = 2 * root.diagonal(dim1=1, dim2=2).log().sum(1)
@@ -260,7 +262,7 @@ class Conditioned(NamedTuple):
         """Compute the variance of each missing cell, 0 of others; (n, features)."""
         group, inverse = self.group, self.blocks.inverse
         if group.by_observed:
-            S = torch.nn.functional.pad(normal.covariance, (0, 0, 0, 1))[group.block]
+            S = pad(normal.covariance, (0, 0, 0, 1))[group.block]
             own = (S * (self.blocks.by_pattern() @ S)).sum(1)
             # rounding may make a difference negative
             variance = (normal.covariance.diagonal() - own).clamp_(min=0)
@@ -268,11 +270,6 @@ class Conditioned(NamedTuple):
         own = group.of_rows(inverse.diagonal().contiguous())
         columns = group.of_rows(group.block)
         return group._put(torch.zeros_like(self.completed), columns, own)
-
-
-def _gathered(matrix: Tensor, pairs: Tensor) -> Tensor:
-    """Gather cells of a matrix with one more row and column, of zeros."""
-    return torch.nn.functional.pad(matrix, (0, 1, 0, 1)).view(-1).take(pairs)
 
 
 def _flat(cells: Tensor) -> Tensor:

@@ -208,18 +208,6 @@ class EnumerableModel(LatentModel, Protocol):
     states: Tensor  # (n_states, latents)
 
 
-class UnivariateConditionals(Protocol):
-    """A model whose univariate conditionals are known."""
-
-    def conditional(self, x: Tensor, feature: int) -> Distribution:
-        """Return p(x_j | all other columns of x), with batch shape (*batch,)."""
-        ...
-
-    def conditionals(self, x: Tensor) -> Distribution:
-        """Return p(x_j | x_-j) of all j, with batch shape (*batch, features)."""
-        ...
-
-
 def observed_log_prob(dist: Distribution, x: Tensor, observed: Tensor) -> Tensor:
     """Sum the log-density of independent features over the observed ones.
 

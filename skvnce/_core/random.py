@@ -288,17 +288,6 @@ def row_keyed(rows: np.ndarray, seed: int) -> Uniforms:
         for column in np.ascontiguousarray(clean.T, np.float64).view(np.uint64):
             # after each column, or equal cells in two columns would cancel
             key = _scramble(key ^ column)
-    return _keyed(key)
-
-
-def number_keyed(numbers: np.ndarray, seed: int) -> Uniforms:
-    """Make uniform numbers that are functions of (row number, column, step, seed)."""
-    # the seed is mixed first, or two seeds would permute the same keys
-    return _keyed(mixed(numbers.astype(np.uint64) ^ mixed(np.uint64(seed))))
-
-
-def _keyed(key: np.ndarray) -> Uniforms:
-    """Make uniform numbers from random integers (n,), one for each row."""
 
     def uniforms(step: int, x: Tensor) -> Tensor:
         counter = np.arange(x[..., 0, :].numel(), dtype=np.uint64)

@@ -45,7 +45,6 @@ from skvnce._imputer.validation import (
     check_parameters,
     in_parts,
     incomplete_array,
-    names_table,
     read_cells,
     read_table,
     reject_listed_relations,
@@ -435,7 +434,6 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         return self._names_out(names)
 
     @available_if(lambda self: hasattr(self, "score_samples"))
-    @names_table
     def score(self, X: TableLike, y: object = None) -> float:
         """Compute the mean of `score_samples` over the rows; larger is better.
 

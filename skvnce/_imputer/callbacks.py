@@ -20,7 +20,7 @@ from skvnce._core.runtime import torch_defaults
 from skvnce._core.training.adam import Diverged
 from skvnce._core.training.rounds import COOLING
 from skvnce._core.warnings import warn_user
-from skvnce._imputer.validation import call_check, check_verbose
+from skvnce._imputer.validation import check_verbose
 from skvnce._types import Method
 from skvnce.exceptions import DivergenceError
 
@@ -44,11 +44,9 @@ _EVERY = 1.0  # seconds between two lines of a running step
 
 def shows_progress(method: Method) -> Method:
     """Decorate a method to print its steps, and to have torch's own defaults."""
-    check = call_check(method)
 
     @functools.wraps(method)
     def shown(self, *args, **kwargs):
-        check(self, args, kwargs)
         with core_progress.heard_by(Progress(self)), torch_defaults():
             return method(self, *args, **kwargs)
 

@@ -1,6 +1,5 @@
 """Checks of parameters, options, memory and tables; errors name a remedy."""
 
-import functools
 import inspect
 import math
 import numbers
@@ -55,7 +54,6 @@ from skvnce._tables.schema import (
     reject_categories,
 )
 from skvnce._tables.values import NO_LIMITS, column_moments, ends_of, valid_values
-from skvnce._types import Method
 
 # ----------------------------------------
 # Errors for fits that do not fit in memory, and for tables in parts.
@@ -486,53 +484,6 @@ def check_sample(n_draws, as_array):
 
 # ----------------------------------------
 # Errors for calls of methods without their table, or with unknown arguments.
-
-
-_OF_LIMITS = (
-    " Limits of cells are for GaussianImputer, MixtureImputer and CopulaGraphLearner."
-)
-_HINTS = {"lower": _OF_LIMITS, "upper": _OF_LIMITS}
-
-
-def names_table(method: Method) -> Method:
-    """Decorate a method that requires X: a call without it names the estimator."""
-    check = call_check(method)
-
-    @functools.wraps(method)
-    def named(self, *args, **kwargs):
-        check(self, args, kwargs)
-        return method(self, *args, **kwargs)
-
-    return named
-
-
-def call_check(method: Method) -> Callable:
-    """Return a check of the arguments of calls, if the method requires X."""
-    parameters, name = inspect.signature(method).parameters, method.__name__
-    takes_all = any(one.kind == one.VAR_KEYWORD for one in parameters.values())
-    needs_X = "X" in parameters
-    needs_X = needs_X and parameters["X"].default is inspect.Parameter.empty
-
-    def check(owner, args, kwargs):
-        whose = f"{type(owner).__name__}.{name}"
-        if needs_X and not args and "X" not in kwargs:
-            raise TypeError(f"{whose} needs {_what(owner, name)}")
-        for other in kwargs.keys() - parameters.keys() if needs_X else ():
-            if not takes_all:
-                raise TypeError(f"{whose} takes no {other}.{_HINTS.get(other, '')}")
-
-    return check
-
-
-def _what(owner, name):
-    """Say what a method needs, and which other one does not."""
-    if name != "sample" or not hasattr(owner, "sample_rows"):
-        return "X, a table of rows and columns."
-    return "X, the table whose missing cells it draws. sample_rows draws new rows."
-
-
-# ----------------------------------------
-# Parameters that have no effect beside other parameters, or on a kind of table.
 
 
 def warn_of_unused(estimator, reasons):

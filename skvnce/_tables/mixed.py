@@ -13,9 +13,9 @@ from skvnce._tables.schema import Column, read_columns
 _NUMBERS = "fiu"  # kinds of dtypes
 
 
-def columns_by_dtype(X: ArrayLike, name: str = "X") -> list[Column] | None:
+def columns_by_dtype(X: ArrayLike) -> list[Column] | None:
     """Determine the columns of a mixed table, integers as numbers; None for others."""
-    reject_parts(X, name)
+    reject_parts(X, "X")
     if is_frame(X):
         # known from the data types, without a look at the cells
         if hasattr(X, "iloc") and all(dtype.kind in _NUMBERS for dtype in X.dtypes):

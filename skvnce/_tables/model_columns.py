@@ -79,7 +79,6 @@ def random_weights(
     rng: np.random.Generator,
     n: int,
     weights: np.ndarray | None = None,
-    shape: float = _SHAPE,
 ) -> np.ndarray:
     """Draw the weights of n rows for one of several members.
 
@@ -87,8 +86,8 @@ def random_weights(
     the Bayesian bootstrap (Rubin 1981).
     """
     if weights is None:
-        return rng.gamma(shape, size=n)
-    return np.maximum(rng.gamma(shape * weights), _LEAST * weights)
+        return rng.gamma(_SHAPE, size=n)
+    return np.maximum(rng.gamma(_SHAPE * weights), _LEAST * weights)
 
 
 def weighted_rows(

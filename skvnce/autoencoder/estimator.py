@@ -40,7 +40,6 @@ from skvnce._imputer.validation import (
     fields_of,
     integer_from,
     latent_array,
-    names_table,
     read_table,
     warn_of_unused,
 )
@@ -294,7 +293,6 @@ class VariationalAutoencoder(
         self.random_state = random_state
         self.verbose = verbose
 
-    @names_table
     def fit(self, X: TableLike, y: object = None) -> Self:
         """Fit the model and the encoder.
 
@@ -337,7 +335,6 @@ class VariationalAutoencoder(
             warn_or_raise(messages, self.on_misfit)
         return self._publish(fitted)
 
-    @names_table
     def fit_posterior(self, X: TableLike, y: object = None) -> Self:
         """Train the encoder on other rows, with the model held fixed.
 

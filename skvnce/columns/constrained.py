@@ -15,7 +15,6 @@ from skvnce._imputer.imputer import Imputer
 from skvnce._imputer.validation import (
     RANDOM_STATE,
     Number,
-    names_table,
     needs_memory,
     read_table,
 )
@@ -165,7 +164,6 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
         self.random_state = random_state
         self.verbose = verbose
 
-    @names_table
     def fit(
         self, X: TableLike, y: object = None, sample_weight: ArrayLike | None = None
     ) -> Self:

@@ -18,7 +18,6 @@ from skvnce._imputer.validation import (
     STRATEGY,
     Number,
     integer_from,
-    names_table,
     read_table,
 )
 from skvnce._tables.cells import is_missing
@@ -233,7 +232,6 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
         self.random_state = random_state
         self.verbose = verbose
 
-    @names_table
     def fit(
         self, X: TableLike, y: object = None, sample_weight: ArrayLike | None = None
     ) -> Self:

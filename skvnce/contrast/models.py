@@ -5,7 +5,6 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from math import log, pi
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +18,6 @@ from skvnce._core.distributions.normal import (
     arrange,
     log_prob_observed,
 )
-from skvnce._core.distributions.truncated_normal import BoundedNormal
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.models import Posterior
 from skvnce._core.progress import step
@@ -134,50 +132,6 @@ class Scaled(nn.Module):
             found = [self.model.log_marginal(table, observed) for table in tables]
             found = torch.stack(found).view(x.shape[:-1])
         return found - self.log_scale
-
-
-# ----------------------------------------
-# The normal distribution truncated to a box, whose bounds may differ between rows.
-
-
-class BoxGaussian(NamedTuple):
-    """Density proportional to exp(-x'Kx / 2 + b'x) for low <= x <= high."""
-
-    precision: Tensor  # (features, features): K, symmetric with a positive diagonal
-    linear: Tensor  # (features,): b: K times the mean before the truncation
-    # of a shape that broadcasts to the completed tables (*chains, n, features).  May be
-    # infinite; ``low < high``
-    low: Tensor
-    high: Tensor
-
-    @classmethod
-    def of_mean(
-        cls, mean: Tensor, precision: Tensor, low: Tensor, high: Tensor
-    ) -> "BoxGaussian":
-        """Make the density from the mean before the truncation."""
-        return cls(precision, precision @ mean, low, high)
-
-    def bounds(self) -> tuple[Tensor, Tensor]:
-        """Return the bounds of all cells."""
-        return self.low, self.high
-
-    def quantile(
-        self, uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor
-    ) -> Tensor:
-        """Return quantiles of a normal distribution truncated to [low, high]."""
-        return self.segment(loc, scale, low, high).icdf(uniform)
-
-    def conditionals(self, x: Tensor) -> BoundedNormal:
-        """Return p(x_j | x_-j) of all j, of batch shape (*chains, n, features)."""
-        diagonal = self.precision.diagonal()
-        loc = x + (self.linear - x @ self.precision) / diagonal
-        return self.segment(loc, diagonal.rsqrt(), self.low, self.high)
-
-    def segment(
-        self, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor
-    ) -> BoundedNormal:
-        """Return a normal distribution conditioned on a segment of a line."""
-        return BoundedNormal(loc, scale, low, high, validate_args=False)
 
 
 # ----------------------------------------

@@ -95,8 +95,8 @@ def bar(share, colour="bar", height=8):
     )
 
 
-def scale(text, share, colour="bar"):
-    return f'<div class="scale"><span>{text}</span>{bar(share, colour)}</div>'
+def scale(text, share):
+    return f'<div class="scale"><span>{text}</span>{bar(share, "bar")}</div>'
 
 
 def histogram(heights):

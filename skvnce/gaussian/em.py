@@ -364,15 +364,18 @@ def posterior_draws(
     return found
 
 
-def steps_between_draws(rate: float, left: float = 0.3, most: int = 20) -> int:
-    """Count the steps after which a share `left` of the dependence remains.
+_LEFT, _MOST_STEPS = 0.3, 20
+
+
+def steps_between_draws(rate: float) -> int:
+    """Count the steps after which a share `_LEFT` of the dependence remains.
 
     The dependence decreases at the rate at which EM converges, the largest fraction of
     missing information (Schafer 1997, section 3.5).
     """
     if not 0 < rate < 1:
-        return 1 if rate <= 0 else most
-    return min(most, ceil(log(left) / log(rate)))
+        return 1 if rate <= 0 else _MOST_STEPS
+    return min(_MOST_STEPS, ceil(log(_LEFT) / log(rate)))
 
 
 def choose_strength(

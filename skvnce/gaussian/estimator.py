@@ -26,7 +26,7 @@ from skvnce._imputer.imputer import Imputer
 from skvnce._imputer.parts.chunks import is_large, rows_in_memory
 from skvnce._imputer.parts.tables import reject_groups, without_counts
 from skvnce._imputer.rules import Rules
-from skvnce._imputer.validation import in_parts, names_table
+from skvnce._imputer.validation import in_parts
 from skvnce._tables.cells import is_frame
 from skvnce._tables.schema import Encoded, column_of_groups
 from skvnce._tables.values import check_distance, limits_of
@@ -75,11 +75,11 @@ class GroupsMixin(Imputer):
 
     def _checked(self, X):
         found = super()._checked(X)
-        groups_fit.check_rows(self._schema, self._cell_model(), found)
+        groups_fit.check_rows(self._schema, self._fixed(), found)
         return found
 
     def _wanted(self, where, X, checked):
-        groups_fit.check_where(self._schema, self._cell_model(), where)
+        groups_fit.check_where(self._schema, self._fixed(), where)
         found = super()._wanted(where, X, checked)
         if not isinstance(found, Rules):
             return found
@@ -87,7 +87,7 @@ class GroupsMixin(Imputer):
 
     def _shift_of(self, shift):
         found = super()._shift_of(shift)
-        groups_fit.check_shift(self._schema, self._cell_model(), found)
+        groups_fit.check_shift(self._schema, self._fixed(), found)
         return found
 
     def _limits_of(self, lower, upper, X, checked):
@@ -96,8 +96,11 @@ class GroupsMixin(Imputer):
         groups_fit.check_limits(self._schema, columns, found, checked)
         return found
 
+    def _fixed(self):
+        return groups_fit.Fixed.of(self._cell_model())
+
     def _columns_of_groups(self):
-        return getattr(self, "group_columns_", np.zeros(0, dtype=int))
+        return self._schema.model_columns[self._fixed().of_groups]
 
 
 # ----------------------------------------
@@ -112,12 +115,8 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
     with which observed cells are predicted if columns depend on each other nonlinearly.
     Mean and covariance maximise the likelihood, with a little shrinkage towards
     independent columns; they are valid for normal rows with values missing at random.
-    Use this imputer as a baseline for others.
-
-    A table with categories is a function of latent normal variables: one for each
-    number and each ordinal column, one for each level of a nominal column, the largest
-    of which names the level.  Their mean and covariance are drawn from their posterior
-    by Gibbs sampling, as are those of tables with groups or limits of cells.
+    Tables with categories, groups or limits of cells are functions of latent normal
+    variables, whose mean and covariance are drawn by Gibbs sampling.
 
     Parameters
     ----------
@@ -125,59 +124,48 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         Weight of the prior, under which columns are independent, in rows for each
         column.  ``"auto"`` chooses 0.01 to 1 by held-out cells; 0.5 with categories.
     marginals : {"auto", "normal"}, default="auto"
-        ``"auto"`` models columns as increasing functions of normal scores (a Gaussian
-        copula) if that predicts held-out cells better; with categories, always.
+        ``"auto"`` models columns as increasing functions of normal scores if that
+        predicts held-out cells better; with categories, always.
     strategy : {"mean", "median", "mode"}, default="mean"
         How `transform` fills numbers.  Categories get their most probable level.
     min_value, max_value : float, array-like of shape (n_features,), dict, "observed" \
             or None, default=None
-        Bounds of imputed cells, to which their distribution is truncated: of all
-        columns, of each, or by name (by index if X has no names).  Items are numbers,
-        dates or durations, ``"observed"``, the smallest or largest observed value, or
-        None: then columns of non-negative or non-positive numbers remain so, a column
-        ends at a value that many of its cells have, and cells of at most ten values
-        that repeat are observed values.  Categories have no bounds.
+        Bounds of imputed numbers, dates or durations, to which their distribution is
+        truncated: of all columns, of each, or by name (by index if X has no names).
+        ``"observed"`` is the smallest or largest observed value.  None leaves only what
+        a column shows, such as that no number of it is negative.
     n_parameter_draws : int, default=20
         Number of draws of mean and covariance from their posterior, which `sample` uses
         in turn, as multiple imputation requires; 0 uses the fitted parameters alone.
     max_iter : int, default=200
-        Maximum number of rounds of EM.  Half as many sweeps of Gibbs sampling are made
-        with categories or limits of cells, and as many with groups.
+        Maximum number of rounds of EM; of sweeps of Gibbs sampling with groups, and
+        twice the number of sweeps with categories or limits of cells.
     tol : float, default=5e-3
         EM stops if no mean or covariance of standardised columns changes by more.
     on_misfit : {"warn", "raise", "ignore"}, default="warn"
-        What `fit` does if a few cells dominate the squared errors of a column, or its
-        mean predicts held-out cells significantly better: it warns
-        (`skvnce.exceptions.MisfitWarning`), raises a ValueError or skips these checks.
+        Whether `fit` warns (`skvnce.exceptions.MisfitWarning`) or raises a ValueError
+        if a few cells dominate the squared errors of a column, or its mean predicts
+        held-out cells significantly better, or skips these checks.
     relations : None, "auto" or list, default=None
         The exact relations between columns that filled tables obey; see `TableImputer`.
-        The model has all columns.
     missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
-        What marks missing cells of X.  ``np.nan``, None and pandas.NA are one marker,
-        to which NaT belongs; with others NaN is an error.
+        What marks missing cells; ``np.nan``, None and pandas.NA are one marker.
     keep_empty_features : bool, default=False
-        Whether `transform` keeps columns that were entirely missing at `fit`, filled by
-        0 or the nearest value within the bounds (categories stay missing), or drops
-        them.
+        Whether columns that were entirely missing at `fit` are filled by 0, or by the
+        nearest value within the bounds (categories stay missing), or dropped.
     add_indicator : bool, default=False
-        Whether `transform` appends a binary column for each column with missing cells
-        at `fit`, which is 1 where the cell is missing.
+        Whether `transform` appends a binary column for each column with missing cells.
     categorical_features : "from_dtype", array-like, dict or None, default="from_dtype"
-        Which columns are categories.  ``"from_dtype"``: of data frames categories and
-        strings are nominal, or passed through if they name rows; ordered categories,
-        booleans and whole numbers of at most 10 values, each twice on average, are
-        ordinal.  A mask, names or indices mark nominal columns, and a dict replaces the
-        choice: by ``"nominal"``, ``"ordinal"``, ``"numeric"``, ``"passthrough"`` or a
-        list of levels in their order.  With None no column is.
+        Which columns are categories.  ``"from_dtype"``: of data frames those of text,
+        categories, booleans, and whole numbers of few values.  A mask, names or indices
+        mark nominal columns; a dict replaces the choice by ``"nominal"``,
+        ``"ordinal"``, ``"numeric"``, ``"passthrough"`` or a list of levels in order.
     handle_unknown : {"error", "missing"}, default="error"
         What a level is that `fit` has not observed: an error, or a missing value.
     groups : str, int, dict or None, default=None
-        The column, by name (by index if X has no names), that names the group of each
-        row, such as the patient of a visit: random intercepts, and one value of columns
-        that are constant within groups.  Methods condition on all rows of a group.
-        ``{"patient": ["time"]}`` has random slopes on complete columns of numbers, too,
-        ``{"patient": {"slopes": ["time"], "constant": ["sex"]}}`` names columns that
-        are constant within groups.
+        The column that names the group of each row, for random intercepts.
+        ``{"patient": {"slopes": ["time"], "constant": ["sex"]}}`` has random slopes on
+        complete columns of numbers, and names columns that are constant within groups.
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of the draws of mean and covariance from their posterior.
     verbose : int, default=0
@@ -186,29 +174,23 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
     Attributes
     ----------
     mean_, covariance_ : ndarray of shape (n_nodes,), and (n_nodes, n_nodes)
-        Parameters of the distribution, in the units of X; those of
-        ``location_ + scale_ * scores`` for columns of `nonlinear_columns_`; with
-        categories those of the latent variables, estimated by stochastic EM.
+        Parameters of the distribution in the units of X, of ``location_ + scale_ *
+        scores`` for `nonlinear_columns_`; with categories, of the latent variables.
     nonlinear_columns_, calibrated_columns_ : ndarray of bool, of shape (n_nodes,)
-        Columns that are nonlinear functions of their normal scores; those whose means
-        and draws are calibrated by residuals of cells with similar predictions.
+        Columns that are nonlinear functions of their scores; columns with calibration.
     location_, scale_ : ndarray of shape (n_nodes,)
         Means and standard deviations of the observed cells; NaN for categories.
     shrinkage_, held_out_gain_ : float
-        The shrinkage that the fit used; one minus the ratio of the mean squared error
-        of the model to that of column means, on held-out cells (log-losses for
-        categories), NaN without a check.
+        The shrinkage of the fit; one minus the ratio of the errors of the model to
+        those of column means, on held-out cells, NaN without a check.
     relations_ : list of `skvnce.relations.search.Relation`
         The relations that are used.
     feature_indices_, constants_ : ndarray of shape (n_nodes,), and dict
         Indices of the columns of the model; values of the constant ones, by index.
     marginal_columns_ : ndarray of bool, of shape (n_nodes,)
-        Columns that the model predicts significantly worse than their means, and
-        heavy-tailed ones that it does not predict better: filled by means or the most
-        frequent level, and drawn from observed values.
+        Columns that are not predicted, but filled by means or the most frequent level.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
-        Smallest and largest imputed value of each column of X, in codes of levels and
-        in microseconds for dates.
+        Smallest and largest imputed values, in codes of levels and microseconds.
     categories_ : dict of str to ndarray
         The levels of columns of categories, in the order of their codes, by name.
     indicator_ : MissingIndicator or None
@@ -216,38 +198,27 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
     n_iter_, n_tuning_iter_ : int
         Number of rounds, or of Gibbs sweeps, of the final fit, and before it.
     loss_curve_ : list of float
-        Negative penalised log-likelihood per row after each round of the final fit;
-        with categories, that of the latent variables.
+        Negative penalised log-likelihood per row after each round of the final fit.
     trace_, r_hat_ : ndarray of shape (n_iter_, 2, n_latents), and (2, n_latents)
-        With categories, the means of the latent variables and the shares of their
+        Of Gibbs sampling, the means of the latent variables and the shares of their
         variances that others explain, after each sweep; their split R-hat.
     n_burn_in_, latent_names_ : int, and ndarray of shape (n_latents,)
-        With categories, sweeps before the first draw, and names of latent variables.
-    group_covariance_, slope_covariance_, intraclass_correlations_ : ndarray
-        With groups, covariances of intercepts and of random slopes, and the shares of
-        variances that are between groups.
-    group_columns_ : ndarray of int
-        With groups, the indices of columns that are constant within them.
+        Sweeps before the first draw, and names of latent variables.
+    group_covariance_, slope_covariance_, intraclass_correlations_, group_columns_
+        With groups, covariances of intercepts and of random slopes, shares of variances
+        between groups, and indices of columns that are constant within them.
     n_features_in_, feature_names_in_ : int, and ndarray of shape (n_features_in_,)
         Number of features, and their names if they are strings.
 
     Notes
     -----
-    The user guide has the model, and what changes with bounds, limits, categories and
-    many rows.  There is no torch module, and no `n_jobs`, as a fit is one sequence of
-    rounds.  Draws are for filling if the analysis has squares or products, or is linear
-    in a skewed covariate, where pooled intervals cover too rarely (see the page of
-    validity): a copula bends the relation.  ``marginals="normal"`` covers in the
-    latter, as does the copula if the analysis has the logarithm.
+    The user guide has the model, what changes with bounds, limits, categories and many
+    rows, and analyses for which its draws are not valid, such as those of products.
+    There is no torch module, and no `n_jobs`: a fit is one sequence of rounds.
 
     References
     ----------
-    Dempster, Laird and Rubin (1977), Maximum likelihood from incomplete data via the EM
-    algorithm; Schafer (1997), Analysis of incomplete multivariate data, section 5.4.
-    With categories: Albert and Chib (1993), Bayesian analysis of binary and
-    polychotomous response data; Hoff (2007), Extending the rank likelihood.  With
-    limits: Turnbull (1976), The empirical distribution function with censored data;
-    Helsel (2012), Statistics for censored environmental data, chapter 6.
+    Dempster, Laird and Rubin (1977), Journal of the Royal Statistical Society B 39.
 
     Examples
     --------
@@ -388,7 +359,6 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         finish()
         return self._publish(fitted)
 
-    @names_table
     def partial_fit(
         self, X: TableLike, y: object = None, sample_weight: ArrayLike | None = None
     ) -> Self:

@@ -43,37 +43,43 @@ STREAM = (
 )
 
 
-def check_rows(schema, model, X):
-    """Check new rows of groups.
+class Fixed(NamedTuple):
+    """Columns of the model of which cells are not drawn one by one."""
 
-    `model`, CopulaModel, LatentNormal or GroupedNormal; `X` (n_samples, n_features).
-    """
-    if isinstance(model, GroupedNormal):
-        check_complete(schema, model.slopes.columns, X[:, schema.model_columns])
-        check_constant(schema, schema.model_columns[model.of_groups], X)
+    of_groups: list  # int, that are constant within groups
+    slopes: list  # int, whose slopes differ between groups
+
+    @classmethod
+    def of(cls, model):
+        """List those of CopulaModel, LatentNormal, GroupedNormal or None."""
+        if isinstance(model, GroupedNormal):
+            return cls(model.of_groups, model.slopes.columns)
+        return cls([], [])
 
 
-def check_shift(schema, model, shift):
+def check_rows(schema, fixed, X):
+    """Check new rows of groups; `X` (n_samples, n_features)."""
+    check_complete(schema, fixed.slopes, X[:, schema.model_columns])
+    check_constant(schema, schema.model_columns[fixed.of_groups], X)
+
+
+def check_shift(schema, fixed, shift):
     """Raise an error for shifts of columns of groups, and of those with slopes."""
-    if not isinstance(model, GroupedNormal):
-        return
-    of_groups, slopes = model.of_groups, model.slopes.columns
-    for columns, why in (
-        (of_groups, "constant within groups: all rows of a group have one value"),
-        (slopes, "whose slopes differ between groups: none of its cells is missing"),
-    ):
+    reasons = (
+        "constant within groups: all rows of a group have one value",
+        "whose slopes differ between groups: none of its cells is missing",
+    )
+    for columns, why in zip(fixed, reasons, strict=True):
         found = [j for j in columns if shift.columns[j]]
         if found:
             names = schema.labels(schema.model_columns[found])
             raise ValueError(f"shift has {names}, {why}. Leave it out.")
 
 
-def check_where(schema, model, where):
+def check_where(schema, fixed, where):
     """Raise an error for masks and rules of columns with random slopes."""
-    if not isinstance(where, dict) or not isinstance(model, GroupedNormal):
-        return
-    slopes = schema.model_columns[model.slopes.columns]
-    for key in where:
+    slopes = schema.model_columns[fixed.slopes]
+    for key in where if isinstance(where, dict) else ():
         place = schema.index_of(key, "where")
         if place in slopes:
             raise ValueError(

@@ -4,7 +4,7 @@ Its rows have one more column than the model: the number of their group.  The ro
 group have to be in one table.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, Self
 
@@ -21,7 +21,14 @@ from skvnce.gaussian.latent import fill
 from skvnce.gaussian.latent.columns import NUMERIC
 from skvnce.gaussian.latent.fill import Chains, Predictions
 from skvnce.gaussian.latent.gibbs import Factors, Rows
-from skvnce.gaussian.latent.groups import Effects, Given, Groups, Levels, design_of
+from skvnce.gaussian.latent.groups import (
+    Effects,
+    Given,
+    GroupedRows,
+    Groups,
+    Levels,
+    design_of,
+)
 from skvnce.gaussian.model import (
     CopulaModel,
     LatentNormal,
@@ -87,7 +94,7 @@ class GroupedNormal(NamedTuple):
         levels_of = {j for j, kind in enumerate(self.kinds) if kind != NUMERIC}
         equal = equal_rows(np.column_stack([cells, nodes[:, -1]]))
         given = self._predicting(cells, equal)
-        predicted = fill.predict(*given, levels_of, ends, groups)
+        predicted = fill.predict(*given, levels_of, ends, groups.twice().rows)
         filled, probabilities = filled_by(_averaged(predicted, equal), cells)
         return np.column_stack([filled, nodes[:, -1]]), probabilities
 
@@ -97,9 +104,14 @@ class GroupedNormal(NamedTuple):
         """Find quantiles of missing cells; see `_imputer.fill`."""
         cells, groups, ends = self.known(nodes, limits)
         equal = equal_rows(np.column_stack([cells, nodes[:, -1]]))
-        given = *self._predicting(cells, equal), torch.tensor(levels), ends, groups
+        quantiles = fill.quantiles(
+            *self._predicting(cells, equal),
+            torch.tensor(levels),
+            ends,
+            groups.twice().rows,
+        )
         # equal rows of a group differ by chance
-        found = [_average(one, equal).numpy() for one in fill.quantiles(*given)]
+        found = [_average(one, equal).numpy() for one in quantiles]
         found = _with_groups(np.array(found), nodes)
         has_levels = any(kind != NUMERIC for kind in self.kinds)
         return found, self.fill(nodes, limits)[1] if has_levels else {}
@@ -109,8 +121,9 @@ class GroupedNormal(NamedTuple):
     ) -> np.ndarray:
         """Draw missing cells of nodes, with each of the parameters in turn."""
         cells, groups, ends = self.known(nodes, limits)
-        given = self.levels.whole, self._in_turn(n_draws), Incomplete.from_array(cells)
-        drawn = fill.draw(*given, _chains(n_draws), limits=ends, groups=groups)
+        data = Incomplete.from_array(cells)
+        rows, models = self._rows(data, groups, ends), self._in_turn(n_draws)
+        drawn = fill.completed(self.levels.whole, data, _moved(rows, models))
         return _with_groups(drawn.numpy(), nodes)
 
     def determined(self, nodes: np.ndarray) -> np.ndarray:
@@ -121,17 +134,13 @@ class GroupedNormal(NamedTuple):
         """Draw effects of groups, given which rows are independent."""
         cells, groups, ends = self.known(nodes)
         known = cells[groups.heads()][:, self.of_groups]
-        data = Incomplete.from_array(cells)
-        bounds = self.levels.whole.bounds(data, ends)
-        rows, models = groups.rows(bounds), self._in_turn(n_draws)
-        z = rows.start(models[0].normal.mean)
-        numbers = np.unique(nodes[:, -1])
-        moved = fill.swept(rows, z, models, _chains(n_draws))
+        rows = self._rows(Incomplete.from_array(cells), groups, ends)
+        models, numbers = self._in_turn(n_draws), np.unique(nodes[:, -1])
         return [
             GivenEffects(
                 self, one, numbers, known, *(part.copy() for part in rows.parts(z)[1:])
             )
-            for one, z in zip(models, moved, strict=True)
+            for one, z in zip(models, _moved(rows, models), strict=True)
         ]
 
     def log_density(
@@ -204,6 +213,9 @@ class GroupedNormal(NamedTuple):
         data = Incomplete.from_array(cells)
         return self.levels.whole, models, data, _PREDICTING, numbers
 
+    def _rows(self, data: Incomplete, groups: Groups, ends: Ends) -> GroupedRows:
+        return groups.rows(self.levels.whole.bounds(data, ends))
+
     def _in_turn(self, n_draws: int) -> list[Given]:
         """List parameters of draws, each of which is factorised once."""
         return made_in_turn(
@@ -268,8 +280,10 @@ def _effects_of(found: tuple) -> Effects:
     return Effects(normal_of((zero, within)), normal_of(tuple(between)))
 
 
-def _chains(n_draws: int) -> Chains:
-    return chains_of(n_draws, _BURN_IN, _MANY, (_LEAST_APART, _APART))
+def _moved(rows: GroupedRows, models: list[Given]) -> Iterator[np.ndarray]:
+    """Yield latent variables, which are moved in place, for each of the models."""
+    chains = chains_of(len(models), _BURN_IN, _MANY, (_LEAST_APART, _APART))
+    return fill.swept(rows, rows.start(models[0].normal.mean), models, chains)
 
 
 def _with_groups(found: np.ndarray, nodes: np.ndarray) -> np.ndarray:

@@ -603,6 +603,11 @@ class Problem(NamedTuple):
             self.method, *self.start, state=state, **rounds, **stopping
         )
 
+    def fit(self, alpha: float, **stopping: object) -> tuple[em.Fit, em.Fit]:
+        """Learn the graph; returns the fit without, and with, the choice of edges."""
+        first = self.first(**stopping)
+        return first, self.chosen(first, first.theta, alpha)
+
     def chosen(self, first: em.Fit, theta: Theta, alpha: float) -> em.Fit:
         """Choose edges by moments of the first fit, whatever theta, and fit to them."""
         fit = em.conclude(self.method, first, self.penalty(alpha))

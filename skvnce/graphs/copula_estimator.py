@@ -1,6 +1,5 @@
 """A sparse graph from a table of any columns with missing values."""
 
-from contextlib import nullcontext
 from numbers import Real
 from typing import Any, Literal, Self
 
@@ -13,20 +12,15 @@ from skvnce._core.progress import step
 from skvnce._core.random import seeded
 from skvnce._core.warnings import warn_user
 from skvnce._imputer import callbacks, validation
-from skvnce._imputer.fitted import Fitted, without_columns
-from skvnce._imputer.imputer import Imputer
-from skvnce._imputer.parts.summary import reject_limits
-from skvnce._imputer.validation import in_parts
-from skvnce._tables.cells import is_frame
+from skvnce._imputer.fitted import without_columns
 from skvnce._tables.schema import FROM_DTYPE
-from skvnce._tables.values import NO_LIMITS, limits_of
+from skvnce._tables.values import NO_LIMITS
 from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.gaussian import mixed_fit
 from skvnce.gaussian.model import LatentNormal, tensors
 from skvnce.graphs import copula
 from skvnce.graphs.copula import edge_scores
-from skvnce.graphs.copula_parts import problem_of
-from skvnce.graphs.model import edges, to_networkx
+from skvnce.graphs.learner import GraphLearner
 from skvnce.graphs.score_matching import probabilities_of_scores
 
 _ROUNDS = 10  # rounds of EM after which the held-out cells have little influence
@@ -34,7 +28,7 @@ _SEED = 0  # of draws that should be the same with and without a search for alph
 _REMEDY = "TableImputer or LAIRImputer may fill missing cells better."
 
 
-class CopulaGraphLearner(callbacks.CallbackSupportMixin, Imputer):
+class CopulaGraphLearner(GraphLearner):
     """Sparse graph of columns of any kind, learned from a table with missing values.
 
     The model is a latent normal distribution (a Gaussian copula): a number, count or
@@ -237,58 +231,7 @@ class CopulaGraphLearner(callbacks.CallbackSupportMixin, Imputer):
         TypeError
             If a parameter has a wrong type, or columns of categories have limits.
         """
-        source = in_parts(X)
-        if source is not None:
-            reject_limits(lower, upper)
-            return self._publish(self._fit_parts(source))
-        self._check_parameters()
-        cells, schema = self._validated(X)
-        limits = limits_of(schema, lower, upper, X, cells)
-        table = self._chosen(schema, cells, limits, is_whole=is_frame(X))
-        on_round, finish = callbacks.report_rounds(self, self.max_iter, X=X)
-        with (
-            self._threads(),
-            seeded(self.random_state),
-            callbacks.failures_named(self._remedy()),
-        ):
-            fitted = self._fit_graph(table, on_round)
-        finish()
-        return self._publish(fitted)
-
-    edges, to_networkx = edges, to_networkx
-
-    def _fit_parts(self, source):
-        """Learn the graph of a table in parts; see `fit`."""
-        self._check_parameters()
-        schema, large = self._large_table(source)
-        table = self._training_of_parts(schema, large)
-        # without a problem, `_fit_graph` makes one of the rows in memory
-        parts = nullcontext()
-        if large.is_sample and len(schema.model_columns):
-            parts = problem_of(table.schema, source, large, self.random_state)
-        on_round, finish = callbacks.report_rounds(self, self.max_iter, X=table.rows)
-        with (
-            self._threads(),
-            seeded(self.random_state),
-            callbacks.failures_named(self._remedy()),
-        ):
-            with parts as problem:
-                fitted = self._fit_graph(table, on_round, problem)
-        finish()
-        return fitted
-
-    def _fit_graph(self, table, on_round, problem=None):
-        """Solve the problem, perhaps of more rows than the table; returns `Fitted`."""
-        if not len(table.schema.model_columns):
-            return self._empty_graph(table.schema)
-        data = Incomplete.from_array(table.cells.nodes)
-        problem = problem or self._problem(table.schema, data, table.cells.limits)
-        first = problem.first(on_round=on_round, **self._stopping(data))
-        fit = problem.chosen(first, first.theta, float(self.alpha))
-        model, report = self._learned(table.schema, fit, problem, data)
-        report |= self._probabilities(first, problem)
-        schema, checked = self._check_predictions(table, problem, fit.theta, report)
-        return Fitted(schema, model, report | checked.report())
+        return self._learn(self._read(X, None, lower, upper))
 
     def _validated(self, X):
         """Validate the table of a fit; see `read_table`."""
@@ -305,20 +248,6 @@ class CopulaGraphLearner(callbacks.CallbackSupportMixin, Imputer):
         given, doubts = mixed_fit.marginals_of(schema, data, weights, limits)
         mixed_fit.warn_of_tails(schema, doubts)
         return copula.make_problem(data, kinds, sizes, tensors(limits), given)
-
-    def _cells_of(self, model):
-        """Make the model of cells of what `_model_of` returned."""
-        return model
-
-    def _associations(self):
-        return self.associations_
-
-    def _edge_columns(self, i, j):
-        return {}
-
-    def _stopping(self, data):
-        """Return how long EM goes on."""
-        return {"max_iter": self.max_iter, "tol": self.tol}
 
     def _remedy(self):
         """Say what to change if a fit diverges."""

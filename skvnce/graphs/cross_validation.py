@@ -27,7 +27,7 @@ from skvnce._types import Seed, TableLike
 from skvnce.graphs.copula_estimator import CopulaGraphLearner
 from skvnce.graphs.em import Fit, Path, learn_path, n_links
 from skvnce.graphs.estimator import TruncatedGaussianGraphLearner
-from skvnce.graphs.model import edges, to_networkx
+from skvnce.graphs.learner import GraphLearner
 
 # ----------------------------------------
 # Paths of penalties that are fitted to parts of the rows.
@@ -170,7 +170,7 @@ class Search(NamedTuple):
 class GraphSearch(callbacks.CallbackSupportMixin, Imputer):
     """Base class of graph learners that choose the strength of their L1 penalty.
 
-    Subclasses set `_learner_class` and what a fitted graph of that class can do.  Their
+    Subclasses set `_parts` and what a fitted graph of that class can do.  Their
     docstrings get the parameters and attributes of this one.
 
     Parameters
@@ -320,10 +320,13 @@ class GraphSearch(callbacks.CallbackSupportMixin, Imputer):
         finish()
         return self._publish(fitted)
 
-    edges, to_networkx = edges, to_networkx
+    edges, to_networkx = GraphLearner.edges, GraphLearner.to_networkx
+    _associations = GraphLearner._associations
+    _edge_columns = GraphLearner._edge_columns
+    _cells_of = GraphLearner._cells_of
 
     def _settings(self):
-        return self._learner_class() if self.model is None else self.model
+        return self._parts["model"](None) if self.model is None else self.model
 
     def _choose(self, search):
         """Choose alpha by the criterion; returns `Fitted` of this graph."""
@@ -603,10 +606,8 @@ feature_names_in_
     0     x0     x1
     """
 
-    _learner_class = TruncatedGaussianGraphLearner
     _parts = {"model": lambda _: TruncatedGaussianGraphLearner()}
     _is_positive = _has_density = True
-    score_samples = TruncatedGaussianGraphLearner.score_samples
     to_torch = TruncatedGaussianGraphLearner.to_torch
     _cell_model = TruncatedGaussianGraphLearner._cell_model
     _cells_of = TruncatedGaussianGraphLearner._cells_of
@@ -661,11 +662,8 @@ marginal_columns_, feature_ranges_, n_features_in_, feature_names_in_
     0  Gender  Height
     """
 
-    _learner_class = CopulaGraphLearner
     _parts = {"model": lambda _: CopulaGraphLearner()}
     _takes_limits = _has_density = _has_new_rows = True
-    _associations = CopulaGraphLearner._associations
-    _edge_columns = CopulaGraphLearner._edge_columns
     _parameter_constraints = {
         **GraphSearch._parameter_constraints,
         "model": [CopulaGraphLearner, None],

@@ -18,14 +18,15 @@ from skvnce._core.training.adam import Diverged
 from skvnce._core.warnings import warn_user
 from skvnce._imputer import callbacks, validation
 from skvnce._imputer.fill import chunks
-from skvnce._imputer.fitted import Fitted, number_or_nan, without_columns
+from skvnce._imputer.fitted import number_or_nan, without_columns
 from skvnce._imputer.held_out import MOST_LISTED
-from skvnce._imputer.imputer import Imputer, available_where
-from skvnce._imputer.parts.tables import by_parts
+from skvnce._imputer.imputer import available_where
 from skvnce._tables.findings import check_non_negative, check_squares
+from skvnce._tables.values import NO_LIMITS
 from skvnce._types import Seed, TableLike
 from skvnce.graphs import em, model
-from skvnce.graphs.model import GraphParameters, edges, to_networkx
+from skvnce.graphs.learner import GraphLearner
+from skvnce.graphs.model import GraphParameters
 from skvnce.graphs.problem import ALGORITHMS, Options, make_problem
 from skvnce.graphs.score_matching import edge_scores, probabilities_of_scores
 from skvnce.graphs.vnce_cdi import objective_at
@@ -181,7 +182,7 @@ def why_unsettled(fit, ridge, max_iter, tol):
 _SEED = 0  # of draws that should be the same with and without a search for alpha
 
 
-class TruncatedGaussianGraphLearner(callbacks.CallbackSupportMixin, Imputer):
+class TruncatedGaussianGraphLearner(GraphLearner):
     """Sparse graph of non-negative variables, learned from a table with missing values.
 
     The model is a Gaussian truncated to ``x >= 0``, with ``p(x)`` proportional to
@@ -190,6 +191,10 @@ class TruncatedGaussianGraphLearner(callbacks.CallbackSupportMixin, Imputer):
     negative ``K_ij`` means a positive association.  Stochastic EM fits the model, and
     its E-step draws the missing cells (NaN): none is imputed beforehand or dropped.
     A fit is one sequence of rounds, and has no `n_jobs`; that of the class with CV has.
+
+    Scores need no normalising constant: `score_samples` hides five blocks of columns of
+    a row in turn, and averages their log predictive densities given the others, in
+    nats, over two partitions.
 
     Parameters
     ----------
@@ -226,9 +231,7 @@ class TruncatedGaussianGraphLearner(callbacks.CallbackSupportMixin, Imputer):
         What `fit` does if the model does not suit the table (see the user guide): warn
         (`skvnce.exceptions.MisfitWarning`), raise a ValueError, or skip the checks.
     missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
-        What marks missing cells of X, as in scikit-learn's imputers.  ``np.nan``, None
-        and pandas.NA are one marker.  With another one NaN is an error, and cells that
-        stay missing keep the marker.
+        What marks missing cells; ``np.nan``, None and pandas.NA are one marker.
     keep_empty_features : bool, default=False
         Whether `transform` keeps columns that were entirely missing at `fit`, filled by
         0, or drops them.  They are never nodes of the graph.
@@ -281,10 +284,8 @@ class TruncatedGaussianGraphLearner(callbacks.CallbackSupportMixin, Imputer):
         Columns that the model predicts worse than their means, which fill them.
     feature_ranges_ : ndarray of shape (2, n_features_in_)
         Smallest and largest imputed value of each column of X; infinite without a law.
-    n_features_in_ : int
-        Number of features seen during `fit`.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
-        Names of features seen during `fit`, if X has feature names that are strings.
+    n_features_in_, feature_names_in_ : int, and ndarray of shape (n_features_in_,)
+        Number of features, and their names if they are strings.
 
     References
     ----------
@@ -399,46 +400,7 @@ class TruncatedGaussianGraphLearner(callbacks.CallbackSupportMixin, Imputer):
         """
         self._check_parameters()
         cells, schema = self._validated(X)
-        table = self._training_table(schema, cells)
-        on_round, finish = callbacks.report_rounds(self, self.max_iter, X=X)
-        threads = self._threads(table.schema)
-        with (
-            threads,
-            seeded(self.random_state),
-            callbacks.failures_named(self._remedy()),
-        ):
-            fitted = self._fit_graph(table, on_round)
-        finish()
-        return self._publish(fitted)
-
-    edges, to_networkx = edges, to_networkx
-
-    @by_parts
-    @callbacks.shows_progress
-    def score_samples(self, X: TableLike, return_std: bool = False) -> Any:
-        """Compute a held-out log-score of each row, in nats.
-
-        Each of five blocks of columns is hidden in turn, and scored by its log
-        predictive density given the others; the score is averaged over two partitions.
-        It needs no normalising constant, and is a function of the row alone.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Non-negative; NaN marks missing cells.
-        return_std : bool, default=False
-            Whether to also return standard errors, which takes eight times as long.
-
-        Returns
-        -------
-        score : ndarray of shape (n_samples,)
-            0 for a row that is entirely missing, and if all columns are constant.
-        std : ndarray of shape (n_samples,)
-            Standard errors, from eight other estimates, without the error of chains
-            that are too short.  Only if `return_std` is True.
-        """
-        scores = self._scored(self._checked(X), with_errors=return_std)
-        return scores if return_std else scores[0]
+        return self._learn(self._training_table(schema, cells))
 
     @available_where("_is_density", _NO_CONSTANT)
     @callbacks.shows_progress
@@ -515,21 +477,6 @@ class TruncatedGaussianGraphLearner(callbacks.CallbackSupportMixin, Imputer):
     def _threads(self, schema=None):
         return threads_for(len((schema or self._schema).model_columns))
 
-    def _fit_graph(self, table, on_round):
-        """Build and solve the problem, and check the result; returns `Fitted`."""
-        if not len(table.schema.model_columns):
-            return self._empty_graph(table.schema)
-        data = Incomplete.from_array(table.cells.nodes)
-        problem = self._problem(table.schema, data)
-        report = {"n_tuning_iter_": rounds_of_tuning()}
-        fit = problem.learn(
-            float(self.alpha), on_round=on_round, **self._stopping(data)
-        )
-        model, learned = self._learned(table.schema, fit, problem, data)
-        learned |= self._probabilities(fit, problem)
-        schema, checked = self._check_predictions(table, problem, fit.theta, learned)
-        return Fitted(schema, model, report | learned | checked.report())
-
     def _check_predictions(self, table, problem, theta, report, strength="alpha"):
         """Check the fit, and report a misfit; returns what `_held_out` returns."""
         cells = table.cells
@@ -569,7 +516,7 @@ class TruncatedGaussianGraphLearner(callbacks.CallbackSupportMixin, Imputer):
         self._report_tails(table.schema, table.cells.table, columns)
         return table
 
-    def _problem(self, schema, data):
+    def _problem(self, schema, data, limits=NO_LIMITS):
         """Scale the columns, choose the ridges, and build the method."""
         units = em.units_of(data, self.fit_linear)
         _check_scale(schema, units.scale.numpy())
@@ -628,6 +575,7 @@ class TruncatedGaussianGraphLearner(callbacks.CallbackSupportMixin, Imputer):
             "optimality_gap_": fit.gap,
             "largest_cut_": fit.cut,
             "chain_autocorrelation_": fit.autocorrelation,
+            "n_tuning_iter_": rounds_of_tuning(),
         }
         # on the positive orthant, a density is finite for some K that are indefinite
         if np.linalg.eigvalsh(unit)[0] > 0:

@@ -100,6 +100,11 @@ class Problem(NamedTuple):
             self.method, self.start, penalty, state=self.state, **stopping
         )
 
+    def fit(self, alpha: float, **stopping: object) -> tuple[em.Fit, em.Fit]:
+        """Learn the graph; the fit also scores the edges, see `copula.Problem`."""
+        fit = self.learn(alpha, **stopping)
+        return fit, fit
+
     def first(self, **stopping: object) -> em.Fit:
         """Estimate the statistics that a path of penalties uses."""
         return self.learn(0.0, **stopping)

@@ -1,11 +1,11 @@
-"""Gibbs sampling along lines, for a normal distribution truncated to a box.
+"""Gibbs sampling along lines, for a normal distribution of non-negative variables.
 
 Draws of single cells mix slowly if missing columns are strongly correlated: with
 correlation r of two columns the autocorrelation is r^2.  The slow directions are known:
 they are the v with ``v'Kv`` small compared with ``v' diag(K) v``.  So each sweep over
 the cells is followed by draws along these directions.  On a line ``x + t v`` the
-conditional distribution of t is a normal, truncated to the segment of the line inside
-the box, and is drawn exactly, without rejections and without a step size.
+conditional distribution of t is a normal, truncated to the segment of the line without
+negative cells, and is drawn exactly, without rejections and without a step size.
 
 The directions span the eigenvectors of the smallest eigenvalues of K, scaled to unit
 diagonal, restricted to the missing cells of the row, and are conjugate in the row's own
@@ -20,16 +20,17 @@ Goodman and Sokal (1989), Multigrid Monte Carlo method; Li and Ghosh (2015), Eff
 sampling methods for truncated multivariate normal and Student-t distributions.
 """
 
-from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution
 
+from skvnce._core.distributions.truncated_normal import BoundedNormal, unit_quantile
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.models import Info, Sampler, State, UnivariateConditionals
+from skvnce._core.models import Info, Sampler, State
 from skvnce._core.random import Uniforms, global_stream
+from skvnce.graphs.truncated_gaussian import TruncatedGaussian
 
 # with two columns the autocorrelation of a sweep is (1 - eigenvalue)^2, here 0.64
 _SLOW = 0.2  # eigenvalues, for unit diagonal, below which single cells mix slowly
@@ -42,32 +43,6 @@ _STRAIGHT = 0.1  # minimum share of the nominal curvature of a direction
 # 32 MiB in double precision
 _AT_ONCE = 2**22  # maximum size of a batch
 _TOGETHER = 16  # number of columns whose forces are computed by one matrix product
-
-
-class LineModel(Protocol):
-    """A normal distribution truncated to a box: the interface for `block_gibbs`."""
-
-    precision: Tensor
-    linear: Tensor
-
-    def bounds(self) -> tuple[Tensor, Tensor]:
-        """Return bounds that broadcast to the completed tables."""
-        ...
-
-    def quantile(
-        self, uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor
-    ) -> Tensor:
-        """Return quantiles of p(x_j | x_-j), truncated to [low, high].
-
-        `loc` and `scale` are those before the truncation.
-        """
-        ...
-
-    def segment(
-        self, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor
-    ) -> Distribution:
-        """Return a normal distribution conditioned on a segment of a line."""
-        ...
 
 
 class Patterns(NamedTuple):
@@ -207,21 +182,23 @@ class Line(NamedTuple):
     end: Tensor  # (rows,)
     usable: Tensor  # bool (rows,)
 
+    def steps(self, shift: Tensor | float = 0.0) -> BoundedNormal:
+        """Return the distribution of steps, whose location may be shifted."""
+        loc = self.loc + shift
+        return BoundedNormal(loc, *self[2:5], validate_args=False)
+
 
 class Place(NamedTuple):
     """Positions of the rows of `Lines`, and the forces along the basis there."""
 
     x: Tensor  # (features, rows)
     force: Tensor  # (rows, width)
-    low: Tensor  # that broadcast to (features, rows)
-    high: Tensor  # that broadcast to (features, rows)
 
 
-def _place(lines: Lines, model: LineModel, x: Tensor) -> Place:
+def _place(lines: Lines, model: TruncatedGaussian, x: Tensor) -> Place:
     given = x.flatten(0, -2)[lines.rows]
     force = (model.linear - given @ model.precision) * lines.missing.T @ lines.basis
-    edges = (_of_rows(edge, x, lines.rows) for edge in model.bounds())
-    return Place(given.T.contiguous(), force, *edges)  # columns are faster to access
+    return Place(given.T.contiguous(), force)  # columns are faster to access
 
 
 def _line(lines: Lines, at: Place, k: int) -> Line:
@@ -230,53 +207,52 @@ def _line(lines: Lines, at: Place, k: int) -> Line:
     # any positive number, because the steps of these rows are set to zero
     curvature = curvature.where(usable, 1.0)
     direction = lines.basis @ weight.T * lines.missing
-    ends = _segment(at.x, direction, at.low, at.high)
+    ends = _segment(at.x, direction)
     loc = (at.force * weight).sum(1) / curvature
     return Line(direction, loc, curvature.rsqrt(), *ends, usable)
 
 
-def move_along(lines: Lines, model: LineModel, x: Tensor, uniform: Tensor) -> Tensor:
-    """Draw along each direction in turn, in all rows at once, within the bounds."""
+def move_along(
+    lines: Lines, model: TruncatedGaussian, x: Tensor, uniform: Tensor
+) -> Tensor:
+    """Draw along each direction in turn, in all rows at once, from zero upwards."""
     at = first = _place(lines, model, x)
     uniform = uniform.flatten(0, -2)[lines.rows]
     for k in range(lines.basis.shape[1]):
         line = _line(lines, at, k)
-        steps = model.segment(*line[1:5]).icdf(uniform[:, k])
+        steps = line.steps().icdf(uniform[:, k])
         step = steps.where(line.usable, 0.0)
         change = step[:, None] * lines.changes[lines.which, k]
         at = at._replace(x=at.x + step * line.direction, force=at.force - change)
-    inside = at.x.maximum(at.low).minimum(at.high)  # corrects rounding
+    inside = at.x.clamp(min=0)  # corrects rounding
     flat = x.flatten(0, -2).clone()
     flat[lines.rows] = inside.where(lines.missing > 0, first.x).T
     return flat.view(x.shape)
 
 
-def expected_steps(lines: Lines, model: LineModel, x: Tensor) -> Tensor:
+def expected_steps(lines: Lines, model: TruncatedGaussian, x: Tensor) -> Tensor:
     """Compute the mean step along each line; (width, rows)."""
     return torch.stack(
         [
-            model.segment(*line[1:5]).mean.where(line.usable, 0.0)
+            line.steps().mean.where(line.usable, 0.0)
             for line in _lines_at(lines, model, x)
         ]
     )
 
 
-def step_slopes(lines: Lines, model: LineModel, x: Tensor) -> Tensor:
+def step_slopes(lines: Lines, model: TruncatedGaussian, x: Tensor) -> Tensor:
     """Compute the derivatives of `expected_steps` in the location; (width, rows).
 
     1 if truncation has no effect; differences over one standard deviation.
     """
     slopes = []
     for line in _lines_at(lines, model, x):
-        ahead, back = (
-            model.segment(line.loc + move * line.scale, *line[2:5]).mean
-            for move in (0.5, -0.5)
-        )
+        ahead, back = (line.steps(move * line.scale).mean for move in (0.5, -0.5))
         slopes.append(((ahead - back) / line.scale).where(line.usable, 1.0))
     return torch.stack(slopes)
 
 
-def _lines_at(lines: Lines, model: LineModel, x: Tensor) -> Iterator[Line]:
+def _lines_at(lines: Lines, model: TruncatedGaussian, x: Tensor) -> Iterator[Line]:
     at = _place(lines, model, x)
     return (_line(lines, at, k) for k in range(lines.basis.shape[1]))
 
@@ -287,32 +263,21 @@ def directions_of(lines: Lines, rows: Tensor) -> Tensor:
     return combined * lines.missing.T[rows][:, None]
 
 
-def _of_rows(edge: Tensor, x: Tensor, rows: Tensor) -> Tensor:
-    """Get the bounds of some rows of all chains, copied only if they differ."""
-    if edge.dim() < 2:
-        return edge.reshape(-1, 1)
-    return edge.expand(x.shape).flatten(0, -2)[rows].T
+def _segment(x: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
+    """Find the steps t with x + t direction >= 0; (rows,) each.
 
-
-def _segment(
-    x: Tensor, direction: Tensor, low: Tensor, high: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Find the steps t with low <= x + t direction <= high; (rows,) each.
-
-    ``t >= -(x - low) / direction`` for positive directions, so that the largest
-    ``direction / (x - low)`` is binding, and similarly for the others.
+    ``t >= -x / direction`` for positive directions, so that the largest
+    ``direction / x`` is binding, and similarly for the others.
     """
-    least = torch.finfo(x.dtype).tiny
-    # a cell at its bound stops the step, and 0 / 0 would be NaN
-    towards = direction / (x - low).clamp(min=least)
+    # a cell at zero stops the step, and 0 / 0 would be NaN
+    towards = direction / x.clamp(min=torch.finfo(x.dtype).tiny)
     back, ahead = towards.amax(0), -towards.amin(0)
-    if high.isfinite().any():
-        towards = direction / (high - x).clamp(min=least)
-        back, ahead = back.maximum(-towards.amin(0)), ahead.maximum(towards.amax(0))
     return -1 / back.clamp(min=0).abs(), 1 / ahead.clamp(min=0).abs()  # no -0.0
 
 
-def sweep(model: LineModel, missing: Missing, x: Tensor, uniform: Tensor) -> None:
+def sweep(
+    model: TruncatedGaussian, missing: Missing, x: Tensor, uniform: Tensor
+) -> None:
     """Draw each missing cell given all others, column by column, in place.
 
     The forces ``K x`` on some columns are one matrix product, and follow each draw
@@ -321,8 +286,6 @@ def sweep(model: LineModel, missing: Missing, x: Tensor, uniform: Tensor) -> Non
     flat = x.view(-1, x.shape[-1])
     at = flat[missing.rows].T.contiguous()  # columns are faster to access
     u = uniform.flatten(0, -2)[missing.rows].T.contiguous()
-    bounds = [_of_rows(edge, x, missing.rows) for edge in model.bounds()]
-    edges = [_by_column(bound, x.shape[-1]) for bound in bounds]
     precision, linear = model.precision, model.linear
     scales = precision.diagonal().rsqrt()
     for start in range(0, len(missing.cells), _TOGETHER):
@@ -334,8 +297,7 @@ def sweep(model: LineModel, missing: Missing, x: Tensor, uniform: Tensor) -> Non
             here, scale = at[j], scales[j]
             old, pull, free = (v.index_select(0, rows) for v in (here, force[k], u[j]))
             loc = torch.addcmul(old, pull, scale.square())
-            ends = (edge(j, rows) for edge in edges)
-            new = model.quantile(free, loc, scale, *ends)
+            new = scale * unit_quantile(1 - free, loc / scale)
             here.index_copy_(0, rows, new)
             if k + 1 < len(part):
                 step = torch.zeros_like(here).index_copy_(0, rows, new - old)
@@ -343,16 +305,8 @@ def sweep(model: LineModel, missing: Missing, x: Tensor, uniform: Tensor) -> Non
     flat[missing.rows] = at.T
 
 
-def _by_column(edge: Tensor, d: int) -> Callable[[int, Tensor], Tensor]:
-    """Make a function of (column, rows): the bounds of some cells of a column."""
-    columns = edge.expand(d, -1).unbind(0)
-    if edge.shape[1] == 1:
-        return lambda j, rows: columns[j]
-    return lambda j, rows: columns[j].index_select(0, rows)
-
-
 def block_gibbs(
-    model: LineModel,
+    model: TruncatedGaussian,
     missing: Missing,  # from `missing_of`, of all chains
     # maps (step, template) to numbers in [0, 1) of the shape of the template, here
     # (*chains, n, features + directions)
@@ -382,21 +336,6 @@ def block_gibbs(
     return Sampler(init, step)
 
 
-# ----------------------------------------
-# Gibbs sampling of missing cells from a model's exact univariate conditionals.
-#
-# All missingness patterns are updated in one sweep: column j is drawn simultaneously
-# in all rows (and chains) that miss it.
-
-Cells = list[tuple[int, tuple[Tensor, ...]]]
-
-
-def missing_cells(observed: Tensor) -> Cells:
-    """List (column, indices of rows that miss it), without complete columns."""
-    rows = [(~column).nonzero(as_tuple=True) for column in observed.unbind(-1)]
-    return [(j, index) for j, index in enumerate(rows) if index[0].numel()]
-
-
 def antithetic(step: int, x: Tensor) -> Tensor:
     """Draw u for the first of two chains, and 1 - u for the second.
 
@@ -406,27 +345,3 @@ def antithetic(step: int, x: Tensor) -> Tensor:
     u = torch.rand_like(x[0])
     # u may be 0, and quantiles need numbers below 1
     return torch.stack([u, (1 - u).clamp(max=1 - torch.finfo(x.dtype).eps)])
-
-
-def gibbs(
-    # its conditionals have an `icdf`, through which each cell is drawn
-    model: UnivariateConditionals,
-    # from `missing_cells`, of all chains: listed once, not in each of many sweeps
-    missing: Cells,
-    # maps (step, x) to numbers in [0, 1) of the shape of x
-    uniforms: Uniforms = global_stream,
-) -> Sampler[State, Info]:
-    """Build a systematic-scan Gibbs sampler over the missing cells."""
-
-    def init(data: Incomplete, x: Tensor) -> State:
-        return State(data.with_values(x))
-
-    @torch.no_grad()
-    def step(state: State, data: Incomplete) -> tuple[State, Info]:
-        # a copy, because the caller may keep the old state
-        x, u = state.x.clone(), uniforms(state.step, state.x)
-        for j, rows in missing:
-            x[(*rows, j)] = model.conditional(x[rows], j).icdf(u[(*rows, j)])
-        return State(x, state.step + 1), Info()
-
-    return Sampler(init, step)

@@ -9,10 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from skvnce._core.distributions.truncated_normal import (
-    BoundedNormal,
     TruncatedNormal,
     log_normaliser,
-    unit_quantile,
 )
 
 
@@ -40,28 +38,9 @@ class TruncatedGaussian(nn.Module):
         scale = row[feature].rsqrt()
         return TruncatedNormal(field * scale.square(), scale, validate_args=False)
 
-    def conditionals(
-        self, x: Tensor, features: Tensor | None = None
-    ) -> TruncatedNormal:
-        """Return p(x_j | x_-j) of all (or given) j, of batch shape (*batch, n_j)."""
-        return conditionals(x, self.precision, self.linear, features)
-
-    def quantile(
-        self, uniform: Tensor, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor
-    ) -> Tensor:
-        """Return quantiles of a normal distribution truncated to [0, inf)."""
-        return scale * unit_quantile(1 - uniform, loc / scale)
-
-    def bounds(self) -> tuple[Tensor, Tensor]:
-        """Return the bounds of all cells."""
-        zero = self.linear.new_zeros(())
-        return zero, zero + torch.inf
-
-    def segment(
-        self, loc: Tensor, scale: Tensor, low: Tensor, high: Tensor
-    ) -> BoundedNormal:
-        """Return a normal distribution conditioned on a segment of a line."""
-        return BoundedNormal(loc, scale, low, high, validate_args=False)
+    def conditionals(self, x: Tensor) -> TruncatedNormal:
+        """Return p(x_j | x_-j) of all j, of batch shape (*batch, features)."""
+        return conditionals(x, self.precision, self.linear)
 
     def log_marginal(self, x: Tensor, latent: Tensor) -> Tensor:
         """Compute log phi with one feature a row integrated out; see `log_marginal`."""
@@ -74,14 +53,11 @@ def log_phi(x: Tensor, precision: Tensor, linear: Tensor) -> Tensor:
     return ((linear - x @ precision / 2) * x).sum(-1)
 
 
-def conditionals(
-    x: Tensor, precision: Tensor, linear: Tensor, features: Tensor | None = None
-) -> TruncatedNormal:
-    """Return p(x_j | x_-j) of all (or given) j, of batch shape (*batch, n_j)."""
-    j = torch.arange(x.shape[-1]) if features is None else features
-    diagonal = precision.diagonal()[j]
-    pull = (linear[j] - x @ precision[:, j]) / diagonal
-    return TruncatedNormal(x[..., j] + pull, diagonal.rsqrt(), validate_args=False)
+def conditionals(x: Tensor, precision: Tensor, linear: Tensor) -> TruncatedNormal:
+    """Return p(x_j | x_-j) of all j, of batch shape (*batch, features)."""
+    diagonal = precision.diagonal()
+    pull = (linear - x @ precision) / diagonal
+    return TruncatedNormal(x + pull, diagonal.rsqrt(), validate_args=False)
 
 
 def log_marginal(

@@ -1,6 +1,6 @@
 """Plots of estimators, tables and scores; matplotlib is imported when used."""
 
-from skvnce.inspection._graphs import EdgePathDisplay, EdgeRocDisplay, GraphDisplay
+from skvnce.inspection._graphs import EdgePathDisplay, GraphDisplay
 from skvnce.inspection._imputations import (
     ConvergenceDisplay,
     ImputationDisplay,
@@ -11,7 +11,6 @@ from skvnce.inspection._report import ReportDisplay, SensitivityDisplay
 __all__ = [
     "ConvergenceDisplay",
     "EdgePathDisplay",
-    "EdgeRocDisplay",
     "GraphDisplay",
     "ImputationDisplay",
     "MissingnessDisplay",

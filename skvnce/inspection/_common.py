@@ -113,17 +113,6 @@ def check_count(value, name):
         raise ValueError(f"{name} must not be negative, got {value}")
 
 
-def finite_numbers(values, name):
-    """Return a finite array of floats."""
-    values = np.asarray(values)
-    if values.dtype.kind not in "biuf":
-        raise TypeError(f"{name} must be numeric, got dtype {values.dtype}")
-    values = values.astype(np.float64)
-    if not np.isfinite(values).all():
-        raise ValueError(f"{name} must be finite, got NaN or infinity; remove it")
-    return values
-
-
 # ----------------------------------------
 # Tables with missing cells, as the displays read them.
 

@@ -1,7 +1,6 @@
-"""Displays of graphs: edges, paths of the penalty, and ROC curves."""
+"""Displays of graphs: edges, and paths of the penalty."""
 
-from os import PathLike
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -9,7 +8,6 @@ from numpy.typing import ArrayLike
 from skvnce.inspection._common import (
     axes_or_new,
     check_count,
-    finite_numbers,
     fitted,
     room,
     shown_name,
@@ -323,14 +321,14 @@ class EdgePathDisplay:
     def __init__(
         self,
         alphas: ArrayLike,
-        path: str | PathLike[str],
+        path: ArrayLike,
         names: ArrayLike,
         alpha: float | None = None,
     ) -> None:
-        self.alphas = _check_alphas(alphas)
-        self.names = [shown_name(name) for name in names]
-        self.path = _check_path(path, len(self.alphas), len(self.names))
-        self.alpha = _check_alpha(alpha)
+        self.alphas, self.path = np.asarray(alphas), np.asarray(path)
+        if len(self.alphas) < 2:
+            raise ValueError(f"A single penalty has no path, got alphas={alphas}.")
+        self.names, self.alpha = [shown_name(name) for name in names], alpha
 
     @classmethod
     def from_estimator(
@@ -496,284 +494,3 @@ def _spread(heights, gap, bottom, top):
     placed = np.empty(len(heights))
     placed[order] = np.minimum(middle, top - steps[::-1])
     return placed
-
-
-def _check_alphas(alphas):
-    """Return the penalties as a decreasing array."""
-    alphas = finite_numbers(alphas, "alphas")
-    if alphas.ndim != 1 or len(alphas) < 2:
-        raise ValueError(
-            f"alphas must have shape (n_alphas,) with two or more, got {alphas.shape}; "
-            "a single penalty has no path"
-        )
-    if (np.diff(alphas) >= 0).any() or alphas[-1] < 0:
-        raise ValueError(
-            f"alphas must fall and not be negative, got {alphas}; sort them, and the "
-            "path with them"
-        )
-    return alphas
-
-
-def _check_path(path, n_alphas, n_nodes):
-    """Return the path as an array of symmetric matrices."""
-    path = finite_numbers(path, "path")
-    if path.shape != (n_alphas, n_nodes, n_nodes):
-        raise ValueError(
-            "path must have shape (n_alphas, n_nodes, n_nodes), here "
-            f"{(n_alphas, n_nodes, n_nodes)}, got {path.shape}; pass one matrix per "
-            "alpha, with one row and column per name"
-        )
-    if not np.allclose(path, path.transpose(0, 2, 1)):
-        raise ValueError(
-            "path must hold symmetric matrices, got one that is not; pass associations"
-        )
-    return path
-
-
-def _check_alpha(alpha):
-    """Return the selected penalty as a float, or None."""
-    if alpha is None:
-        return None
-    alpha = finite_numbers(alpha, "alpha")
-    if alpha.ndim or alpha < 0:
-        raise ValueError(
-            f"alpha must be one number, not negative, got {alpha}; pass the chosen one"
-        )
-    return float(alpha)
-
-
-# ----------------------------------------
-# Plot of the recovery of a known graph by ranked pairs.
-
-_EDGE = 1e-5  # as in `skvnce.metrics.edge_auc`: rounding errors of an inverse are less
-_CHANCE = "chance"
-_SCORES = {
-    "strength": "edge_strengths_",
-    "probability": "edge_probabilities_",
-    "frequency": "edge_frequencies_",
-}
-
-
-class EdgeRocDisplay:
-    """ROC curve of ranked pairs of variables, against the edges of a known graph.
-
-    The curve has one point for each distinct score, with straight lines across ties,
-    and the area is that of `skvnce.metrics.edge_auc`.
-
-    Parameters
-    ----------
-    fpr : array-like of shape (n_points,)
-        Share of the pairs without an edge that are classified as edges, increasing.
-    tpr : array-like of shape (n_points,)
-        Share of the edges that are found, increasing.
-    roc_auc : float or None, default=None
-        Area under the curve; None leaves it out of the legend.
-    name : str or None, default=None
-        Name in the legend.
-
-    Attributes
-    ----------
-    ax_ : matplotlib.axes.Axes
-    figure_ : matplotlib.figure.Figure
-    line_ : matplotlib.lines.Line2D
-        The curve.
-    chance_level_ : matplotlib.lines.Line2D
-        The diagonal, one per axes.
-    """
-
-    def __init__(
-        self,
-        fpr: ArrayLike,
-        tpr: ArrayLike,
-        roc_auc: float | None = None,
-        name: str | None = None,
-    ) -> None:
-        self.fpr, self.tpr = finite_numbers(fpr, "fpr"), finite_numbers(tpr, "tpr")
-        if self.fpr.ndim != 1 or self.fpr.shape != self.tpr.shape:
-            raise ValueError(
-                "fpr and tpr must have one shape (n_points,), got "
-                f"{self.fpr.shape} and {self.tpr.shape}; pass one of each per threshold"
-            )
-        self.roc_auc = roc_auc
-        self.name = name
-
-    @classmethod
-    def from_estimator(
-        cls,
-        estimator: Any,
-        truth: ArrayLike,
-        *,
-        name: str | None = None,
-        ax: Any = None,
-        scores: Literal["strength", "probability", "frequency"] = "strength",
-    ) -> Self:
-        """Draw the curve of a fitted graph learner.
-
-        Parameters
-        ----------
-        estimator : fitted estimator with ``nodes_`` and the scores
-        truth : array-like of shape (n_nodes, n_nodes) or networkx.Graph
-            The known graph: the pairs whose entry is above 1e-5 in absolute value, or
-            the edges of the networkx graph.  Nodes of a graph, and rows and columns of
-            a dataframe with names, are matched with ``nodes_``; additional ones are
-            ignored.  An array must be in the order of ``nodes_``.
-        name : str or None, default=None
-            Name in the legend; the class of the estimator by default.
-        ax : matplotlib.axes.Axes or None, default=None
-        scores : {"strength", "probability", "frequency"}, default="strength"
-            Rank by ``edge_strengths_``, ``edge_probabilities_`` or
-            ``edge_frequencies_``.
-
-        Returns
-        -------
-        EdgeRocDisplay
-        """
-        if scores not in _SCORES:
-            raise ValueError(f"scores must be one of {[*_SCORES]}, got {scores!r}")
-        strengths, nodes = fitted(estimator, _SCORES[scores], "nodes_")
-        name = type(estimator).__name__ if name is None else name
-        return cls._from_named(truth, strengths, list(nodes), name).plot(ax=ax)
-
-    @classmethod
-    def from_predictions(
-        cls,
-        truth: ArrayLike,
-        strengths: ArrayLike,
-        *,
-        name: str | None = None,
-        ax: Any = None,
-    ) -> Self:
-        """Draw the curve of any scores of pairs.
-
-        Parameters
-        ----------
-        truth : array-like of shape (n_nodes, n_nodes) or networkx.Graph
-            As in `from_estimator`; nodes of a graph are matched with the names of
-            ``strengths``.
-        strengths : array-like of shape (n_nodes, n_nodes)
-            Evidence for an edge, symmetric, not negative, larger for more evidence; the
-            diagonal is ignored.  The names of its nodes are the columns of a dataframe,
-            or 0 to n_nodes - 1 for an array.
-        name : str or None, default=None
-            Name in the legend.
-        ax : matplotlib.axes.Axes or None, default=None
-
-        Returns
-        -------
-        EdgeRocDisplay
-        """
-        nodes = list(getattr(strengths, "columns", range(len(strengths))))
-        return cls._from_named(truth, strengths, nodes, name).plot(ax=ax)
-
-    @classmethod
-    def _from_named(cls, truth, strengths, nodes, name):
-        """Rank the pairs of named nodes."""
-        shape = (len(nodes), len(nodes))
-        true = _pairs(_in_order(truth, nodes), "truth", shape)
-        edge = np.abs(true) > _EDGE
-        strength = _pairs(strengths, "strengths", shape)
-        if (strength < 0).any():
-            raise ValueError(
-                f"strengths must not be negative, got {strength.min()}; pass absolute "
-                "values if the sign is that of an association"
-            )
-        if edge.all() or not edge.any():
-            raise ValueError(
-                "truth must have both edges and pairs without one, got "
-                f"{edge.sum()} edges among {edge.size} pairs; it has no ROC curve"
-            )
-        # after each distinct score from the top: negative, as unique sorts upwards
-        _, rank = np.unique(-strength, return_inverse=True)
-        counts = (np.cumsum(np.bincount(rank, weights=w)) for w in (~edge, edge))
-        fpr, tpr = (np.append(0, count) / count[-1] for count in counts)
-        # trapezoids, by a sum because numpy 1 and 2 name the function apart
-        area = float(np.sum(np.diff(fpr) * (tpr[1:] + tpr[:-1])) / 2)
-        return cls(fpr, tpr, area, name)
-
-    def plot(self, *, ax: Any = None, name: str | None = None) -> Self:
-        """Draw the curve; curves on one axes share the diagonal.
-
-        Returns
-        -------
-        EdgeRocDisplay
-            Itself.
-        """
-        self.ax_ = axes_or_new(ax, 6, 6)
-        self.figure_ = self.ax_.figure
-        name = self.name if name is None else name
-        label = None if name is None else str(name)
-        if self.roc_auc is not None:
-            area = f"AUC = {self.roc_auc:.2f}"
-            label = area if name is None else f"{name} ({area})"
-        (self.line_,) = self.ax_.plot(self.fpr, self.tpr, label=label)
-        self.chance_level_ = _chance_line(self.ax_)
-        self.ax_.set(
-            xlim=(-0.01, 1.01),
-            ylim=(-0.01, 1.01),
-            aspect="equal",
-            xlabel="share of the other pairs taken for edges",
-            ylabel="share of the edges found",
-        )
-        legend = self.ax_.legend(loc="lower right", frameon=False)
-        for text in legend.get_texts():
-            # a $ in a name is no formula
-            text.set_parse_math(False)
-        return self
-
-
-def _chance_line(ax):
-    """Return the diagonal of the axes, drawn only once."""
-    for line in ax.lines:
-        if line.get_label() == _CHANCE:
-            return line
-    return ax.plot(
-        [0, 1], [0, 1], "--", color="0.5", linewidth=1, label=_CHANCE, zorder=1
-    )[0]
-
-
-def _in_order(truth, nodes):
-    """Return the truth as a matrix, rows and columns in the order of the nodes."""
-    if hasattr(truth, "has_edge"):
-        _check_names(truth, nodes, "truth")
-        return np.array([[1 * truth.has_edge(a, b) for b in nodes] for a in nodes])
-    named = hasattr(truth, "columns") and hasattr(truth, "index")
-    # names of rows and columns may be only positions
-    named = named and not (_numbered(truth.columns) and _numbered(truth.index))
-    if named and not _numbered(nodes):
-        _check_names(set(truth.index), nodes, "the rows of truth")
-        _check_names(set(truth.columns), nodes, "the columns of truth")
-        return truth.loc[nodes, nodes]
-    return truth
-
-
-def _numbered(names):
-    return list(names) == list(range(len(names)))
-
-
-def _check_names(names, nodes, where):
-    """Raise if a node is not known."""
-    missing = [shown_name(node) for node in nodes if node not in names]
-    if missing:
-        more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
-        raise ValueError(
-            f"{where} must have every node, got none named {', '.join(missing[:10])}"
-            f"{more}; rename its nodes, or pass an array in the order of the nodes"
-        )
-
-
-def _pairs(matrix, name, shape):
-    """Return the entries below the diagonal of a symmetric matrix."""
-    matrix = np.asarray(matrix)
-    if matrix.shape != shape:
-        raise ValueError(
-            f"{name} must have shape (n_nodes, n_nodes), here {shape}, got "
-            f"{matrix.shape}; pass one row and column per node"
-        )
-    below = np.tril_indices(len(matrix), -1)
-    entries = finite_numbers(matrix[below], name)
-    if not np.allclose(entries, finite_numbers(matrix.T[below], name)):
-        raise ValueError(
-            f"{name} must be symmetric, got a matrix that is not; an edge has no "
-            "direction"
-        )
-    return entries

@@ -392,17 +392,7 @@ class MissingnessDisplay:
     """
 
     def __init__(self, missing: ArrayLike, names: Sequence[str]) -> None:
-        missing = np.asarray(missing)
-        if missing.dtype != bool or missing.ndim != 2 or not missing.size:
-            raise ValueError(
-                "missing must be a table of booleans, got "
-                f"{missing.dtype} of shape {missing.shape}"
-            )
-        if len(names) != missing.shape[1]:
-            raise ValueError(
-                f"names must have one name per column, {missing.shape[1]}, got "
-                f"{len(names)}"
-            )
+        missing = np.asarray(missing, dtype=bool)
         self.missing, self.names = missing, list(names)
         patterns, counts = np.unique(missing, axis=0, return_counts=True)
         # of equally frequent patterns, that with fewer missing cells comes first
@@ -601,18 +591,9 @@ class ConvergenceDisplay:
         n_burn_in: int = 0,
     ) -> None:
         self.loss_curve = np.asarray(loss_curve, dtype=np.float64)
-        if self.loss_curve.ndim != 1 or not len(self.loss_curve):
-            raise ValueError("loss_curve must have a value for each round, got none")
         self.trace = None if trace is None else np.asarray(trace, dtype=np.float64)
         self.r_hat = None if trace is None else np.asarray(r_hat, dtype=np.float64)
         self.names, self.n_burn_in = list(names), n_burn_in
-        if trace is not None:
-            shape = (len(self.loss_curve), 2, len(self.names))
-            if self.trace.shape != shape or self.r_hat.shape != shape[1:]:
-                raise ValueError(
-                    f"trace must have the shape {shape} and r_hat {shape[1:]}, got "
-                    f"{self.trace.shape} and {self.r_hat.shape}"
-                )
 
     @classmethod
     def from_estimator(

@@ -49,7 +49,6 @@ from skvnce._imputer.validation import (
     RANDOM_STATE,
     check_parameters,
     integer_from,
-    names_table,
     needs_memory,
     set_nested,
 )
@@ -84,7 +83,6 @@ class MultipleImputation(BaseEstimator):
     # weights are requested by those that use them
     __metadata_request__fit = {"sample_weight": metadata_routing.UNUSED}
 
-    @names_table
     def fit(
         self, X: TableLike, y: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> Self:

@@ -15,7 +15,6 @@ from skvnce._imputer.validation import (
     AUTO,
     OF_CATEGORIES,
     integer_from,
-    names_table,
 )
 from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.autoencoder import samplers
@@ -216,7 +215,6 @@ class VGIImputer(DrawnByMembers):
         self.random_state = random_state
         self.verbose = verbose
 
-    @names_table
     def fit_posterior(self, X: TableLike, y: object = None) -> Self:
         """Train the conditionals q on other rows, with the densities held fixed.
 
@@ -249,7 +247,6 @@ class VGIImputer(DrawnByMembers):
         report = self._fitted.report | {"estimators_": members}
         return self._publish(self._fitted._replace(report=report))
 
-    @names_table
     def objective(self, X: TableLike, y: object = None) -> float:
         """Estimate the objective of VGI, J of eq. (9), at rows of X; larger is better.
 

@@ -65,5 +65,4 @@ def test_dtypes_are_those_asked_for(table):
     assert single.x.dtype == torch.float32
     assert single.observed.dtype == torch.bool
     assert single.to_array().dtype == np.float64
-    assert single.to_array(np.float32).dtype == np.float32
     np.testing.assert_array_equal(single.to_array(), table[:2].astype(np.float32))

@@ -9,10 +9,8 @@ from skvnce import CopulaGraphLearner, GaussianImputer
 from skvnce._imputer.parts.tables import columns_of_parts
 from skvnce._imputer.validation import in_parts
 from skvnce._tables.cells import UNITS
-from skvnce.gaussian.latent.columns import Marginal
 from skvnce.graphs import copula
 from skvnce.graphs import copula as copula_m_step
-from skvnce.graphs.copula_parts import MOST, counts_at, knots_of, marginal_of
 from skvnce.options import Chunks
 
 GAUSSIAN = GaussianImputer(max_iter=20, n_parameter_draws=2, random_state=0)
@@ -204,45 +202,6 @@ def test_text_among_numbers_names_part_and_column():
     late = numbers.assign(late="many")
     with pytest.raises(ValueError, match=r"Part 1 of X .*'late'"):
         GAUSSIAN.fit(Chunks([numbers, late]))
-
-
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
-def test_marginals_of_all_values_are_those_in_memory(share):
-    """Some cells are zero, or all but some are rounded."""
-    rng = np.random.default_rng(0)
-    cells = rng.normal(size=2000)
-    cells[rng.random(2000) < share] = 0.0
-    import torch
-
-    expected = Marginal.of(torch.from_numpy(cells), torch.ones(2000).double())
-    knots = knots_of(cells, cells.min(), cells.max())
-    counts = counts_at(cells[:500], knots) + counts_at(cells[500:], knots)
-    found = marginal_of(knots, counts)
-    for one, other in zip(expected, found, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-12)
-    fewer = marginal_of(knots, counts_at(cells[:1999], knots))
-    assert abs(fewer.low - expected.low).nan_to_num().max() > 1e-8  # negative control
-
-
-@pytest.mark.parametrize("kind", ["normal", "lognormal", "counts"])
-def test_marginals_of_knots_are_close_to_those_in_memory(kind):
-    import torch
-
-    rng = np.random.default_rng(1)
-    cells = rng.normal(size=200_000)
-    cells = {"lognormal": np.exp(2 * cells), "counts": rng.poisson(40.0, 200_000)}.get(
-        kind, cells
-    )
-    cells = cells.astype(float)
-    expected = Marginal.of(torch.from_numpy(cells), torch.ones(len(cells)).double())
-    knots = knots_of(cells[::4], cells.min(), cells.max())
-    assert len(knots) < 2 * MOST
-    found = marginal_of(knots, counts_at(cells, knots))
-    some = torch.from_numpy(np.sort(cells)[100:-100:97])
-    ends = [torch.special.ndtr(one) for one in expected.scores(some)]
-    others = [torch.special.ndtr(one) for one in found.scores(some)]
-    error = max(float(abs(a - b).max()) for a, b in zip(ends, others, strict=True))
-    assert error < 3e-4  # of probabilities; knots are 5e-4 apart
 
 
 def test_scores_take_bounded_memory(monkeypatch):

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 import torch
 from oracles import GATE, first_and_second, rejection, z_two_sample
+from plain_gibbs import gibbs, missing_cells
 
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.models import State, run_chain
 from skvnce._core.random import global_stream, seeded
-from skvnce.graphs.samplers import antithetic, gibbs, missing_cells
+from skvnce.graphs.samplers import antithetic
 from skvnce.graphs.truncated_gaussian import TruncatedGaussian
 
 # Links of both signs; much of the mass lies near zero, so that the target is skewed.

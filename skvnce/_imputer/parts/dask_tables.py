@@ -6,7 +6,6 @@ worker that is lost does not change the result.
 """
 
 import os
-import sys
 from contextlib import nullcontext
 from functools import partial
 
@@ -134,34 +133,6 @@ class DaskTable:
         # without traversal, which looks for collections in all values
         return dask.compute(self._joined(tasks, merge), traverse=False)[0]
 
-    def _has_cluster(self):
-        """Return whether the workers of a client compute the parts."""
-        # a client exists only if it has been imported
-        module = sys.modules.get("distributed")
-        try:
-            return module is not None and bool(module.default_client())
-        except ValueError:  # there is none
-            return False
-
-    def _on_workers(self, value):
-        """Send a value to the workers, once."""
-        [kept] = dask.persist(dask.delayed(value, pure=False, traverse=False))
-        return kept
-
-    def _advanced(self, of, merge, one, states):
-        """Apply a function of a value, a number and a partition or its state to all.
-
-        A state stays where it was computed, and is computed again if it is lost.
-        Returns the new states and what is merged; see `_on_workers`.
-        """
-        task = dask.delayed(_advanced_in_worker, pure=False, nout=2)
-        one = dask.delayed(one, pure=False, traverse=False)
-        inputs = self.parts if states is None else states
-        tasks = [task(os.getpid(), of, one, k, part) for k, part in enumerate(inputs)]
-        tasks = dask.persist(*tasks)
-        sums = self._joined([pair[1] for pair in tasks], merge)
-        return [pair[0] for pair in tasks], dask.compute(sums, traverse=False)[0]
-
     def _joined(self, tasks, merge):
         """Merge results of partitions in their order."""
         join = dask.delayed(_merged, pure=False)
@@ -169,11 +140,6 @@ class DaskTable:
             groups = range(0, len(tasks), _MERGED)
             tasks = [join(merge, tasks[k : k + _MERGED]) for k in groups]
         return tasks[0]
-
-
-def _advanced_in_worker(pid, of, one, number, state):
-    with nullcontext() if os.getpid() == pid else one_thread():
-        return of(one, number, state)
 
 
 def _in_worker(pid, of, number, chunk, weights):

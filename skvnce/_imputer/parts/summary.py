@@ -235,8 +235,6 @@ class LargeTable(NamedTuple):
     summary: Summary
     powers: np.ndarray  # (4, n_nodes), see `Gathered`
     tables: list  # the rows in memory, if they are not all, and the table; scaled
-    reader: object  # its ``read(number, X, weights)`` validates a part
-    known: FirstReading
 
     @property
     def is_sample(self):
@@ -313,7 +311,7 @@ def gather(source, reader, weights, summary, schema):
     if share < 1:
         # EM begins with the sample, which is much faster to read
         tables.insert(0, rows)
-    return LargeTable(cells, summary, found.powers, tables, reader, first_reading)
+    return LargeTable(cells, summary, found.powers, tables)
 
 
 def with_all_rows(large, X, weights, columns):

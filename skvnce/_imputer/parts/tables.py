@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._core.random import seed_from
-from skvnce._imputer.validation import check_sample, in_parts, names_table
+from skvnce._imputer.validation import check_sample, in_parts
 from skvnce._tables.cells import (
     TIMES,
     cells_of_columns,
@@ -39,10 +39,8 @@ def kept_in_parts(method: Method) -> Method:
         called = method.__wrapped__ if is_in_parts(X) else method
         return called(self, X, *args, **options)
 
-    kept = names_table(applied)
-    # so that subclasses do not decorate it again
-    KEEP_PARTS.add(kept)
-    return kept
+    KEEP_PARTS.add(applied)  # so that subclasses do not decorate it again
+    return applied
 
 
 def by_parts(method: Method) -> Method:
@@ -50,7 +48,6 @@ def by_parts(method: Method) -> Method:
     name, signature = method.__name__, inspect.signature(method)
     defaults = {key: one.default for key, one in signature.parameters.items()}
 
-    @names_table
     @functools.wraps(method)
     def applied(self, X, *args, **options):
         source = in_parts(X)
@@ -85,7 +82,6 @@ def samples_by_parts(method: Method) -> Method:
     """Decorate `sample` for tables in parts, all drawn with the same parameters."""
     signature = inspect.signature(method)
 
-    @names_table
     @functools.wraps(method)
     def applied(self, X, n_draws=1, random_state=None, *, as_array=False, **options):
         source = in_parts(X)

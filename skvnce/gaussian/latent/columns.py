@@ -76,18 +76,7 @@ class Marginal(NamedTuple):
         The share `below` is that of cells below all values.
         """
         high = below + shares.cumsum(0)
-        return cls.of_ends(values, number, shares, (high - shares, high))
-
-    @classmethod
-    def of_ends(
-        cls, values: Tensor, number: Tensor, shares: Tensor, ends: Limits
-    ) -> Self:
-        """Make that of values, their numbers of cells, their shares, and others.
-
-        `ends` are the shares of cells below, and up to, the values.  All have the shape
-        (n_values,).
-        """
-        low, high = ends
+        low = high - shares
         middle = (low + high) / 2
         is_point = (number < _FEWEST) | (shares < _LEAST_SHARE)
         # the middle of the share, because the last share ends at an infinite score

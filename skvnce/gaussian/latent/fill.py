@@ -14,7 +14,7 @@ variable given the others.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import log, pi
 from typing import NamedTuple, Self
 
@@ -26,10 +26,13 @@ from skvnce._core.distributions.normal import Normal
 from skvnce._core.distributions.truncated_normal import log_interval
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import Uniforms, global_stream, inside, weighted_quantiles
-from skvnce.gaussian.latent.columns import Bounds, Latents, Limits, Marginal
+from skvnce.gaussian.latent.columns import Bounds, Latents, Limits
 from skvnce.gaussian.latent.gibbs import Ends, Factors, Rows, Shown, truncated
-from skvnce.gaussian.latent.groups import GroupedRows, Groups
+from skvnce.gaussian.latent.groups import GroupedRows
 from skvnce.gaussian.latent.nominal import level_probabilities, quantile
+
+# makes the rows of both chains, the second ones after the first ones
+Paired = Callable[[Bounds], GroupedRows]
 
 # normal quantiles that give the mean of a number
 _SCORES = quantile((np.arange(5) + 0.5) / 5)
@@ -69,7 +72,7 @@ def predict(
     uniforms: Uniforms,  # numbers of a sweep
     levels_of: set[int],
     limits: Limits = (),  # (n, features), see `Latents.bounds`
-    groups: Groups | None = None,  # which rows have the same effects
+    paired: Paired | None = None,  # by default rows are independent
 ) -> Predictions:
     """Predict the missing cells of rows, averaged over draws of the parameters.
 
@@ -77,7 +80,7 @@ def predict(
     columns always are.
     """
     sums = _Sums.zeros(latents, len(data.x), levels_of)
-    sweeps = latents, models, data, chains, uniforms, limits, sums.shown(), groups
+    sweeps = latents, models, data, chains, uniforms, limits, sums.shown(), paired
     for _ in paired_sweeps(*sweeps):
         pass
     return sums.averages(2 * len(models) * chains.n_sweeps)
@@ -91,7 +94,7 @@ def paired_sweeps(
     uniforms: Uniforms,
     limits: Limits,
     shown: Shown,
-    groups: Groups | None = None,
+    paired: Paired | None = None,
 ) -> Iterator[np.ndarray]:
     """Sweep both chains of each row, and yield when those of each model are done.
 
@@ -100,7 +103,8 @@ def paired_sweeps(
     n = len(data.x)
     pairs = data.take(torch.arange(n).repeat(2))
     ends = tuple(one.repeat(2, 1) for one in limits)
-    rows = rows_of(latents.bounds(pairs, ends), latents, groups and groups.twice())
+    bounds = latents.bounds(pairs, ends)
+    rows = paired(bounds) if paired else Rows.of(latents, bounds)
     z = rows.start(models[0].normal.mean)
 
     def mirrored(step: int, x: Tensor) -> Tensor:
@@ -108,13 +112,6 @@ def paired_sweeps(
         return torch.cat([uniform, 1 - uniform])
 
     yield from swept(rows, z, models, chains, mirrored, shown)
-
-
-def rows_of(
-    bounds: Bounds, latents: Latents, groups: Groups | None
-) -> Rows | GroupedRows:
-    """Make rows whose latent variables are drawn."""
-    return Rows.of(latents, bounds) if groups is None else groups.rows(bounds)
 
 
 def swept(
@@ -149,6 +146,7 @@ class _Sums(NamedTuple):
     """Sums of predictions over sweeps."""
 
     latents: Latents
+    columns: dict[int, int]  # of the latent variables, and of the first ones of nominal
     means: np.ndarray  # as in `Predictions`
     probabilities: list[np.ndarray | None]
 
@@ -162,31 +160,23 @@ class _Sums(NamedTuple):
             wanted = is_nominal or j in levels_of
             probabilities.append(np.zeros((2 * n, width)) if wanted else None)
         means = np.zeros((2 * n, len(latents.marginals)))
-        return cls(latents, means, probabilities)
+        columns = {latent: j for j, latent, _ in latents.ordered}
+        columns |= {block.start: j for j, block in latents.nominal}
+        return cls(latents, columns, means, probabilities)
 
     def shown(self) -> Shown:
         """Return what adds the predictions of the conditionals of a sweep."""
-        ordered = {k: (j, marginal) for j, k, marginal in self.latents.ordered}
-        nominal = {block.start: j for j, block in self.latents.nominal}
+        return Shown(self._add_ordered, self._add_nominal)
 
-        def add(rows: np.ndarray, latent: int, *parts: object) -> None:
-            self._add_ordered(rows, *ordered[latent], *parts)
-
-        def add_nominal(rows: np.ndarray, first: int, *parts: np.ndarray) -> None:
-            found = level_probabilities(*parts)
-            self.probabilities[nominal[first]][rows] += found.T
-
-        return Shown(add, add_nominal)
+    def _add_nominal(self, rows: np.ndarray, first: int, *parts: np.ndarray) -> None:
+        found = level_probabilities(*parts)
+        self.probabilities[self.columns[first]][rows] += found.T
 
     def _add_ordered(
-        self,
-        rows: np.ndarray,
-        j: int,
-        marginal: Marginal,
-        mean: np.ndarray,
-        scale: float,
-        ends: Ends,
+        self, rows: np.ndarray, latent: int, mean: np.ndarray, scale: float, ends: Ends
     ) -> None:
+        j = self.columns[latent]
+        marginal = self.latents.marginals[j]
         if self.probabilities[j] is not None:
             found = marginal.probabilities(torch.from_numpy(mean), scale)
             self.probabilities[j][rows] += found.numpy()
@@ -220,24 +210,22 @@ def draw(
     chains: Chains,
     uniforms: Uniforms = global_stream,
     limits: Limits = (),
-    groups: Groups | None = None,
 ) -> Tensor:
     """Draw the missing cells once for each of the models; (n_models, n, features).
 
     See `predict` for the parameters.
     """
-    rows = rows_of(latents.bounds(data, limits), latents, groups)
-    z = rows.start(models[0].normal.mean)
-    if groups is None:
-        empty = ~data.observed.any(1)
-        # rows without an observed cell start at exact draws, and need no burn-in
-        z[:, empty.numpy()] = drawn(models[0].normal, int(empty.sum()))
-    return torch.stack(
-        [
-            data.with_values(cells_of(latents, torch.from_numpy(moved)))
-            for moved in swept(rows, z, models, chains, uniforms)
-        ]
-    )
+    rows = Rows.of(latents, latents.bounds(data, limits))
+    z, empty = rows.start(models[0].normal.mean), ~data.observed.any(1)
+    # rows without an observed cell start at exact draws, and need no burn-in
+    z[:, empty.numpy()] = drawn(models[0].normal, int(empty.sum()))
+    return completed(latents, data, swept(rows, z, models, chains, uniforms))
+
+
+def completed(latents: Latents, data: Incomplete, moved: Iterator) -> Tensor:
+    """Fill missing cells by latent variables of each of the models; see `swept`."""
+    tables = [cells_of(latents, torch.from_numpy(z)) for z in moved]
+    return torch.stack([data.with_values(cells) for cells in tables])
 
 
 def drawn(normal: Normal, n: int) -> Tensor:
@@ -298,7 +286,7 @@ def quantiles(
     uniforms: Uniforms,
     levels: Tensor,
     limits: Limits = (),
-    groups: Groups | None = None,
+    paired: Paired | None = None,
 ) -> Tensor:
     """Find quantiles of missing numbers and ordinal levels; (n_levels, n, features).
 
@@ -311,7 +299,7 @@ def quantiles(
         given[latent, parts[-1] is None].append(Given(rows, *parts))
 
     shown = Shown(add, lambda *_: None)
-    sweeps = latents, models, data, chains, uniforms, limits, shown, groups
+    sweeps = latents, models, data, chains, uniforms, limits, shown, paired
     for _ in paired_sweeps(*sweeps):
         pass
     found = data.x.new_zeros(len(levels), *data.x.shape)

@@ -12,7 +12,7 @@ from skvnce import CopulaGraphLearner, GaussianImputer, IncompleteFactorAnalysis
 from skvnce._imputer.parts import summary as large
 from skvnce.options import Chunks
 
-LEARNERS = [GaussianImputer(random_state=0), CopulaGraphLearner(random_state=0)]
+NORMAL, GRAPH = GaussianImputer(random_state=0), CopulaGraphLearner(random_state=0)
 X = table()
 
 
@@ -31,10 +31,11 @@ def with_fewer_cells():
 
 
 @pytest.mark.quick(2)
-@pytest.mark.parametrize("first", [1, 2, 3])
-@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize(
+    ("learner", "first"), [(NORMAL, 1), (NORMAL, 2), (NORMAL, 3), (GRAPH, 1)]
+)
 def test_changes_are_noticed_in_each_reading(learner, first, monkeypatch):
-    """The second reading gathers rows; later ones are those of marginals and rounds."""
+    """The second reading gathers rows; later ones are those of marginals and EM."""
     monkeypatch.setattr("skvnce._imputer.parts.chunks.MOST_ROWS", 1000)
     with pytest.raises(ValueError, match="Part 1 of X had 1500 rows .* and now 1499"):
         clone(learner).fit(Chunks([X, changing(lambda: X[1:], first)]))
@@ -58,7 +59,7 @@ def test_rows_that_are_lost_in_a_round_are_noticed(most_rows):  # noqa: F811
         GaussianImputer().fit(Chunks([lambda: X[: next(sizes)]]))
 
 
-@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize("learner", [NORMAL, GRAPH])
 def test_rounding_is_no_change(learner):
     rng = np.random.default_rng(0)
     part = changing(lambda: X * (1 + 1e-15 * rng.normal(size=X.shape)))
@@ -102,7 +103,7 @@ def test_slices_of_a_large_part_are_compared_as_a_whole(monkeypatch):
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize(
-    "learner", [*LEARNERS, IncompleteFactorAnalysis(1, max_iter=50)]
+    "learner", [NORMAL, GRAPH, IncompleteFactorAnalysis(1, max_iter=50)]
 )
 @pytest.mark.filterwarnings("ignore:EM stopped")
 def test_any_view_is_a_part(learner):

@@ -332,7 +332,7 @@ def test_all_functions_of_tables_are_tested():
         for name in ("missingness", "evaluation", "metrics", "inspection")
         for one in getattr(getattr(skvnce, name), "__all__", ())
     }
-    of_estimators = {"ConvergenceDisplay", "EdgePathDisplay", "EdgeRocDisplay"}
+    of_estimators = {"ConvergenceDisplay", "EdgePathDisplay"}
     of_estimators |= {"GraphDisplay", "ReportDisplay", "SensitivityDisplay"}
     others = {f"inspection.{name}" for name in of_estimators}
     others |= {"evaluation.EnergyIScore", "evaluation.MissingReport"}  # results

@@ -261,7 +261,7 @@ def test_probabilities_of_a_missing_level_use_the_other_rows(seed):
             global_stream,
             {0},
             (),
-            groups,
+            groups.twice().rows,
         )
     p = found.probabilities[0].numpy()[2::9, 1]
     assert p_mean(p, probit_posterior()[1]) > FAILURE
