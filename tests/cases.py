@@ -157,7 +157,7 @@ CLUSTERED = [0]
 
 # One of each imputer that draws cells, as small as possible.
 SMALL_IMPUTERS = [
-    GaussianImputer(random_state=0),
+    GaussianImputer(max_iter=30, random_state=0),
     ColumnImputer(
         regressor=Ridge(), classifier=LogisticRegression(), random_state=0, n_draws=2
     ),
@@ -219,7 +219,7 @@ QUIET = {"on_misfit": "ignore", "random_state": 0}
 
 
 def quick_gaussian(**options):
-    return GaussianImputer(n_parameter_draws=2, **QUIET, **options)
+    return GaussianImputer(n_parameter_draws=2, max_iter=20, **QUIET, **options)
 
 
 def quick_columns(**options):

@@ -1,3 +1,4 @@
+import gc
 import os
 from collections import Counter, defaultdict
 from functools import partial
@@ -186,3 +187,9 @@ def pytest_collection_modifyitems(config, items):
         starts = "dask" in item.nodeid or "loky" in item.nodeid
         if starts and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group("processes"))
+
+
+def pytest_collection_finish():
+    """Let no collection of garbage look again at what lives as long as the process."""
+    gc.collect()
+    gc.freeze()

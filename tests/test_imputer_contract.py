@@ -207,10 +207,6 @@ def positive(n=60):
     return X
 
 
-def filled_and_drawn(model, X):
-    return [model.transform(X), *model.sample(X, 2, random_state=0)]
-
-
 @pytest.mark.parametrize("value", [0.0, 3.7])
 @pytest.mark.parametrize("name", DRAWING)
 def test_constant_columns_are_left_out_and_filled(name, value):
@@ -223,7 +219,7 @@ def test_constant_columns_are_left_out_and_filled(name, value):
     assert model.feature_indices_.tolist() == [0, 2, 3, 4]
     changed = X.copy()
     changed[:, 1] = value + 1
-    pairs = zip(*(filled_and_drawn(model, one) for one in (X, changed)), strict=True)
+    pairs = zip(*(answers(model, one) for one in (X, changed)), strict=True)
     for one, other in pairs:
         assert (one[:, 1] == value).all() and not np.isnan(one).any()
         np.testing.assert_array_equal(np.delete(one, 1, 1), np.delete(other, 1, 1))
@@ -248,9 +244,7 @@ def test_empty_columns_are_dropped_or_kept(name, keep):
     names = ["a", "empty", "b", "c", "d"] if keep else list("abcd")
     assert list(model.get_feature_names_out()) == names
     later = frame.assign(empty=np.where(frame.index == 0, 5.0, np.nan))
-    for one, other in zip(
-        filled_and_drawn(model, frame), filled_and_drawn(model, later), strict=True
-    ):
+    for one, other in zip(answers(model, frame), answers(model, later), strict=True):
         assert one.shape == (len(frame), len(names)) and not np.isnan(one).any()
         if keep:
             assert (one[:, 1] == 0).all()
@@ -325,7 +319,7 @@ def test_fills_and_draws_are_possible(name):
     model = clone(ALL[name]).fit(X)
     low, high = model.feature_ranges_
     assert (low >= 0).all()
-    tables = filled_and_drawn(model, X)
+    tables = answers(model, X)
     for table in tables:
         assert ((low <= table) & (table <= high)).all()
     for draw in tables[1:]:

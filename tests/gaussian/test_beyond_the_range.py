@@ -41,6 +41,7 @@ def slope_of(table):
     return np.polyfit(table["x"], table["y"], 1)[0] / SLOPE
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     "kind, biased",
     [(GaussianImputer, OBSERVED), (MixtureImputer, {"marginals": "normal-scores"})],
