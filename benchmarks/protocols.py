@@ -14,9 +14,9 @@ what is learned from complete rows, or from the masked rows alone. Each result i
 of FILE; those that are there are not computed again.
 
 R's mice needs `Rscript` with the packages mice, ranger and rpart; missForest needs
-itself. The Python packages of others need the environment of `mixed_rivals`, HyperImpute
-one with numpy 1.26, pandas 2.2 and scikit-learn 1.5; each run is a process that reads an
-.npz file and writes another (`_protocol_rivals.py`).
+itself. The Python packages of others need the environment of `mixed_rivals`, and
+HyperImpute one with numpy 1.26, pandas 2.2 and scikit-learn 1.5; each run is a process
+that reads an .npz file and writes another (`_protocol_rivals.py`).
 """
 
 from functools import lru_cache, partial
