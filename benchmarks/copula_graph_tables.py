@@ -16,8 +16,10 @@ ZERO, YES = -0.4, 0.2  # latent bounds of zero inflation and of binary columns
 SLOPES = (-1.8, -0.6, 0.6, 1.8)  # of the utilities of nominal levels
 NOISE = 0.7  # standard deviation of the utilities
 NEIGHBOURS = 3  # on average
-TABLES = "copula20", "copula100", "ring", "hub"
+BELOW = 0.4  # of the cells of every second column, below a limit
 HOLES = ("none", 0.0), ("MCAR", 0.3), ("MAR", 0.3), ("MCAR", 0.5), ("MAR", 0.5)
+TABLES = dict.fromkeys(("copula20", "copula100", "ring", "hub"), HOLES)
+TABLES["censored20"] = ("none", 0.0), ("MCAR", 0.3), ("MCAR", 0.5)
 
 
 class Table(NamedTuple):
@@ -47,7 +49,8 @@ class Table(NamedTuple):
 
 def drawn(name, mechanism, share, seed):
     """Draw a table, and hide a share of its cells."""
-    table = _copula(name, seed) if name.startswith("copula") else _truncated(name, seed)
+    others = {"ring": _truncated, "hub": _truncated, "censored20": _censored}
+    table = others.get(name, _copula)(name, seed)
     way = {"none": None, "MCAR": mcar, "MAR": mar}[mechanism]
     if way is None:
         return table
@@ -62,13 +65,21 @@ def _truncated(name, seed):
     return Table(name, found.X, ["numeric"] * d, [1] * d, truth)
 
 
-def _copula(name, seed):
+def _censored(name, seed):
+    """Draw log-normal columns, of which every second one has a detection limit."""
+    table = _copula("copula20", seed, ["lognormal"])
+    X = table.X.copy()
+    X[:, ::2] = np.maximum(X[:, ::2], np.quantile(X[:, ::2], BELOW, axis=0))
+    return table._replace(name=name, X=X)
+
+
+def _copula(name, seed, kinds=KINDS):
     """Draw a latent normal graph and columns of all kinds in turn."""
     d = int(name.removeprefix("copula"))
     rng = np.random.default_rng([seed, d])
     truth, covariance = random_graph(d, rng)
     z = rng.multivariate_normal(np.zeros(d), covariance, ROWS)
-    kinds = [KINDS[j % len(KINDS)] for j in range(d)]
+    kinds = [kinds[j % len(kinds)] for j in range(d)]
     X = np.column_stack([column(z[:, j], kind, rng) for j, kind in enumerate(kinds)])
     names = ["nominal" if k == "binary" else k for k in kinds]
     names = [k if k in ("ordinal", "nominal") else "numeric" for k in names]

@@ -127,7 +127,14 @@ def score_b(case, answer):
     return found
 
 
-SCORERS = {"A": score_a, "B": score_b}
+def score_d(case, answer):
+    """Score the rows to fill, the last part, by protocol D."""
+    points = answer.points if answer.draws is None else [answer.draws[-1].mean(0)]
+    cells = case.full[-1], points[-1], case.hidden[-1]
+    return {"mse": metrics.imputation_rmse(*cells) ** 2}
+
+
+SCORERS = {"A": score_a, "B": score_b, "D": score_d}
 
 
 HIDDEN_A, HIDDEN_B = 0.2, 0.3  # of the cells
@@ -140,6 +147,8 @@ TABLES_B = "letter", "california"
 # of masks of the package pyampute there are results, which are not made anew
 MECHANISMS_A = "MCAR", "pyampute MAR", "pyampute MNAR"
 MECHANISMS_B = "MCAR", "MAR"
+FITS = "complete rows", "masked rows alone"  # of protocol D
+MECHANISMS_D = "MCAR 25 %", "MCAR 50 %", "MAR 25 %", "MAR 50 %"
 
 
 class Case(NamedTuple):
@@ -234,7 +243,7 @@ def case_a(name, mechanism, seed):
     return Case(key, (full[kept],), (masked[kept],), nominal)
 
 
-def mar_columns(x, rng, share=HIDDEN_B / (1 - HIDDEN_B)):
+def mar_columns(x, rng, share):
     """Hide a share of cells by a logistic function of complete columns, 3 of ten."""
     n_open = max(1, int(COMPLETE * x.shape[1]))
     columns = rng.permutation(x.shape[1])
@@ -260,22 +269,45 @@ def intercept(score, share, wide=100.0):
     return (low + high) / 2
 
 
-def case_b(name, mechanism, mask):
-    """Split a table of protocol B, scaled by its observed cells to learn from."""
+def split(name, mechanism, share, mask):
+    """Hide cells of a table of protocol B, and split its rows: 70 % to learn from."""
     x, scored = table_b(name)
     index = np.arange(len(x))
     np.random.RandomState(1234).shuffle(index)
     rng = np.random.default_rng(mask)
     if mechanism == "MCAR":
-        hidden = rng.random(x.shape) < HIDDEN_B
+        hidden = rng.random(x.shape) < share
     else:
-        hidden = mar_columns(x, rng)
+        hidden = mar_columns(x, rng, share / (1 - COMPLETE))
     x, hidden = x[index][:, scored], hidden[index][:, scored]
-    masked, first = np.where(hidden, np.nan, x), int(0.7 * len(x))
-    mean, sd = np.nanmean(masked[:first], 0), np.nanstd(masked[:first], 0)
-    parts = [(cells[:first], cells[first:]) for cells in (x, masked)]
+    first = int(0.7 * len(x))
+    tables = x, np.where(hidden, np.nan, x)
+    return [(cells[:first], cells[first:]) for cells in tables]
+
+
+def case_b(name, mechanism, mask):
+    """Split a table of protocol B, scaled by its observed cells to learn from."""
+    parts = split(name, mechanism, HIDDEN_B, mask)
+    seen = parts[1][0]
+    mean, sd = np.nanmean(seen, 0), np.nanstd(seen, 0)
     full, masked = (tuple((part - mean) / sd for part in pair) for pair in parts)
     return Case(("B", name, mechanism, mask), full, masked, ())
+
+
+def case_d(name, mechanism, mask):
+    """Take the masked rows of protocol D, and what is learned from: these, or others.
+
+    The mechanism is one of `MECHANISMS_D`, and after a comma one of `FITS`.
+    """
+    way, fit = mechanism.split(", ")
+    kind, share = way.split()[:2]
+    (known, full), (_, masked) = split(name, kind, float(share) / 100, mask)
+    mean, sd = known.mean(0), known.std(0)
+    known, full, masked = ((part - mean) / sd for part in (known, full, masked))
+    key = "D", name, mechanism, mask
+    if fit == FITS[0]:
+        return Case(key, (known, full), (known, masked), ())
+    return Case(key, (full,), (masked,), ())
 
 
 def dummies(x, nominal, n_levels=None, first=0):

@@ -1,4 +1,4 @@
-"""Two published protocols, whose authors print figures of rivals.
+"""Three published protocols, whose authors print figures of rivals.
 
     python benchmarks/protocols.py [--results FILE] [--only-report] [--quick]
         [--protocols A B] [--tables concrete letter] [--mechanisms MCAR]
@@ -8,12 +8,15 @@ Protocol A is that of ForestDiffusion and UnmaskingTrees: 80 % of the rows, each
 but the target's hidden with probability .2, five imputations of the same rows. The
 target is a complete column. Masks by pyampute, at random (MAR) and not at random
 (MNAR), are a second opinion. Protocol B is that of DiffPuter: numbers, 30 % hidden,
-scored on the 70 % of the rows that are learned from and on the others. Each result is
-a line of FILE; those that are there are not computed again.
+scored on the 70 % of the rows that are learned from and on the others. Protocol D is
+that of HARPOON: the same tables, of which only the other rows are masked and filled, by
+what is learned from complete rows, or from the masked rows alone. Each result is a line
+of FILE; those that are there are not computed again.
 
 R's mice needs `Rscript` with the packages mice, ranger and rpart; missForest needs
-itself. The Python packages of others need the environment of `mixed_rivals`; each run
-is a process that reads an .npz file and writes another (`_protocol_rivals.py`).
+itself. The Python packages of others need the environment of `mixed_rivals`, and
+HyperImpute one with numpy 1.26, pandas 2.2 and scikit-learn 1.5; each run is a process
+that reads an .npz file and writes another (`_protocol_rivals.py`).
 """
 
 from functools import lru_cache, partial
@@ -39,15 +42,18 @@ from _report import (
 from _runner import carry_out
 from mixed_rivals import Missing, execute, has_package, interpreter
 from protocol_tables import (
+    FITS,
     IMPUTATIONS,
     MECHANISMS_A,
     MECHANISMS_B,
+    MECHANISMS_D,
     SCORERS,
     TABLES_A,
     TABLES_B,
     Answer,
     case_a,
     case_b,
+    case_d,
     dummies,
 )
 from sklearn.ensemble import RandomForestRegressor
@@ -59,6 +65,7 @@ from skvnce import GaussianImputer, LAIRImputer, MixtureImputer, TableImputer
 
 TEXTS, SPECS = Texts("protocols", globals()), specs("protocols")
 NAMES, REPORTED_B = SPECS["names"], SPECS["reported_b"]
+REPORTED_D = SPECS["reported_d"]
 _METHODS = SPECS["reported_a"].pop("methods")
 REPORTED_A = {  # of each table and method MinMAE, AvgMAE
     name: dict(zip(_METHODS, pairs, strict=True))
@@ -112,6 +119,8 @@ class Rival:
         draws = [found[f"draws{i}"] for i in parts]
         if any(np.isnan(part).any() for part in draws):
             raise Missing("leaves cells missing")
+        if len(draws[0]) < n_draws:  # one table, as of a package that does not draw
+            return Answer([part[0] for part in draws], None, float(seconds), notes)
         return Answer(None, draws, float(seconds), notes)
 
 
@@ -282,7 +291,11 @@ def chained_forests(seed):
     return IterativeImputer(trees, max_iter=ROUNDS, random_state=seed)
 
 
-PACKAGES = {"miceforest": "miceforest", "UnmaskingTrees": "utrees"}
+PACKAGES = {
+    "miceforest": "miceforest",
+    "UnmaskingTrees": "utrees",
+    "HyperImpute": "hyperimpute",
+}
 MICE = {f"mice {kind}": kind for kind in ("pmm", "cart", "rf")}
 RIVALS = {
     "KNN(1)": Plain(lambda seed: KNNImputer(n_neighbors=1)),
@@ -292,7 +305,7 @@ RIVALS = {
     **{name: Chained(kind) for name, kind in MICE.items()},
     "missForest": miss_forest,
     **{name: Rival(module) for name, module in PACKAGES.items()},
-    **dict.fromkeys(("ForestDiffusion", "HyperImpute")),  # not run any more
+    "ForestDiffusion": None,  # not run any more
 }
 OURS = {  # None: of ForestImputer, which was removed, only results are left
     "TableImputer": Ours(default),
@@ -348,16 +361,17 @@ class Place:
 
     def cells(self, method, scores):
         """Write the number of seeds and the scores of a method."""
-        return [len(self.seeds(method)), *(self._cell(method, s) for s in scores)]
+        return [len(self.seeds(method)), *(self.cell(method, s) for s in scores)]
 
-    def _cell(self, method, score):
+    def cell(self, method, score):
+        """Write the mean of a score of a method."""
         value = self.mean(method, score)
         digits = 4 if score != "seconds" else 0 if value and value >= 9.5 else 1
         return "-" if value is None else f"{value:.{digits}f}"
 
     def having(self, scores):
         """Return those of scores that some method has."""
-        return [s for s in scores if any(self._cell(m, s) != "-" for m in METHODS)]
+        return [s for s in scores if any(self.cell(m, s) != "-" for m in METHODS)]
 
 
 def ratios(places, method, score):
@@ -458,6 +472,24 @@ def goals_b(results):
     return table([*head, "ratio", ""], lines)
 
 
+def table_d(results, fit):
+    """Make the table of the errors of protocol D by what is learned from."""
+    names = REPORTED_D["methods"]
+    some = names[1:] if fit == FITS[0] else names[:1]
+    places = {
+        (name, way): Place(results, "D", name, f"{way}, {fit}")
+        for name, way in product(TABLES_B, MECHANISMS_D)
+    }
+    methods = [m for m in METHODS if any(one.seeds(m) for one in places.values())]
+    lines = []
+    for (name, way), place in places.items():
+        notes = dict(zip(names, REPORTED_D[name][way], strict=True))
+        cells = [f"{notes[other]:.3f}" for other in some]
+        lines.append([name, way, *cells, *(place.cell(m, "mse") for m in methods)])
+    head = [f"{other} (reported)" for other in some]
+    return table(["table", "mask", *head, *methods], lines)
+
+
 def losses(results):
     """Set the default beside each other method in protocol A, MCAR."""
 
@@ -482,7 +514,7 @@ def page(results, options):
     """Return the parts of the page."""
     places = {name: Place(results, "A", name, "MCAR") for name in TABLES_A}
     parts = [
-        "# Two published protocols",
+        "# Three published protocols",
         made_by("protocols.py", f"Code of commit {results.commits()}."),
         *(notes_of(__doc__), TEXTS("text"), *losses(results)),
         *("## Goals", TEXTS("goals"), goals_a(places)),
@@ -501,20 +533,25 @@ def page(results, options):
                 parts.append(f"## Protocol {protocol}: {name}, {mechanism}")
                 beside_it = reported[name] if mechanism == of_reported else {}
                 parts.append(write(place, beside_it))
+    parts += ["## Protocol D", TEXTS("protocol d")]
+    for fit in FITS:
+        parts += [f"### Learned from {fit}", table_d(results, fit)]
     parts += ["## Without an answer", TEXTS("missing"), unanswered(results.records)]
     return [*parts, "## Rivals", TEXTS("rivals"), versions(results.records)]
 
 
-TABLES = {"A": TABLES_A, "B": TABLES_B}
-MECHANISMS = {"A": MECHANISMS_A, "B": MECHANISMS_B}
-ASKED = {"A": IMPUTATIONS, "B": 20}  # draws
+TABLES = {"A": TABLES_A, "B": TABLES_B, "D": TABLES_B}
+WAYS_D = [f"{way}, {fit}" for way, fit in product(MECHANISMS_D, FITS)]
+MECHANISMS = {"A": MECHANISMS_A, "B": MECHANISMS_B, "D": WAYS_D}
+ASKED = {"A": IMPUTATIONS, "B": 20, "D": 20}  # draws
+CASES = {"A": case_a, "B": case_b, "D": case_d}
 
 
 def cells(options):
     """List what is asked for, one case after the other."""
     for protocol in options.protocols:
         tables = [t for t in TABLES[protocol] if t in options.tables]
-        some = [m for m in MECHANISMS[protocol] if m in options.mechanisms]
+        some = [m for m in MECHANISMS[protocol] if m.split()[0] in options.mechanisms]
         ways = product(range(options.seeds), some, tables, options.methods)
         for seed, mechanism, name, method in ways:
             key = {"protocol": protocol, "table": name, "mechanism": mechanism}
@@ -524,7 +561,7 @@ def cells(options):
 @lru_cache(1)
 def case_of(protocol, *place):
     """Make a case."""
-    return (case_b if protocol == "B" else case_a)(*place)
+    return CASES[protocol](*place)
 
 
 def measured(key, options):

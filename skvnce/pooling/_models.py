@@ -12,7 +12,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from skvnce._core.numbers import check_count
-from skvnce._core.random import seed_from
 from skvnce._core.warnings import warn_user
 from skvnce._tables.cells import is_missing
 from skvnce._types import ByColumn, Seed
@@ -650,6 +649,9 @@ def sensitivity_curve(
             f"A curve needs a shift or more and two draws or more, got {len(shifts)} "
             f"and n_draws={n_draws!r}."
         )
+    # here, as it loads torch, which pooling does not need
+    from skvnce._core.random import seed_from
+
     seed, pooled, none = seed_from(random_state), [], _no_shift(shifts)
     for shift in shifts:
         given = {"shift": none | shift, "reference": reference, "where": where}

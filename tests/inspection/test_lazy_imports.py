@@ -1,11 +1,21 @@
 import subprocess
 import sys
 
+import pytest
 
-def test_pictures_load_their_libraries_at_first_use():
+
+@pytest.mark.parametrize(
+    ("module", "libraries"),
+    [
+        ("inspection", {"matplotlib", "networkx", "torch", "sklearn"}),
+        ("pooling", {"torch", "zuko", "numba"}),
+        ("evaluation", {"torch", "zuko", "numba"}),
+    ],
+)
+def test_modules_load_libraries_at_first_use(module, libraries):
     code = (
-        "import sys, skvnce.inspection; "
-        "print({'matplotlib', 'networkx', 'torch', 'sklearn'} & set(sys.modules))"
+        f"import sys; from skvnce.{module} import *; "
+        f"print({libraries} & set(sys.modules))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True

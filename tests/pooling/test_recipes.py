@@ -52,6 +52,15 @@ def test_average_slopes_are_those_of_the_delta_method():
     np.testing.assert_allclose(found.total, expected.total, rtol=1e-6)
 
 
+def test_average_slopes_are_those_that_marginaleffects_pools_in_r():
+    effects = [model.get_margeff() for model in fit_each(logit, TABLES)]
+    found = pool([e.margeff for e in effects], [e.margeff_cov for e in effects])
+    # its standard errors are by numeric derivatives
+    np.testing.assert_allclose(found.estimate, R["slopes"], rtol=1e-6)
+    np.testing.assert_allclose(found.standard_error, R["slopes_error"], rtol=1e-4)
+    np.testing.assert_allclose(found.dof, R["slopes_dof"], rtol=1e-3)
+
+
 def test_average_slopes_of_marginaleffects():
     polars = pytest.importorskip("polars")
     if int(polars.__version__.split(".")[0]) > 1:
@@ -102,6 +111,24 @@ def test_variance_components_are_those_of_the_analysis_of_variance():
         # of half the logarithm of an F-distributed number
         exact = (polygamma(1, (g - 1) / 2) + polygamma(1, g * (k - 1) / 2)) / 4
         np.testing.assert_allclose(variance, exact, rtol=0.05)
+
+
+def test_pooled_mixed_models_are_those_of_mitml():
+    def mixed(table):
+        group = np.arange(len(table)) // 4
+        table = table.assign(score=table["y"] + group % 5)
+        return smf.mixedlm("score ~ x1", table, groups=group).fit()
+
+    models = fit_each(mixed, TABLES)
+    variances = np.array([[one.cov_re.iloc[0, 0], one.scale] for one in models])
+    shares = variances[:, 0] / variances.sum(1)
+    found = [*variances.mean(0), shares.mean()]
+    np.testing.assert_allclose(found, R["components"], rtol=1e-4)
+    fixed = pool_models(models, dof_complete=None)
+    np.testing.assert_allclose(fixed.estimate, R["fixed"], rtol=1e-4)
+    # those of lme4 are for given variances, and those of statsmodels for estimated ones
+    np.testing.assert_allclose(fixed.standard_error, R["fixed_error"], rtol=3e-3)
+    np.testing.assert_allclose(fixed.dof, R["fixed_dof"], rtol=2e-2)
 
 
 def test_areas_and_concordances_are_those_of_r():
