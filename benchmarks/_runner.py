@@ -97,3 +97,23 @@ def carry_out(doc, cells, measured, page, quick=None, lacking=None, **options):
     elif not results.records:
         raise SystemExit(f"There are no results in {options.results}.")
     publish(page(results, options), options.output)
+
+
+def main_of(script, quick=None, **options):
+    """Make the `main` of a script: `carry_out` of its `cells`, `measured` and `page`.
+
+    Parameters
+    ----------
+    script : dict
+        ``globals()`` of the script.  Without `page` in it, the page is that of its
+        `TEXTS`; it may have `lacking`.
+    quick, **options
+        As of `carry_out`.
+    """
+
+    def main():
+        page = script.get("page") or script["TEXTS"].page
+        parts = script["__doc__"], script["cells"], script["measured"], page
+        carry_out(*parts, quick, script.get("lacking"), **options)
+
+    return main

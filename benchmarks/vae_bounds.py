@@ -18,8 +18,8 @@ from typing import NamedTuple
 import _vae_networks
 import numpy as np
 import torch
-from _report import Texts, commits, differences, made_by, table
-from _runner import carry_out
+from _report import Texts, commits, differences, table
+from _runner import main_of
 from _vae_networks import (
     LATENTS,
     WIDTH,
@@ -403,26 +403,19 @@ def section(results, name, truth):
     return [f"## {title}", effort_of(some), *parts] if some else []
 
 
-def page(results, options):
-    """Write the page."""
-    n_test, truth = sizes_of(options)[1], best_score(options)
+def values(results, options):
+    """Return what the page names besides."""
     worst = max(max(record.get("errors", [0])) for record in results.records)
-    parts = [
-        "# Bounds for variational autoencoders with missing cells",
-        made_by("vae_bounds.py", "One thread; the seeds are fitted side by side."),
-        TEXTS("normals in columns"),
-        TEXTS("latents; encoder and"),
-        TEXTS("All methods have the same"),
-        TEXTS("Score: mean log p(x) of", locals(), points=2 * POINTS),
-    ]
-    for name in STUDIES:
-        parts += section(results, name, truth)
-    return parts if options.quick else [*parts, "## What was found", TEXTS("found")]
+    return {"n_test": sizes_of(options)[1], "worst": worst, "points": 2 * POINTS}
 
 
-def main():
-    """Make what is lacking and report."""
-    carry_out(__doc__, cells, measured, page, {}, studies=[*STUDIES])
+def studies(results, options):
+    """Write the parts of all studies."""
+    truth = best_score(options)
+    return [part for name in STUDIES for part in section(results, name, truth)]
+
+
+main = main_of(globals(), {}, studies=[*STUDIES])
 
 
 if __name__ == "__main__":

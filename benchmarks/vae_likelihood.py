@@ -22,8 +22,8 @@ from typing import NamedTuple
 import _vae_networks
 import numpy as np
 import torch
-from _report import Texts, differences, made_by, table
-from _runner import Some, carry_out
+from _report import Texts, differences, table
+from _runner import Some, main_of
 from _vae_networks import Autoencoder, Completed, Store, importance_resampled
 from torch import nn
 from torch.distributions import Independent, Normal
@@ -338,19 +338,14 @@ def pair_table(records):
     return table(head, lines)
 
 
-def page(results, options):
-    """Write the page."""
-    text = TEXTS(
-        "Half of the cells of",
-        sizes=sizes_of(options),
-        commits=results.commits(),
-        masks=len(MASKS),
-    )
-    parts = [
-        "# Log-likelihood of autoencoders fitted to incomplete tables",
-        made_by("vae_likelihood.py", "One thread; the masks are fitted side by side."),
-        text,
-    ]
+def values(results, options):
+    """Return what the page names besides."""
+    return {"sizes": sizes_of(options), "masks": len(MASKS)}
+
+
+def sections(results, options):
+    """Write the parts of all tables."""
+    parts = []
     for name in options.tables:
         found = {r["method"]: r for r in results.of(table=name)}
         records = {method: found[method] for method in METHODS if method in found}
@@ -358,14 +353,15 @@ def page(results, options):
             n = next(iter(records.values()))["training rows"]
             parts += [f"## {name}, {n} training rows", score_table(records)]
             parts.append(pair_table(records))
-    return parts if options.quick else [*parts, "## What was found", TEXTS("found")]
+    return parts
 
 
-def main():
-    """Measure what is lacking and report."""
-    tables = {"tables": Some(["uci_power", "miniboone"]), "methods": [*METHODS]}
-    quick = {"tables": ["simulated"]}
-    carry_out(__doc__, cells, measured, page, quick, **tables)
+main = main_of(
+    globals(),
+    {"tables": ["simulated"]},
+    tables=Some(["uci_power", "miniboone"]),
+    methods=[*METHODS],
+)
 
 
 if __name__ == "__main__":

@@ -25,15 +25,14 @@ from _conditional_scores import (
     claim_table,
     curve_table,
     f1,
-    results_of,
     rounded,
     row_f1,
     spread,
     ssim,
 )
 from _data import load_array
-from _report import Texts, grid, made_by, specs
-from _runner import carry_out
+from _report import Texts, grid, specs
+from _runner import main_of
 
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import seeded
@@ -194,47 +193,56 @@ CLAIMS = [
 ]
 
 
-def page(records, options):
-    """Return the parts of the page."""
+def values(records, options):
+    """Return what the page names besides."""
     name = images_asked(options)
-    fit = records.find(images=name, method="fit")
-    study = STUDIES[name]
-    text = TEXTS("introduction").format(
-        n_seeds=len({r["seed"] for r in records.of(method="marginal")}),
-        bounds=" and ".join(f"{b:.1f}" for b in fit["bounds"]),
-        seconds=fit["seconds"],
-        share=1 / WARM_UP,
-        n_chains=N_CHAINS,
-        eps=EPS,
-        **study._asdict(),
+    fit, study = records.find(images=name, method="fit"), STUDIES[name]
+    return study._asdict() | {
+        "name": name,
+        "n_seeds": len({r["seed"] for r in records.of(method="marginal")}),
+        "n_chains": N_CHAINS,
+        "share": 1 / WARM_UP,
+        "eps": EPS,
+        "bounds": " and ".join(f"{b:.1f}" for b in fit["bounds"]),
+        "seconds": fit["seconds"],
         **{f"training_{k}": v for k, v in study.training.items()},
-    )
-    hidden = {f"{k} hidden": {"images": name, "quadrants": k} for k in QUADRANTS}
-    every = hidden | {"all": {"images": name}}
-
-    def last(which):
-        def cell(method, key):
-            found = records.of(method=method, **key)
-            return spread([r["curve"][-1][1 + which] for r in found])
-
-        return grid("sampler", METHODS.keys(), hidden, cell)
-
-    return [
-        f"# Samplers of missing quadrants: {name}",
-        made_by("vae_omniglot.py", results_of(records)),
-        text,
-        *("## Verdicts", TEXTS("verdicts"), claim_table(records, CLAIMS, every)),
-        *([] if options.quick else ["## What was found", TEXTS("found")]),
-        *("## F1", last(0), "## SSIM", last(1)),
-        "## F1 by the share of the evaluations made, 2 quadrants hidden",
-        "Empty where these went into the warm-up.",
-        curve_table(records, SAMPLERS, FRACTIONS, 0, images=name, quadrants=2),
-    ]
+    }
 
 
-def main():
-    """Measure and report."""
-    carry_out(__doc__, cells, measured, page, {"seeds": 2}, seeds=5)
+def problems(options):
+    """Return the keys of records by their number of hidden quadrants."""
+    images = {"images": images_asked(options)}
+    return {f"{k} hidden": images | {"quadrants": k} for k in QUADRANTS}
+
+
+def claims(records, options):
+    """Compare the samplers as the paper does."""
+    every = problems(options) | {"all": {"images": images_asked(options)}}
+    return claim_table(records, CLAIMS, every)
+
+
+def f1_table(records, options, which=0):
+    """Tabulate a score at the end of the budget."""
+
+    def cell(method, key):
+        found = records.of(method=method, **key)
+        return spread([r["curve"][-1][1 + which] for r in found])
+
+    return grid("sampler", METHODS.keys(), problems(options), cell)
+
+
+def ssim_table(records, options):
+    """Tabulate the structural similarity."""
+    return f1_table(records, options, 1)
+
+
+def curves(records, options):
+    """Tabulate F1 along the budget."""
+    key = {"images": images_asked(options), "quadrants": 2}
+    return curve_table(records, SAMPLERS, FRACTIONS, 0, **key)
+
+
+main = main_of(globals(), {"seeds": 2}, seeds=5)
 
 
 if __name__ == "__main__":

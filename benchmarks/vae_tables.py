@@ -33,7 +33,6 @@ from _conditional_scores import (
     Claim,
     claim_table,
     curve_table,
-    results_of,
     rmse,
     rounded,
     row_energy,
@@ -42,8 +41,8 @@ from _conditional_scores import (
     squared_errors,
 )
 from _data import load, load_array
-from _report import Texts, made_by, specs, table
-from _runner import Some, carry_out
+from _report import Texts, specs, table
+from _runner import Some, main_of
 
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import seeded
@@ -106,21 +105,22 @@ def section(records, name, study):
     ]
 
 
-def page(records, options):
-    """Return the parts of the page."""
+def values(records, options):
+    """Return what the page names besides."""
     n_seeds = len({r["seed"] for r in records.of(method="marginal")})
+    return {"n_seeds": n_seeds, "n_chains": N_CHAINS, "share": 1 / WARM_UP}
+
+
+def claims(records, options):
+    """Compare the samplers as the paper does."""
     keys = {name: {"table": name} for name in options.tables}
-    more = {"n_seeds": n_seeds, "n_chains": N_CHAINS, "share": 1 / WARM_UP}
-    parts = [
-        "# Samplers of missing cells on real tables",
-        made_by("vae_tables.py", results_of(records)),
-        TEXTS("introduction").format(**more),
-        *("## Verdicts", TEXTS("verdicts"), claim_table(records, CLAIMS, keys)),
-        *([] if options.quick else ["## What was found", TEXTS("found")]),
-    ]
-    for name in options.tables:
-        parts += section(records, name, STUDIES[name])
-    return parts
+    return claim_table(records, CLAIMS, keys)
+
+
+def sections(records, options):
+    """Write the parts of all tables."""
+    parts = (section(records, name, STUDIES[name]) for name in options.tables)
+    return sum(parts, [])
 
 
 HIDDEN = 0.5
@@ -294,11 +294,12 @@ def cells(options):
         yield {"table": name, "method": method, "seed": seed}
 
 
-def main():
-    """Measure and report."""
-    quick = {"seeds": 2, "tables": ["simulated"]}
-    tables = Some(["uci_power", "miniboone"])
-    carry_out(__doc__, cells, measured, page, quick, tables=tables, seeds=3)
+main = main_of(
+    globals(),
+    {"seeds": 2, "tables": ["simulated"]},
+    tables=Some(["uci_power", "miniboone"]),
+    seeds=3,
+)
 
 
 if __name__ == "__main__":
