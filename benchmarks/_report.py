@@ -96,7 +96,7 @@ class Texts:
         """Write the page of a study; that of a quick run has no findings."""
         text = self.parts["page"]
         if getattr(options, "quick", False):
-            text = re.sub(r"\n\n## What was found\n.*?(?=\n\n## |$)", "", text, flags=re.S)
+            text = re.sub(r"(?s)\n\n## What was found\n.*?(?=\n\n## |$)", "", text)
         names = ChainMap(*self.names)
         more = names["values"](results, options) if "values" in names else {}
         more |= {"options": options, "made": made_by(f"{self.script}.py", "").strip()}

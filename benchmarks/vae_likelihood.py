@@ -1,8 +1,7 @@
 """How well do autoencoders that are fitted to incomplete tables describe complete rows?
 
     python benchmarks/vae_likelihood.py --results FILE [--only-report] [--quick]
-        [--tables uci_power miniboone]
-        [--methods mvae miss-svae miwae demiss-vae miss-siwae]
+        [--only table=uci_power method=mvae]
         [--output doc/benchmarks/vae_likelihood.md]
 
 Figure 3 of Simkus and Gutmann (2024), Improving variational autoencoder estimation from
@@ -16,14 +15,13 @@ table and needs no FILE.
 
 import math
 import time
-from itertools import product
 from typing import NamedTuple
 
 import _vae_networks
 import numpy as np
 import torch
-from _report import Texts, differences, table
-from _runner import Some, main_of
+from _report import Texts, by, differences, table
+from _runner import main_of
 from _vae_networks import Autoencoder, Completed, Store, importance_resampled
 from torch import nn
 from torch.distributions import Independent, Normal
@@ -38,6 +36,7 @@ from skvnce.missingness import mcar
 
 TEXTS = Texts("vae_likelihood", globals(), vars(_vae_networks))
 
+TABLES = "uci_power", "miniboone"
 METHODS = "mvae", "miss-svae", "miwae", "demiss-vae", "miss-siwae"
 MASKS = range(3)
 HIDDEN, BUDGET, BATCH, RATE, WIDTH = 0.5, 5, 128, 1e-3, 64
@@ -271,12 +270,6 @@ def sizes_of(options):
     return QUICK if options.quick else FULL
 
 
-def cells(options):
-    """List what is asked for."""
-    for name, method in product(options.tables, options.methods):
-        yield {"table": name, "method": method, "steps": sizes_of(options).steps}
-
-
 def measured(key, options):
     """Fit a method to a table under all masks, and score test rows."""
     torch.distributions.Distribution.set_default_validate_args(False)
@@ -343,10 +336,10 @@ def values(results, options):
     return {"sizes": sizes_of(options), "masks": len(MASKS)}
 
 
-def sections(results, options):
+def sections(results):
     """Write the parts of all tables."""
     parts = []
-    for name in options.tables:
+    for (name,) in by(results.records, "table"):
         found = {r["method"]: r for r in results.of(table=name)}
         records = {method: found[method] for method in METHODS if method in found}
         if records:
@@ -356,12 +349,8 @@ def sections(results, options):
     return parts
 
 
-main = main_of(
-    globals(),
-    {"tables": ["simulated"]},
-    tables=Some(["uci_power", "miniboone"]),
-    methods=[*METHODS],
-)
+CASES = {"table": TABLES, "method": METHODS, "steps": [FULL.steps]}
+main = main_of(globals(), {"table": ["simulated"], "steps": [QUICK.steps]})
 
 
 if __name__ == "__main__":

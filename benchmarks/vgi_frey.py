@@ -1,7 +1,7 @@
 """Does variational Gibbs inference estimate factor analysis of 560 columns like EM?
 
     python benchmarks/vgi_frey.py --results FILE [--only-report] [--quick]
-        [--fractions 1 3 5] [--seeds 1] [--output doc/benchmarks/vgi_frey.md]
+        [--only sixths=1] [--output doc/benchmarks/vgi_frey.md]
 
 FA-Frey of Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for
 statistical model estimation from incomplete data, figures 4 and 6 (right): factor
@@ -19,10 +19,9 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from _conditional_scores import results_of
 from _data import load_array
-from _report import Texts, grid, made_by
-from _runner import carry_out
+from _report import Texts, grid
+from _runner import main_of
 from torch import nn
 from torch.distributions import Normal
 from torch.nn.functional import embedding
@@ -50,6 +49,7 @@ EM = {"floor": 1e-6, "max_iter": 300, "tol": 1e-3}
 DATA_SEED = 2027
 COPIES = 5  # imputations of the observed marginals
 DECAY = 32  # epochs after which the learning rates start to fall
+SIXTHS = 1, 3, 5  # missing
 SHARES = 3, 2, 1, 0  # of the epochs of a curve: 1/8, 1/4, 1/2, 1
 GIBBS, FROM_EM = "VGI", "VGI, started at EM"
 FILLED = "observed marginals", "means of columns"
@@ -298,15 +298,6 @@ def fits_of(name, sixths, seed):
     return fits(name, data, sixths, seed)
 
 
-def cells(options):
-    """List the fits, one mask after the other."""
-    name = "simulated" if options.quick else "frey"
-    for seed, sixths in product(range(options.seeds), options.fractions):
-        for method in FITTED:
-            key = {"data": name, "sixths": sixths, "seed": seed}
-            yield key | {"method": method}
-
-
 def measured(key, options):
     """Fit by one method."""
     fit = fits_of(key["data"], key["sixths"], key["seed"])[key["method"]]
@@ -324,60 +315,75 @@ def median_and_range(numbers, digits=1):
     return f"{np.median(numbers):.{digits}f}{around}"
 
 
-def page(results, options):
-    """Return the parts of the page."""
-    name = "simulated" if options.quick else "frey"
-    study, sixths = STUDIES[name], {f"{k}/6": k for k in options.fractions}
-    epochs = ", ".join(f"{study.n_epochs[k]} at {k}/6" for k in options.fractions)
-    steps = -(-study.n_train // study.settings.batch_size)
-    shown = {"n_seeds": len({r["seed"] for r in results.records}), "steps": steps}
-    sizes = study._asdict() | study.settings._asdict() | shown | {"n_epochs": epochs}
+def values(results, options):
+    """Return what the page names besides."""
+    study = STUDIES["simulated" if options.quick else "frey"]
+    return (
+        study._asdict()
+        | study.settings._asdict()
+        | {
+            "study": study,
+            "n_seeds": len({r["seed"] for r in results.records}),
+            "steps": -(-study.n_train // study.settings.batch_size),
+            "n_epochs": ", ".join(f"{study.n_epochs[k]} at {k}/6" for k in SIXTHS),
+        }
+    )
 
-    def score(field, digits):
-        def cell(method, k):
-            values = [r[field] for r in results.of(method=method, sixths=k)]
-            return median_and_range(values, digits)
 
-        return grid("method", METHODS, sixths, cell)
+def by_sixths(rows, text, header):
+    """Set texts of rows in a table, a column for each share of missing cells."""
+    return grid(header, rows, {f"{k}/6": k for k in SIXTHS}, text)
 
-    def on_curve(key, k):
+
+def kl_table(results, options, field="kl", digits=1):
+    """Set a score of all methods in a table."""
+
+    def cell(method, k):
+        found = [r[field] for r in results.of(method=method, sixths=k)]
+        return median_and_range(found, digits)
+
+    return by_sixths(METHODS, cell, "method")
+
+
+def seconds_table(results, options):
+    """Set the seconds in a table."""
+    return kl_table(results, options, "seconds", 0)
+
+
+def curve_table(results):
+    """Set the divergences along the epochs in a table."""
+
+    def cell(key, k):
         method, place, which = key
         records = results.of(method=method, sixths=k)
         return median_and_range([r["curve"][place][which] for r in records])
 
-    def near(key, k):
+    places = product((GIBBS, FROM_EM), enumerate(SHARES), (1, 2))
+    rows = {
+        (m, f"1/{2**k}" if k else "all", ("last", "averaged")[at - 1]): (m, i, at)
+        for m, (i, k), at in places
+    }
+    return by_sixths(rows, cell, ["start", "epochs", "parameters"])
+
+
+def conditional_table(results):
+    """Set the divergences of the conditionals in a table."""
+
+    def cell(key, k):
         method, target = key
         pairs = [r["conditionals"][target] for r in results.of(method=method, sixths=k)]
         return " ".join(f"{middle:.2g} ({high:.2g})" for middle, high in pairs)
 
-    places = product((GIBBS, FROM_EM), enumerate(SHARES), (1, 2))
-    curves = {
-        (m, f"1/{2**k}" if k else "all", ("last", "averaged")[at - 1]): (m, i, at)
-        for m, (i, k), at in places
-    }
     targets = {"truth": "to the truth", "model": "to the fitted model"}
-    conditionals = {
+    rows = {
         f"{method}, {targets[target]}": (method, target)
         for method, target in product((GIBBS, FROM_EM), targets)
     }
-    return [
-        "# Variational Gibbs inference of factor analysis, 560 columns",
-        made_by("vgi_frey.py", results_of(results)),
-        TEXTS("setting").format(**sizes),
-        *("## Accuracy (figure 4, right)", "KL(truth, fit) in nats:", score("kl", 1)),
-        "The same after shares of the epochs; averaged: over the second half of them:",
-        grid(["start", "epochs", "parameters"], curves, sixths, on_curve),
-        "## Conditionals (figure 6, right)",
-        TEXTS("KL(qj, exact conditional)", study=study),
-        grid("conditionals", conditionals, sixths, near),
-        *("CPU seconds:", score("seconds", 0)),
-        *([] if options.quick else ["## What was found", TEXTS("found")]),
-    ]
+    return by_sixths(rows, cell, "conditionals")
 
 
-def main():
-    """Fit and report."""
-    carry_out(__doc__, cells, measured, page, {}, fractions=[1, 3, 5], seeds=1)
+CASES = {"data": ["frey"], "seed": [0], "sixths": SIXTHS, "method": FITTED}
+main = main_of(globals(), {"data": ["simulated"]})
 
 
 if __name__ == "__main__":
