@@ -104,9 +104,10 @@ def carry_out(doc, cells, measured, page, quick=None, lacking=None, **options):
 def main_of(script, quick=None, **options):
     """Make the `main` of a script: `carry_out` of its `cells`, `measured` and `page`.
 
-    Without `cells` the script has `CASES`, values by name: all combinations are
-    measured but those of which `possible` says no, and with ``--only`` the chosen ones.
-    Without `page`, the page is that of its `TEXTS`.  It may have `lacking`.
+    Without `cells` the script has `CASES`, values by name, or functions that return
+    them: all combinations are measured but those of which `possible` says no, and with
+    ``--only`` the chosen ones.  Without `page`, the page is that of its `TEXTS`.
+    It may have `lacking`.
 
     Parameters
     ----------
@@ -122,7 +123,9 @@ def main_of(script, quick=None, **options):
         axes = script["CASES"]
         axes = {name: getattr(options, name, some) for name, some in axes.items()}
         chosen = by_name(options.only)
-        for values in product(*axes.values()):
+        for values in product(
+            *(some() if callable(some) else some for some in axes.values())
+        ):
             key = dict(zip(axes, values, strict=True))
             asked = all(str(key[name]) in some for name, some in chosen.items())
             if asked and script.get("possible", lambda key: True)(key):
