@@ -1,8 +1,7 @@
 """Hidden cells of clustered tables of R: errors of draws and of single values.
 
-    python benchmarks/groups_real.py [--methods ours ours_slopes flat id wide jomo_200
-        pan mice_2lpan] [--tables brandsma popmis ...] [--settings cells rows]
-        [--seeds 3] [--results FILE] [--quick]
+    python benchmarks/groups_real.py [--only method=ours table=popmis setting=cells]
+        [--results FILE] [--quick]
     python benchmarks/groups_report.py --output doc/benchmarks/groups.md
 
 20 % of the cells are hidden at random ("cells"), or all cells that vary within groups
@@ -12,14 +11,12 @@ method; what is there is not repeated.
 """
 
 from functools import cache
-from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from _groups_methods import (
-    METHODS,
     NAMES,
     complete_tables,
     data_of_r,
@@ -28,7 +25,7 @@ from _groups_methods import (
     numbers,
 )
 from _report import Texts, average, geometric_mean, grid, table
-from _runner import Some, carry_out
+from _runner import main_of
 
 from skvnce.metrics import crps
 
@@ -152,7 +149,6 @@ def mask(table, setting, seed):
 
 
 RESULTS = Path(__file__).with_name("results") / "groups_real.jsonl"
-DEFAULT = "ours", "ours_slopes", "flat", "id", "wide", "jomo_200", "pan", "mice_2lpan"
 DRAWS, REFERENCE = 20, "flat"
 
 
@@ -201,18 +197,6 @@ def measured(key, options):
 def table_of(name):
     """Load a table."""
     return TABLES[name]()
-
-
-def cells(options):
-    """List what is asked for, one table after the other."""
-    for name in options.tables:
-        table = table_of(name)
-        ways = product(range(options.seeds), options.settings, options.methods)
-        for seed, setting, method in ways:
-            possible = method != "wide" or table.visit is not None
-            if possible and has_setting(table, setting):
-                key = {"table": name, "setting": setting, "seed": seed}
-                yield key | {"method": method}
 
 
 def ratios(results, method, score, setting, tables):
@@ -283,21 +267,30 @@ def page(results, options=None):
     return ["## Real tables", text, *parts]
 
 
-def main():
-    """Measure."""
-    carry_out(
-        __doc__,
-        cells,
-        measured,
-        page,
-        {"results": None, "seeds": 2},
-        methods=Some(DEFAULT, METHODS),
-        tables=[*TABLES],
-        settings=[*SETTINGS],
-        seeds=3,
-        draws=DRAWS,
-        results=str(RESULTS),
-    )
+def possible(key):
+    """Say whether a table has a setting, and planned visits for rows of groups."""
+    table = table_of(key["table"])
+    visits = key["method"] != "wide" or table.visit is not None
+    return visits and has_setting(table, key["setting"])
+
+
+CASES = {
+    "table": TABLES,
+    "seed": range(3),
+    "setting": SETTINGS,
+    "method": [
+        "ours",
+        "ours_slopes",
+        "flat",
+        "id",
+        "wide",
+        "jomo_200",
+        "pan",
+        "mice_2lpan",
+    ],
+}
+QUICK = {"results": None, "seed": range(2)}
+main = main_of(globals(), QUICK, draws=DRAWS, results=str(RESULTS))
 
 
 if __name__ == "__main__":
