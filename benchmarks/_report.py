@@ -108,7 +108,10 @@ class _Filled(dict):
     """Names of a page, where functions of the script are called."""
 
     def __init__(self, names, results, options):
-        super().__init__(commits=results.commits())
+        versions = {r["version"] for r in results.records if "version" in r}
+        super().__init__(
+            commits=results.commits(), versions=", ".join(sorted(versions)) or "none"
+        )
         self.names, self.given = names, (results, options)
 
     def __missing__(self, name):

@@ -102,12 +102,12 @@ def carry_out(doc, cells, measured, page, quick=None, lacking=None, **options):
 
 
 def main_of(script, quick=None, **options):
-    """Make the `main` of a script: `carry_out` of its `cells`, `measured` and `page`.
+    """Make the `main` of a script, and run it: `carry_out` of what the script has.
 
-    Without `cells` the script has `CASES`, values by name, or functions that return
-    them: all combinations are measured but those of which `possible` says no, and with
-    ``--only`` the chosen ones.  Without `page`, the page is that of its `TEXTS`.
-    It may have `lacking`.
+    The script has `measured`, and `cells`.  Without these it has `CASES`, values by
+    name, or functions that return them: all combinations are measured but those of
+    which `possible` says no, and with ``--only`` the chosen ones.  Without `page`, the
+    page is that of its `TEXTS`.  It may have `lacking`.
 
     Parameters
     ----------
@@ -137,6 +137,8 @@ def main_of(script, quick=None, **options):
         parts = script["__doc__"], script.get("cells", cells), script["measured"], page
         carry_out(*parts, quick, script.get("lacking"), **more, **options)
 
+    if script["__name__"] == "__main__":
+        main()
     return main
 
 

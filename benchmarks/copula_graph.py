@@ -440,11 +440,6 @@ def recoveries(results):
     return parts
 
 
-def versions(results):
-    """Name the packages of R."""
-    return ", ".join(sorted({r["version"] for r in results.records if "version" in r}))
-
-
 def verdicts(results):
     """Say which goals are met."""
     return "\n".join(verdict(goal, places_of(results)) for goal in GOALS)
@@ -467,7 +462,3 @@ CASES = {
 QUICK = {"seed": [0], "table": ["copula20"], "share": [0.3]}
 QUICK |= {"method": [OURS, "Spearman of pairs, graphical lasso"]}
 main = main_of(globals(), QUICK)
-
-
-if __name__ == "__main__":
-    main()

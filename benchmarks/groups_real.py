@@ -1,8 +1,8 @@
 """Hidden cells of clustered tables of R: errors of draws and of single values.
 
     python benchmarks/groups_real.py [--only method=ours table=popmis setting=cells]
-        [--results FILE] [--quick]
-    python benchmarks/groups_report.py --output doc/benchmarks/groups.md
+        [--results FILE] [--only-report] [--quick]
+        [--output doc/benchmarks/groups.md]
 
 20 % of the cells are hidden at random ("cells"), or all cells that vary within groups
 of 20 % of the rows ("rows"): whole visits. Groups and times are always known. "wide", a
@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+import groups_simulation
 import numpy as np
 import pandas as pd
 from _groups_methods import (
@@ -24,10 +25,12 @@ from _groups_methods import (
     methods_of,
     numbers,
 )
-from _report import Texts, average, geometric_mean, grid, table
+from _report import Results, Texts, average, geometric_mean, grid, table
 from _runner import main_of
 
 from skvnce.metrics import crps
+
+TEXTS = Texts("groups", globals())
 
 SHARE, SCHOOLS = 0.2, 60
 
@@ -259,12 +262,17 @@ def setting_tables(results, setting):
     ]
 
 
-def page(results, options=None):
-    """Write the part of the page."""
-    text = Texts("groups", globals())("real", names=NAMES[REFERENCE])
+def simulation(results):
+    """Write the part of the simulation."""
+    records = Results()
+    records.records = [one for one in results.records if "repetition" in one]
+    return groups_simulation.page(records)
+
+
+def tables(results):
+    """Write the tables of all settings."""
     settings = [setting for setting in SETTINGS if results.has(setting=setting)]
-    parts = [part for one in settings for part in setting_tables(results, one)]
-    return ["## Real tables", text, *parts]
+    return [part for one in settings for part in setting_tables(results, one)]
 
 
 def possible(key):
@@ -289,9 +297,6 @@ CASES = {
         "mice_2lpan",
     ],
 }
-QUICK = {"results": None, "seed": range(2)}
-main = main_of(globals(), QUICK, draws=DRAWS, results=str(RESULTS))
-
-
-if __name__ == "__main__":
-    main()
+QUICK = {"results": None, "seed": range(2), "also": []}
+ALSO = [str(groups_simulation.RESULTS)]
+main = main_of(globals(), QUICK, draws=DRAWS, results=str(RESULTS), also=ALSO)

@@ -29,8 +29,8 @@ from _beside import DEFAULT, beside, by_place
 from _data import cpu_seconds
 from _mice import IMPUTATIONS
 from _report import Texts, geometric_mean, grid, made_by, met, specs, table
-from _rivals import METHODS, MICE, OURS, REMOVED, SEEDS_AT_MOST, lacking
-from _runner import Some, carry_out
+from _rivals import METHODS, MICE, OURS, REMOVED, SEEDS_AT_MOST
+from _runner import Some, main_of
 from imputation_tables import (
     DRAWS,
     MECHANISMS,
@@ -408,23 +408,7 @@ def cells(options):
             yield key | {"seed": seed}
 
 
-def main():
-    """Measure and report."""
-    carry_out(
-        __doc__,
-        cells,
-        measured,
-        page,
-        {"tables": ["diabetes"], "methods": ["BR", "GaussianImputer"], "seeds": 1},
-        lacking,
-        tables=[*TABLES],
-        mechanisms=[*MECHANISMS],
-        methods=[*METHODS],
-        seeds=3,
-        also=Some([], None),
-        title="Imputers compared",
-    )
-
-
-if __name__ == "__main__":
-    main()
+QUICK = {"tables": ["diabetes"], "methods": ["BR", "GaussianImputer"], "seeds": 1}
+ASKED = {"tables": [*TABLES], "mechanisms": [*MECHANISMS], "methods": [*METHODS]}
+MORE = {"seeds": 3, "also": Some([], None), "title": "Imputers compared"}
+main = main_of(globals(), QUICK, **ASKED, **MORE)

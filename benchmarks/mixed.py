@@ -526,7 +526,3 @@ def lacking(methods):
 CASES = {"seed": range(3), "mechanism": MECHANISMS, "method": METHODS, "table": TABLES}
 QUICK = {"table": ["titanic"], "seed": [0], "mechanism": MECHANISMS[:1]}
 main = main_of(globals(), QUICK | {"method": [BASE, CLOCK, PLAIN]})
-
-
-if __name__ == "__main__":
-    main()

@@ -89,7 +89,3 @@ def losses(results):
 
 CASES = {"seed": range(3), "sparsity": DRAWS, "n": SIZES, "way": WAYS}
 main = main_of(globals(), {"seed": [0], "n": SIZES[:1]})
-
-
-if __name__ == "__main__":
-    main()

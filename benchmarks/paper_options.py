@@ -163,7 +163,3 @@ SETTINGS = [*SAMPLERS, *VGIS]
 CASES = {"seed": [0], "table": TABLES, "kind": KINDS, "setting": SETTINGS}
 FEW = [*SETTINGS[:2], SETTINGS[len(SAMPLERS)]]
 main = main_of(globals(), {"table": TABLES[:1], "setting": FEW})
-
-
-if __name__ == "__main__":
-    main()

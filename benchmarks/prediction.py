@@ -273,7 +273,3 @@ CASES = {
     "way": [*WAYS, BY_ROW],
 }
 main = main_of(globals(), {"table": ["diabetes", "breast_cancer"], "seed": [0]})
-
-
-if __name__ == "__main__":
-    main()

@@ -196,7 +196,3 @@ CASES = {
 QUICK = {"results": None, "seed": [0], "draws": 5, "table": ["banknote"], "rate": [0.3]}
 QUICK |= {"method": ["complete", "gaussian"]}
 main = main_of(globals(), QUICK, draws=DRAWS, results=str(RESULTS))
-
-
-if __name__ == "__main__":
-    main()

@@ -35,18 +35,6 @@ BUDGET, RATE, WIDTH = 5, 1e-3, 32
 # after which the fits are scored
 STEPS = 500, 2000, 8000, 20000, 40000, 80000, 120000, 156000
 QUICK = 20, 40
-PAIRS = [
-    ("miss-svae", "mvae"),
-    ("miss-vae", "mvae"),
-    ("miss-svae", "miss-vae"),
-    ("miwae", "mvae"),
-    ("miss-siwae", "miwae"),
-    ("miss-iwae", "miwae"),
-    ("miss-siwae", "miss-svae"),
-    ("demiss-vae", "mvae"),
-    ("demiss-vae", "miss-svae"),
-    ("demiss-vae", "miwae"),
-]
 
 
 def compiled(method):
@@ -163,7 +151,7 @@ def curve_table(results):
 def pair_table(results):
     """Compare methods seed by seed, after equal numbers of steps."""
     rows = []
-    for pair in PAIRS:
+    for pair in study.SPECS["long"]["pairs"]:
         records = [final(results, method) for method in pair]
         if None not in records:
             step = min(record["step"] for record in records)
@@ -190,7 +178,3 @@ def values(results, options):
 
 CASES = {"method": METHODS, "step": STEPS[-1:]}
 main = main_of(globals(), {"step": QUICK[-1:]})
-
-
-if __name__ == "__main__":
-    main()

@@ -25,7 +25,7 @@ from _runner import main_of
 from _vae_networks import Autoencoder, Completed, Store, importance_resampled
 from torch import nn
 from torch.distributions import Independent, Normal
-from vae_bounds import COMPLETING, encoder_of, loss_of
+from vae_bounds import COMPLETING, SPECS, encoder_of, loss_of
 from vae_tables import rows_of
 
 from skvnce._core.models import draw_latents, iwelbo, log_joint
@@ -44,14 +44,6 @@ MAX_NORM = {"demiss-vae": 1.0}  # of gradients; 5 for the others
 CHECKS = 20  # number of times that validation rows are scored
 VALIDATED, REFITTED, SCORED = 50, 10, 10000  # draws of the latents of a row
 LATENTS = {"uci_power": 16, "miniboone": 32, "simulated": 2}
-PAIRS = [
-    ("miss-svae", "mvae"),
-    ("miwae", "mvae"),
-    ("miss-siwae", "miwae"),
-    ("demiss-vae", "mvae"),
-    ("demiss-vae", "miss-svae"),
-    ("demiss-vae", "miwae"),
-]
 
 
 class Sizes(NamedTuple):
@@ -317,7 +309,7 @@ def score_table(records):
 def pair_table(records):
     """Compare methods row by row, by the same test rows and masks."""
     lines = []
-    for better, other in PAIRS:
+    for better, other in SPECS["likelihood"]["pairs"]:
         if {better, other} <= records.keys():
             apart = np.subtract(records[better]["rows"], records[other]["rows"])
             mean, error, each = estimate(apart)
@@ -351,7 +343,3 @@ def sections(results):
 
 CASES = {"table": TABLES, "method": METHODS, "steps": [FULL.steps]}
 main = main_of(globals(), {"table": ["simulated"], "steps": [QUICK.steps]})
-
-
-if __name__ == "__main__":
-    main()

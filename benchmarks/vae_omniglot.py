@@ -243,7 +243,3 @@ def curves(records, options):
 
 
 main = main_of(globals(), {"seeds": 2}, seeds=5)
-
-
-if __name__ == "__main__":
-    main()

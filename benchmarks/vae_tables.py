@@ -295,7 +295,3 @@ def possible(key):
 
 
 main = main_of(globals(), {"seed": range(2), "table": ["simulated"]})
-
-
-if __name__ == "__main__":
-    main()

@@ -699,7 +699,3 @@ def cells(options):
 
 
 main = main_of(globals(), {"limit": QUICK_LIMIT}, limit=LIMIT)
-
-
-if __name__ == "__main__":
-    main()

@@ -384,7 +384,3 @@ def conditional_table(results):
 
 CASES = {"data": ["frey"], "seed": [0], "sixths": SIXTHS, "method": FITTED}
 main = main_of(globals(), {"data": ["simulated"]})
-
-
-if __name__ == "__main__":
-    main()

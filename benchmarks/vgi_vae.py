@@ -625,7 +625,3 @@ def possible(key):
 
 CASES = {"missing": [0.833, 0.5], "seed": range(3), "method": METHODS}
 main = main_of(globals(), {"missing": [0.5], "seed": [0]})
-
-
-if __name__ == "__main__":
-    main()

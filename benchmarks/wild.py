@@ -452,6 +452,3 @@ def possible(key):
 
 CASES = {"way": WAYS, "table": names, "method": METHODS}
 main = main_of(globals(), {"table": lambda: names()[:3]})
-
-if __name__ == "__main__":
-    main()
