@@ -108,20 +108,29 @@ class _Filled(dict):
     """Names of a page, where functions of the script are called."""
 
     def __init__(self, names, results, options):
-        versions = {r["version"] for r in results.records if "version" in r}
-        super().__init__(
-            commits=results.commits(), versions=", ".join(sorted(versions)) or "none"
-        )
         self.names, self.given = names, (results, options)
 
     def __missing__(self, name):
-        if name == "notes":
-            return notes_of(self.names["__doc__"])
+        if name in _OF_STUDIES:
+            return _OF_STUDIES[name](self.names, self.given[0])
         value = self.names[name]
         if not isinstance(value, FunctionType):
             return value
         made = value(*self.given[: len(signature(value).parameters)])
         return made if isinstance(made, str) else "\n\n".join(made)
+
+
+def _versions(names, results):
+    """Name the packages that the records name."""
+    found = {r["version"] for r in results.records if "version" in r}
+    return ", ".join(sorted(found)) or "none"
+
+
+_OF_STUDIES = {
+    "notes": lambda names, results: notes_of(names["__doc__"]),
+    "commits": lambda names, results: results.commits(),
+    "versions": _versions,
+}
 
 
 def lines(groups, columns, *header):
