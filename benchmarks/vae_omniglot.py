@@ -194,52 +194,34 @@ CLAIMS = [
 
 
 def values(records, options):
-    """Return what the page names besides."""
-    name = images_asked(options)
-    fit, study = records.find(images=name, method="fit"), STUDIES[name]
-    return study._asdict() | {
-        "name": name,
+    """Return the tables of the page, and what it names besides."""
+    images = {"images": images_asked(options)}
+    fit, study = records.find(**images, method="fit"), STUDIES[images["images"]]
+    hidden = {f"{k} hidden": images | {"quadrants": k} for k in QUADRANTS}
+
+    def last(which):
+        def cell(method, key):
+            found = records.of(method=method, **key)
+            return spread([r["curve"][-1][1 + which] for r in found])
+
+        return grid("sampler", METHODS.keys(), hidden, cell)
+
+    two = images | {"quadrants": 2}
+    names = {
+        "name": images["images"],
         "n_seeds": len({r["seed"] for r in records.of(method="marginal")}),
         "n_chains": N_CHAINS,
         "share": 1 / WARM_UP,
         "eps": EPS,
         "bounds": " and ".join(f"{b:.1f}" for b in fit["bounds"]),
         "seconds": fit["seconds"],
-        **{f"training_{k}": v for k, v in study.training.items()},
+        "claims": claim_table(records, CLAIMS, hidden | {"all": images}),
+        "f1_table": last(0),
+        "ssim_table": last(1),
+        "curves": curve_table(records, SAMPLERS, FRACTIONS, 0, **two),
     }
-
-
-def problems(options):
-    """Return the keys of records by their number of hidden quadrants."""
-    images = {"images": images_asked(options)}
-    return {f"{k} hidden": images | {"quadrants": k} for k in QUADRANTS}
-
-
-def claims(records, options):
-    """Compare the samplers as the paper does."""
-    every = problems(options) | {"all": {"images": images_asked(options)}}
-    return claim_table(records, CLAIMS, every)
-
-
-def f1_table(records, options, which=0):
-    """Tabulate a score at the end of the budget."""
-
-    def cell(method, key):
-        found = records.of(method=method, **key)
-        return spread([r["curve"][-1][1 + which] for r in found])
-
-    return grid("sampler", METHODS.keys(), problems(options), cell)
-
-
-def ssim_table(records, options):
-    """Tabulate the structural similarity."""
-    return f1_table(records, options, 1)
-
-
-def curves(records, options):
-    """Tabulate F1 along the budget."""
-    key = {"images": images_asked(options), "quadrants": 2}
-    return curve_table(records, SAMPLERS, FRACTIONS, 0, **key)
+    training = {f"training_{k}": v for k, v in study.training.items()}
+    return study._asdict() | names | training
 
 
 main = main_of(globals(), {"seeds": 2}, seeds=5)

@@ -435,6 +435,8 @@ def values(results, options):
         "units": " and ".join(map(str, FLOW["hidden"])),
         "limits": " or ".join(f"{v:g}" for v in sorted({r["limit"] for r in done})),
         "commits_of_fits": commits(done),
+        "by_seconds": curve_table(results, methods_of(results), 0, SECONDS),
+        "by_epochs": curve_table(results, methods_of(results), 1, EPOCHS),
     }
 
 
@@ -656,16 +658,6 @@ METHODS = "VGI", "MCEM"
 def methods_of(results):
     """List the methods that have results."""
     return [m for m in METHODS if results.has(method=m)]
-
-
-def by_seconds(results):
-    """Set the scores along the seconds in a table."""
-    return curve_table(results, methods_of(results), 0, SECONDS)
-
-
-def by_epochs(results):
-    """Set the scores along the epochs in a table."""
-    return curve_table(results, methods_of(results), 1, EPOCHS)
 
 
 def chains_section(results):

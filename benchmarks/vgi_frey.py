@@ -316,70 +316,50 @@ def median_and_range(numbers, digits=1):
 
 
 def values(results, options):
-    """Return what the page names besides."""
+    """Return the tables of the page, and what it names besides."""
     study = STUDIES["simulated" if options.quick else "frey"]
-    return (
-        study._asdict()
-        | study.settings._asdict()
-        | {
-            "study": study,
-            "n_seeds": len({r["seed"] for r in results.records}),
-            "steps": -(-study.n_train // study.settings.batch_size),
-            "n_epochs": ", ".join(f"{study.n_epochs[k]} at {k}/6" for k in SIXTHS),
-        }
-    )
+    sixths = {f"{k}/6": k for k in SIXTHS}
 
+    def score(field, digits):
+        def cell(method, k):
+            found = [r[field] for r in results.of(method=method, sixths=k)]
+            return median_and_range(found, digits)
 
-def by_sixths(rows, text, header):
-    """Set texts of rows in a table, a column for each share of missing cells."""
-    return grid(header, rows, {f"{k}/6": k for k in SIXTHS}, text)
+        return grid("method", METHODS, sixths, cell)
 
-
-def kl_table(results, options, field="kl", digits=1):
-    """Set a score of all methods in a table."""
-
-    def cell(method, k):
-        found = [r[field] for r in results.of(method=method, sixths=k)]
-        return median_and_range(found, digits)
-
-    return by_sixths(METHODS, cell, "method")
-
-
-def seconds_table(results, options):
-    """Set the seconds in a table."""
-    return kl_table(results, options, "seconds", 0)
-
-
-def curve_table(results):
-    """Set the divergences along the epochs in a table."""
-
-    def cell(key, k):
+    def on_curve(key, k):
         method, place, which = key
         records = results.of(method=method, sixths=k)
         return median_and_range([r["curve"][place][which] for r in records])
 
-    places = product((GIBBS, FROM_EM), enumerate(SHARES), (1, 2))
-    rows = {
-        (m, f"1/{2**k}" if k else "all", ("last", "averaged")[at - 1]): (m, i, at)
-        for m, (i, k), at in places
-    }
-    return by_sixths(rows, cell, ["start", "epochs", "parameters"])
-
-
-def conditional_table(results):
-    """Set the divergences of the conditionals in a table."""
-
-    def cell(key, k):
+    def near(key, k):
         method, target = key
         pairs = [r["conditionals"][target] for r in results.of(method=method, sixths=k)]
         return " ".join(f"{middle:.2g} ({high:.2g})" for middle, high in pairs)
 
+    places = product((GIBBS, FROM_EM), enumerate(SHARES), (1, 2))
+    curves = {
+        (m, f"1/{2**k}" if k else "all", ("last", "averaged")[at - 1]): (m, i, at)
+        for m, (i, k), at in places
+    }
     targets = {"truth": "to the truth", "model": "to the fitted model"}
-    rows = {
+    conditionals = {
         f"{method}, {targets[target]}": (method, target)
         for method, target in product((GIBBS, FROM_EM), targets)
     }
-    return by_sixths(rows, cell, "conditionals")
+    names = {
+        "study": study,
+        "n_seeds": len({r["seed"] for r in results.records}),
+        "steps": -(-study.n_train // study.settings.batch_size),
+        "n_epochs": ", ".join(f"{study.n_epochs[k]} at {k}/6" for k in SIXTHS),
+        "kl_table": score("kl", 1),
+        "seconds_table": score("seconds", 0),
+        "curve_table": grid(
+            ["start", "epochs", "parameters"], curves, sixths, on_curve
+        ),
+        "conditional_table": grid("conditionals", conditionals, sixths, near),
+    }
+    return study._asdict() | study.settings._asdict() | names
 
 
 CASES = {"data": ["frey"], "seed": [0], "sixths": SIXTHS, "method": FITTED}
