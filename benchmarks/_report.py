@@ -93,13 +93,13 @@ class Texts:
         return self.parts[name].format_map(ChainMap(more, *names, *self.names))
 
     def page(self, results, options):
-        """Write the page of a study; that of a quick run has no findings."""
-        text = self.parts["page"]
-        if getattr(options, "quick", False):
-            text = re.sub(r"(?s)\n\n## What was found\n.*?(?=\n\n## |$)", "", text)
+        """Write the page of a study; a quick run is without the text "found"."""
         names = ChainMap(*self.names)
         more = names["values"](results, options) if "values" in names else {}
         more |= {"options": options, "made": made_by(f"{self.script}.py", "").strip()}
+        said = "found" in self.parts and not getattr(options, "quick", False)
+        text = self.parts["page"]
+        more["found"] = self("found", more) if said else ""
         text = text.format_map(_Filled(ChainMap(more, names), results, options))
         return [re.sub(r"\n{3,}", "\n\n", text.strip())]
 
