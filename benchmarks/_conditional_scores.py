@@ -9,11 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from _report import Texts, table
+from _report import table
 from scipy import stats
 from torch.nn.functional import avg_pool2d
-
-TEXTS = Texts("conditional_report", globals())
 
 LEVEL = 0.95  # of two-sided comparisons
 DIGITS = 4
@@ -22,11 +20,6 @@ DIGITS = 4
 def rounded(values):
     """Round numbers to DIGITS significant digits."""
     return [float(f"{float(v):.{DIGITS}g}") for v in values]
-
-
-def results_of(records):
-    """Say where the results of a page come from."""
-    return TEXTS("The results are those of", records=records.commits())
 
 
 def values(records, score, **key):

@@ -13,10 +13,12 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pandas as pd
 from _mice import run_r
+from _report import specs
 
 from skvnce import GaussianImputer
 
-RIVALS = "jomo", "jomo_200", "pan", "mice_2lpan", "mice_2lnorm", "mice_pmm"
+RIVALS = "jomo", "jomo_200", "pan", "mice_2lpan"
+NAMES = specs("groups")
 _SCRIPT = Path(__file__).with_name("_groups_rivals.R")
 
 
@@ -91,26 +93,6 @@ def data_of_r(package, expression):
         )
         run(["Rscript", "--vanilla", "-e", code], check=True, capture_output=True)
         return pd.read_csv(file)
-
-
-OURS = "ours", "ours_slopes", "flat", "id", "wide"
-METHODS = *OURS, *RIVALS
-
-
-NAMES = {
-    "complete": "complete data",
-    "ours": "GaussianImputer(groups)",
-    "ours_slopes": "GaussianImputer, slopes on time",
-    "flat": "GaussianImputer, no group",
-    "id": "GaussianImputer, group as category",
-    "wide": "GaussianImputer, a row a group",
-    "jomo": "jomo",
-    "jomo_200": "jomo, 200 between draws",
-    "pan": "pan",
-    "mice_2lpan": "mice, 2l.pan",
-    "mice_2lnorm": "mice, 2l.norm",
-    "mice_pmm": "mice, pmm",
-}
 
 
 def methods_of(records):

@@ -19,9 +19,6 @@ from pathlib import Path
 
 import numpy as np
 
-ROUNDS = 5  # of chained equations, as R's mice
-DATASETS = 10  # chains of miceforest
-
 
 def read(folder):
     """Read a table: rows to learn from, other rows, kinds, numbers of levels."""
@@ -60,64 +57,6 @@ def codes_of(frame, kinds):
             column = column.astype(str).str[1:]
         cells[:, j] = column.astype(float)
     return cells
-
-
-def miceforest(train, test, kinds, levels, n_draws, seed):
-    """Chained boosted trees; predictive mean matching, "fast" where that fails.
-
-    Of DATASETS chains, each fills the other rows as often as it takes for the draws.
-    """
-    import miceforest
-
-    count_iterations()
-    frame, new = frames((train, test), kinds, levels)
-    gaps = np.isnan(train).any(0) | np.isnan(test).any(0)
-    targets = [name for name, gap in zip(frame, gaps, strict=True) if gap]
-    fast = {
-        f"c{j}": "fast"
-        for j, kind in enumerate(kinds)
-        if kind != "numeric" and f"c{j}" in targets
-    }
-    remarks = []
-
-    def run(strategy):
-        kernel = miceforest.ImputationKernel(
-            frame,
-            num_datasets=DATASETS,
-            variable_schema=targets,
-            mean_match_strategy=strategy,
-            random_state=seed,
-        )
-        kernel.mice(ROUNDS, num_threads=1, verbose=False)
-        for turn in range(-(-n_draws // DATASETS)):
-            done = kernel.impute_new_data(new, random_state=seed + turn)
-            for m in range(DATASETS):
-                yield codes_of(done.complete_data(m), kinds)
-
-    try:
-        tables = list(run("normal"))
-    except Exception as error:  # whatever it raises; of the second run none is caught
-        remarks = [f"fast matching, as its default fails: {type(error).__name__}"]
-        tables = list(run(fast))
-    return np.stack(tables[:n_draws]), None, remarks
-
-
-def count_iterations():
-    """Repair miceforest 6.0.5, which does not count the iterations of new rows.
-
-    So it predicts from the random cells with which it starts, and returns these.
-    """
-    from miceforest.imputed_data import ImputedData
-
-    replace = ImputedData.__setitem__
-
-    def replace_and_count(self, index, values):
-        replace(self, index, values)
-        if type(self) is ImputedData:  # that of the rows that it learns from counts
-            variable, iteration, dataset = index
-            self.iteration_tab[variable, dataset] = iteration
-
-    ImputedData.__setitem__ = replace_and_count
 
 
 def gcimpute(train, test, kinds, levels, n_draws, seed):
@@ -192,7 +131,6 @@ def unmasking_trees(train, test, kinds, levels, n_draws, seed, copies=10):
 
 
 PACKAGES = {
-    "miceforest": ("miceforest", miceforest),
     "gcimpute": ("gcimpute", gcimpute),
     "mixed-imputer": ("mixed-imputer", mixed_imputer),
     "utrees": ("utrees", unmasking_trees),

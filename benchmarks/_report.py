@@ -9,7 +9,9 @@ import sys
 import tomllib
 from collections import ChainMap
 from importlib.metadata import version
+from inspect import signature
 from pathlib import Path
+from types import FunctionType
 
 import numpy as np
 from pictures import PICTURES, illustrated
@@ -74,7 +76,9 @@ def specs(name):
 class Texts:
     """What a page says besides its tables: a file of texts below their names.
 
-    Names in braces are those of the scripts, or of a call.
+    Names in braces are those of the scripts, or of a call.  The text "page" is the page
+    of a study: a function of the script that it names makes the parts that are put
+    there, of the results and the options.
     """
 
     def __init__(self, page, *names):
@@ -82,10 +86,57 @@ class Texts:
         heading = re.compile(r"(?:^|\n\n)<!-- (.+) -->\n\n")
         _, *parts = heading.split(file.read_text(encoding="utf-8").rstrip("\n"))
         self.names, self.parts = names, dict(zip(parts[::2], parts[1::2], strict=True))
+        self.script = page
 
     def __call__(self, name, *names, **more):
         """Write a text."""
         return self.parts[name].format_map(ChainMap(more, *names, *self.names))
+
+    def page(self, results, options):
+        """Write the page of a study; a quick run is without the text "found"."""
+        names = ChainMap(*self.names)
+        more = names["values"](results, options) if "values" in names else {}
+        more |= {"options": options, "made": made_by(f"{self.script}.py", "").strip()}
+        said = "found" in self.parts and not getattr(options, "quick", False)
+        text = self.parts["page"]
+        more["found"] = self("found", more) if said else ""
+        text = text.format_map(_Filled(ChainMap(more, names), results, options))
+        return [re.sub(r"\n{3,}", "\n\n", text.strip())]
+
+
+class _Filled(dict):
+    """Names of a page, where functions of the script are called."""
+
+    def __init__(self, names, results, options):
+        self.names, self.given = names, (results, options)
+
+    def __missing__(self, name):
+        if name in _OF_STUDIES:
+            return _OF_STUDIES[name](self.names, self.given[0])
+        value = self.names[name]
+        if not isinstance(value, FunctionType):
+            return value
+        made = value(*self.given[: len(signature(value).parameters)])
+        return made if isinstance(made, str) else "\n\n".join(made)
+
+
+def _versions(names, results):
+    """Name the packages that the records name."""
+    found = {r["version"] for r in results.records if "version" in r}
+    return ", ".join(sorted(found)) or "none"
+
+
+_OF_STUDIES = {
+    "notes": lambda names, results: notes_of(names["__doc__"]),
+    "commits": lambda names, results: results.commits(),
+    "versions": _versions,
+}
+
+
+def lines(groups, columns, *header):
+    """Write a table with a line for each group of records: its key, and texts of it."""
+    rows = [[*key, *(text(some) for text in columns.values())] for key, some in groups]
+    return table([*header, *columns], rows)
 
 
 def made_by(script, notes):

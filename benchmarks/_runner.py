@@ -2,6 +2,7 @@
 
 import argparse
 import warnings
+from itertools import product
 from typing import NamedTuple
 
 import torch
@@ -84,12 +85,13 @@ def carry_out(doc, cells, measured, page, quick=None, lacking=None, **options):
     for path in getattr(options, "also", ()):
         results.records += read(path)
     if not options.only_report:
-        if absent := lacking(options.methods) if lacking else []:
+        todo = [key for key in cells(options) if not results.has(**key)]
+        methods = dict.fromkeys(key["method"] for key in todo if "method" in key)
+        if absent := lacking(methods) if lacking else []:
             print("not installed, left out:", ", ".join(absent))
-            options.methods = [m for m in options.methods if m not in absent]
         with threadpool_limits(1):
-            for key in cells(options):
-                if not results.has(**key):
+            for key in todo:
+                if key.get("method") not in absent:
                     found = measured(key, options)
                     for one in [found] if isinstance(found, dict) else found:
                         results.add(key | one)
@@ -97,3 +99,53 @@ def carry_out(doc, cells, measured, page, quick=None, lacking=None, **options):
     elif not results.records:
         raise SystemExit(f"There are no results in {options.results}.")
     publish(page(results, options), options.output)
+
+
+def main_of(script, quick=None, **options):
+    """Make the `main` of a script, and run it: `carry_out` of what the script has.
+
+    The script has `measured`, and `cells`.  Without these it has `CASES`, values by
+    name, or functions that return them: all combinations are measured but those of
+    which `possible` says no, and with ``--only`` the chosen ones.  Without `page`, the
+    page is that of its `TEXTS`.  It may have `lacking`.
+
+    Parameters
+    ----------
+    script : dict
+        ``globals()`` of the script.
+    quick : dict, optional
+        What the options are with ``--quick``, and values of `CASES`.
+    **options
+        As of `carry_out`.
+    """
+
+    def cells(options):
+        axes = script["CASES"]
+        axes = {name: getattr(options, name, some) for name, some in axes.items()}
+        chosen = by_name(options.only)
+        for values in product(
+            *(some() if callable(some) else some for some in axes.values())
+        ):
+            key = dict(zip(axes, values, strict=True))
+            asked = all(str(key[name]) in some for name, some in chosen.items())
+            if asked and script.get("possible", lambda key: True)(key):
+                yield key
+
+    def main():
+        page = script.get("page") or script["TEXTS"].page
+        more = {} if "cells" in script else {"only": Some([])}
+        parts = script["__doc__"], script.get("cells", cells), script["measured"], page
+        carry_out(*parts, quick, script.get("lacking"), **more, **options)
+
+    if script["__name__"] == "__main__":
+        main()
+    return main
+
+
+def by_name(pairs):
+    """Group texts NAME=VALUE by name."""
+    found = {}
+    for pair in pairs:
+        name, _, value = pair.partition("=")
+        found.setdefault(name, []).append(value)
+    return found

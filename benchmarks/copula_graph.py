@@ -1,8 +1,7 @@
 """Sparse graphs of columns of any kind with missing cells.
 
     python benchmarks/copula_graph.py [--results FILE] [--only-report] [--quick]
-        [--tables copula20 ring] [--seeds 10]
-        [--methods CopulaGraphLearnerCV] [--shares 0 0.3 0.5]
+        [--only table=copula20 method=CopulaGraphLearnerCV share=0.3]
         [--output doc/benchmarks/copula_graph.md]
 
 Simulated tables of which the graph is known, 500 rows of columns of five kinds (20 and
@@ -14,7 +13,7 @@ complete). Each result is a line of FILE; those that are there are not computed 
 
 import time
 from functools import partial
-from itertools import groupby, product
+from itertools import groupby
 from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,8 +23,8 @@ import numpy as np
 import pandas as pd
 import torch
 from _mice import installed, run_r
-from _report import Texts, made_by, mean, notes_of, table
-from _runner import carry_out
+from _report import Texts, mean, table
+from _runner import main_of
 from copula_graph_tables import TABLES, drawn
 from scipy.special import ndtri
 from sklearn.covariance import GraphicalLassoCV
@@ -412,35 +411,6 @@ def verdict(goal, places):
     return "\n".join([head, *missed])
 
 
-def page(results, options):
-    """Return the parts of the page."""
-    commits = f"Code of commit {results.commits()}."
-    parts = ["# Graphs of columns of any kind", made_by("copula_graph.py", commits)]
-    parts += [notes_of(__doc__), "## Recovery of known graphs", TEXTS("recovery")]
-    places = [Place(results, name, hole) for name in TABLES for hole in TABLES[name]]
-    places = [place for place in places if place.records[OURS]]
-    for name, some in groupby(places, lambda place: place.name):
-        parts.append(f"### {name}: {WORDS[name]}")
-        for place in some:
-            parts += [f"{place.label.capitalize()}:", recovery(place)]
-    versions = sorted({r["version"] for r in results.records if "version" in r})
-    parts.append(f"Packages of R: {', '.join(versions) or 'none'}.")
-    verdicts = "\n".join(verdict(goal, places) for goal in GOALS)
-    return [*parts, "## What was found", TEXTS("found"), verdicts, TEXTS("why")]
-
-
-def cells(options):
-    """List what is asked for, one set after the other."""
-    tables = [(name, hole) for name in options.tables for hole in TABLES[name]]
-    for seed, (name, hole), method in product(
-        range(options.seeds), tables, options.methods
-    ):
-        key = {"part": "simulated", "table": name, "mechanism": hole[0]}
-        is_asked = hole[1] in options.shares
-        if is_asked and (method != TRUNCATED or name in ("ring", "hub")):
-            yield key | {"share": hole[1], "seed": seed, "method": method}
-
-
 def measured(key, options):
     """Run a method on a table, and score it."""
     seed = key["seed"]
@@ -455,22 +425,41 @@ def measured(key, options):
     return score(found, table.truth) | {"seconds": round(seconds, 2)} | notes
 
 
-def main():
-    """Measure and report."""
-    quick = {"seeds": 1, "tables": ["copula20"], "shares": [0.3]}
-    carry_out(
-        __doc__,
-        cells,
-        measured,
-        page,
-        quick | {"methods": [OURS, "Spearman of pairs, graphical lasso"]},
-        lacking,
-        tables=[*TABLES],
-        methods=[*METHODS],
-        shares=[0.0, 0.3, 0.5],
-        seeds=10,
-    )
+def places_of(results):
+    """List the cells that have results of ours."""
+    places = [Place(results, name, hole) for name in TABLES for hole in TABLES[name]]
+    return [place for place in places if place.records[OURS]]
 
 
-if __name__ == "__main__":
-    main()
+def recoveries(results):
+    """Write the tables of all cells."""
+    parts = []
+    for name, some in groupby(places_of(results), lambda place: place.name):
+        parts.append(f"### {name}: {WORDS[name]}")
+        for place in some:
+            parts += [f"{place.label.capitalize()}:", recovery(place)]
+    return parts
+
+
+def verdicts(results):
+    """Say which goals are met."""
+    return "\n".join(verdict(goal, places_of(results)) for goal in GOALS)
+
+
+def possible(key):
+    """Say whether there are such holes, and the method is one for the table."""
+    suits = key["method"] != TRUNCATED or key["table"] in ("ring", "hub")
+    return suits and (key["mechanism"], key["share"]) in TABLES[key["table"]]
+
+
+CASES = {
+    "part": ["simulated"],
+    "seed": range(10),
+    "table": TABLES,
+    "mechanism": ["none", "MCAR", "MAR"],
+    "share": [0.0, 0.3, 0.5],
+    "method": METHODS,
+}
+QUICK = {"seed": [0], "table": ["copula20"], "share": [0.3]}
+QUICK |= {"method": [OURS, "Spearman of pairs, graphical lasso"]}
+main = main_of(globals(), QUICK)

@@ -1,9 +1,8 @@
 """Hidden cells of clustered tables of R: errors of draws and of single values.
 
-    python benchmarks/groups_real.py [--methods ours ours_slopes flat id wide jomo_200
-        pan mice_2lpan] [--tables brandsma popmis ...] [--settings cells rows]
-        [--seeds 3] [--results FILE] [--quick]
-    python benchmarks/groups_report.py --output doc/benchmarks/groups.md
+    python benchmarks/groups_real.py [--only method=ours table=popmis setting=cells]
+        [--results FILE] [--only-report] [--quick]
+        [--output doc/benchmarks/groups.md]
 
 20 % of the cells are hidden at random ("cells"), or all cells that vary within groups
 of 20 % of the rows ("rows"): whole visits. Groups and times are always known. "wide", a
@@ -12,14 +11,13 @@ method; what is there is not repeated.
 """
 
 from functools import cache
-from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
+import groups_simulation
 import numpy as np
 import pandas as pd
 from _groups_methods import (
-    METHODS,
     NAMES,
     complete_tables,
     data_of_r,
@@ -27,10 +25,12 @@ from _groups_methods import (
     methods_of,
     numbers,
 )
-from _report import Texts, average, geometric_mean, grid, table
-from _runner import Some, carry_out
+from _report import Results, Texts, average, geometric_mean, grid, table
+from _runner import main_of
 
 from skvnce.metrics import crps
+
+TEXTS = Texts("groups", globals())
 
 SHARE, SCHOOLS = 0.2, 60
 
@@ -152,7 +152,6 @@ def mask(table, setting, seed):
 
 
 RESULTS = Path(__file__).with_name("results") / "groups_real.jsonl"
-DEFAULT = "ours", "ours_slopes", "flat", "id", "wide", "jomo_200", "pan", "mice_2lpan"
 DRAWS, REFERENCE = 20, "flat"
 
 
@@ -201,18 +200,6 @@ def measured(key, options):
 def table_of(name):
     """Load a table."""
     return TABLES[name]()
-
-
-def cells(options):
-    """List what is asked for, one table after the other."""
-    for name in options.tables:
-        table = table_of(name)
-        ways = product(range(options.seeds), options.settings, options.methods)
-        for seed, setting, method in ways:
-            possible = method != "wide" or table.visit is not None
-            if possible and has_setting(table, setting):
-                key = {"table": name, "setting": setting, "seed": seed}
-                yield key | {"method": method}
 
 
 def ratios(results, method, score, setting, tables):
@@ -275,30 +262,41 @@ def setting_tables(results, setting):
     ]
 
 
-def page(results, options=None):
-    """Write the part of the page."""
-    text = Texts("groups", globals())("real", names=NAMES[REFERENCE])
+def simulation(results):
+    """Write the part of the simulation."""
+    records = Results()
+    records.records = [one for one in results.records if "repetition" in one]
+    return groups_simulation.page(records)
+
+
+def tables(results):
+    """Write the tables of all settings."""
     settings = [setting for setting in SETTINGS if results.has(setting=setting)]
-    parts = [part for one in settings for part in setting_tables(results, one)]
-    return ["## Real tables", text, *parts]
+    return [part for one in settings for part in setting_tables(results, one)]
 
 
-def main():
-    """Measure."""
-    carry_out(
-        __doc__,
-        cells,
-        measured,
-        page,
-        {"results": None, "seeds": 2},
-        methods=Some(DEFAULT, METHODS),
-        tables=[*TABLES],
-        settings=[*SETTINGS],
-        seeds=3,
-        draws=DRAWS,
-        results=str(RESULTS),
-    )
+def possible(key):
+    """Say whether a table has a setting, and planned visits for rows of groups."""
+    table = table_of(key["table"])
+    visits = key["method"] != "wide" or table.visit is not None
+    return visits and has_setting(table, key["setting"])
 
 
-if __name__ == "__main__":
-    main()
+CASES = {
+    "table": TABLES,
+    "seed": range(3),
+    "setting": SETTINGS,
+    "method": [
+        "ours",
+        "ours_slopes",
+        "flat",
+        "id",
+        "wide",
+        "jomo_200",
+        "pan",
+        "mice_2lpan",
+    ],
+}
+QUICK = {"results": None, "seed": range(2), "also": []}
+ALSO = [str(groups_simulation.RESULTS)]
+main = main_of(globals(), QUICK, draws=DRAWS, results=str(RESULTS), also=ALSO)

@@ -3,7 +3,7 @@
     python benchmarks/groups_simulation.py [--methods complete ours flat id jomo pan
         mice_2lpan] [--repetitions 40] [--groups 30] [--rows 10] [--icc 0.3]
         [--mechanisms MCAR MAR] [--outcome number] [--results FILE] [--quick]
-    python benchmarks/groups_report.py --output doc/benchmarks/groups.md
+    python benchmarks/groups_real.py --only-report --output doc/benchmarks/groups.md
 
 y = 1 + x / 2 + w / 2 + u + e; x varies within groups (ICC .2), w does not, u is of the
 group. z = .4 x + .4 y + noise is known always and not analysed. 30 % of x and of y are
@@ -20,9 +20,9 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from _groups_methods import METHODS, NAMES, complete_tables, methods_of, numbers
+from _groups_methods import NAMES, complete_tables, methods_of, numbers
 from _report import Texts, by, table
-from _runner import Some, carry_out
+from _runner import main_of
 from _validity_analyses import random_intercept
 from scipy.stats import t as student
 
@@ -32,7 +32,6 @@ RESULTS = Path(__file__).with_name("results") / "groups_simulation.jsonl"
 ROLES = {"g": "group", "y": "row", "x": "row", "w": "group level", "z": "row"}
 BETA, ICC_OF_X, SHARE, DRAWS = (1.0, 0.5, 0.5), 0.2, 0.3, 20
 CUTS = {"binary": [0], "ordinal": [-1, 0, 1]}  # of y less its mean
-DEFAULT = "complete", "ours", "flat", "id", "jomo", "pan", "mice_2lpan"
 MECHANISMS = "MCAR", "MAR"
 KEYS = "groups", "rows", "icc", "outcome", "mechanism"
 COEFFICIENTS = "b0", "b1 (x)", "b2 (w)"
@@ -180,25 +179,8 @@ def page(results, options=None):
     return ["## Simulation", Texts("groups", globals())("simulated"), *parts]
 
 
-def main():
-    """Measure."""
-    carry_out(
-        __doc__,
-        cells,
-        measured,
-        page,
-        {"results": None, "repetitions": 2, "draws": 5},
-        methods=Some(DEFAULT, ["complete", *METHODS]),
-        repetitions=40,
-        groups=30,
-        rows=10,
-        icc=0.3,
-        mechanisms=[*MECHANISMS],
-        outcome="number",
-        draws=DRAWS,
-        results=str(RESULTS),
-    )
-
-
-if __name__ == "__main__":
-    main()
+METHODS = ["complete", "ours", "flat", "id", "jomo", "pan", "mice_2lpan"]
+SIZES = {"groups": 30, "rows": 10, "icc": 0.3, "outcome": "number"}
+ASKED = {"repetitions": 40, "mechanisms": [*MECHANISMS], "methods": METHODS, **SIZES}
+QUICK = {"results": None, "repetitions": 2, "draws": 5}
+main = main_of(globals(), QUICK, **ASKED, draws=DRAWS, results=str(RESULTS))

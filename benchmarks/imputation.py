@@ -23,14 +23,14 @@ from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 
+import _mice
 import imputation_tables
 import numpy as np
 from _beside import DEFAULT, beside, by_place
 from _data import cpu_seconds
-from _mice import IMPUTATIONS
-from _report import Texts, geometric_mean, grid, made_by, met, specs, table
-from _rivals import METHODS, MICE, OURS, REMOVED, SEEDS_AT_MOST, lacking
-from _runner import Some, carry_out
+from _report import Texts, geometric_mean, grid, met, specs, table
+from _rivals import METHODS, MICE, OURS, REMOVED, SEEDS_AT_MOST
+from _runner import Some, main_of
 from imputation_tables import (
     DRAWS,
     MECHANISMS,
@@ -42,7 +42,7 @@ from imputation_tables import (
 )
 from threadpoolctl import threadpool_limits
 
-TEXTS = Texts("imputation", globals(), vars(imputation_tables))
+TEXTS = Texts("imputation", globals(), vars(imputation_tables), vars(_mice))
 SPECS = specs("imputation")
 NAMES = SPECS["names"]
 REFERENCE, DRAWN = "BR", "BR draws"
@@ -301,48 +301,6 @@ def commits(results):
     return [f"Commits. {'; '.join(said)}.", *conditions] if said else []
 
 
-def page(results, options):
-    """Write all tables; a list of paragraphs."""
-    results = Comparison(results.records, options)
-    parts = [
-        f"# {options.title}",
-        made_by("imputation.py", "One thread a method; CPU seconds."),
-        protocol(results),
-        TEXTS("methods read").replace("IMPUTATIONS", str(IMPUTATIONS)),
-        *mice_remarks(results, options.methods),
-        *commits(results),
-        *losses(results),
-        "## Goals",
-        *[goal_table(results, m) for m in SPECS["goals"] if m in results.methods],
-        *best_table(results),
-    ]
-    rivals = {"rmse": REFERENCE, "mae": REFERENCE, "crps": DRAWN, "energy": DRAWN}
-    for measure, rival in rivals.items():
-        title = f"## {NAMES[measure]}: ratio, less is better"
-        parts += [title, ratio_table(results, measure, rival)]
-        parts += in_full(results, measure) if measure != "mae" else []
-    parts += [f"## {NAMES['coverage']}", *in_full(results, "coverage")]
-    if results.having("coverage, ties shared"):
-        parts.append(TEXTS("Discrete draws cover more"))
-        parts += in_full(results, "coverage, ties shared")
-    parts += ["## Prediction from the filled tables", TEXTS("Ridge or logistic")]
-    parts += [average_table(results, m) for m in CLOSEST if m in results.mechanisms]
-    for measure in ("linear", "trees"):
-        tables = "\n\n".join(in_full(results, measure))
-        parts += [f"{NAMES[measure]}, table by table:\n\n{tables}"]
-    return [
-        *parts,
-        "## Time and memory",
-        f"{NAMES['seconds']}, s:",
-        *in_full(results, "seconds", 2)[:1],
-        ratio_table(results, "seconds", REFERENCE),
-        f"{NAMES['sample']}, s:",
-        *in_full(results, "sample", 2)[:1],
-        TEXTS("Peak memory of fit and"),
-        *in_full(results, "peak", 0)[:1],
-    ]
-
-
 def measured(key, options):
     """Measure in a process of its own, whose peak memory is that of the method."""
     os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
@@ -408,23 +366,48 @@ def cells(options):
             yield key | {"seed": seed}
 
 
-def main():
-    """Measure and report."""
-    carry_out(
-        __doc__,
-        cells,
-        measured,
-        page,
-        {"tables": ["diabetes"], "methods": ["BR", "GaussianImputer"], "seeds": 1},
-        lacking,
-        tables=[*TABLES],
-        mechanisms=[*MECHANISMS],
-        methods=[*METHODS],
-        seeds=3,
-        also=Some([], None),
-        title="Imputers compared",
-    )
+QUICK = {"tables": ["diabetes"], "methods": ["BR", "GaussianImputer"], "seeds": 1}
+ASKED = {"tables": [*TABLES], "mechanisms": [*MECHANISMS], "methods": [*METHODS]}
+MORE = {"seeds": 3, "also": Some([], None), "title": "Imputers compared"}
 
 
-if __name__ == "__main__":
-    main()
+def values(results, options):
+    """Return the tables of the page."""
+    results = Comparison(results.records, options)
+    scores, found = [], {}
+    rivals = {"rmse": REFERENCE, "mae": REFERENCE, "crps": DRAWN, "energy": DRAWN}
+    for measure, rival in rivals.items():
+        title = f"## {NAMES[measure]}: ratio, less is better"
+        scores += [title, ratio_table(results, measure, rival)]
+        scores += in_full(results, measure) if measure != "mae" else []
+    ties = []
+    if results.having("coverage, ties shared"):
+        ties = [TEXTS("Discrete draws cover more")]
+        ties += in_full(results, "coverage, ties shared")
+    predictions = [
+        average_table(results, m) for m in CLOSEST if m in results.mechanisms
+    ]
+    for measure in ("linear", "trees"):
+        tables = in_full(results, measure)
+        predictions += [f"{NAMES[measure]}, table by table:", *tables]
+    for measure, digits in (("seconds", 2), ("sample", 2), ("peak", 0)):
+        found[measure] = in_full(results, measure, digits)[:1]
+    found |= {
+        "protocol": [protocol(results)],
+        "notes_on_mice": mice_remarks(results, options.methods),
+        "commits_by_table": commits(results),
+        "losses": losses(results),
+        "goals": [
+            goal_table(results, m) for m in SPECS["goals"] if m in results.methods
+        ],
+        "best": best_table(results),
+        "scores": scores,
+        "coverage": in_full(results, "coverage"),
+        "coverage_of_ties": ties,
+        "predictions": predictions,
+        "ratios_of_seconds": [ratio_table(results, "seconds", REFERENCE)],
+    }
+    return {name: "\n\n".join(parts) for name, parts in found.items()}
+
+
+main = main_of(globals(), QUICK, **ASKED, **MORE)

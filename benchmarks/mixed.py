@@ -1,7 +1,7 @@
 """Imputing tables of numbers, grades and categories.
 
     python benchmarks/mixed.py [--results FILE] [--only-report] [--quick]
-        [--tables adult titanic] [--methods GaussianImputer] [--seeds 3]
+        [--only table=adult method=GaussianImputer]
         [--output doc/benchmarks/mixed.md]
 
 Genuine holes stay; 30 % of the observed cells are hidden, completely at random (MCAR)
@@ -13,7 +13,6 @@ again.
 
 import time
 from functools import cache, partial
-from itertools import product
 from typing import NamedTuple
 
 import mixed_rivals
@@ -24,14 +23,12 @@ from _data import load
 from _report import (
     Texts,
     geometric_mean,
-    made_by,
-    notes_of,
     specs,
     table,
     unanswered,
 )
-from _runner import carry_out
-from mixed_rivals import RIVALS, Missing, lacking
+from _runner import main_of
+from mixed_rivals import RIVALS, Missing
 from mixed_scores import SCORES, Answer, frame_of, score
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
@@ -275,7 +272,7 @@ def scored_cells(records, method):
     return {place(r) for r in records if r["method"] == method and "missing" not in r}
 
 
-def values(records, method, name, among=None):
+def relative(records, method, name, among=None):
     """Return a score of a method by cell, over the base where it is a ratio."""
     base = CLOCK if name == "seconds" else BASE
     own = {place(r): r[name] for r in records if r["method"] == method and name in r}
@@ -313,8 +310,8 @@ def pooled(records):
     lines = []
     for method in METHODS:
         if count := len(scored_cells(records, method)):
-            scores = [written(mean(values(records, method, c), c), c) for c in COLUMNS]
-            lines.append([method, count, *scores])
+            scores = {c: mean(relative(records, method, c), c) for c in COLUMNS}
+            lines.append([method, count, *(written(v, c) for c, v in scores.items())])
     return table(["method", "cells", *(NAMES[c] for c in COLUMNS)], lines)
 
 
@@ -340,7 +337,7 @@ def best_of_ours(records):
     methods = [method for method, cells in there.items() if cells >= every]
     among = goal_cells(records, methods)
     losses = {
-        m: mean(values(records, m, "log_loss", among), "log_loss") for m in methods
+        m: mean(relative(records, m, "log_loss", among), "log_loss") for m in methods
     }
     losses = {m: loss for m, loss in losses.items() if loss is not None}
     return min(losses, key=losses.get) if losses else None
@@ -350,7 +347,7 @@ def evaluated(records, method, role):
     """Return for each goal of a role: score, bounds, average, whether it is met."""
     among = goal_cells(records, [method])
     for name, (low, high) in GOALS[role].items():
-        value = mean(values(records, method, name, among), name)
+        value = mean(relative(records, method, name, among), name)
         if value is not None:
             yield name, (low, high), value, low <= value <= high
 
@@ -385,7 +382,7 @@ def versus(records, name):
     rivals = [m for m in METHODS if m in RIVALS or m == "chained random forests"]
     for one in TABLES:
         some = [r for r in records if r["table"] == one]
-        scores = {m: values(some, m, name) for m in [*of_ours(some), *rivals]}
+        scores = {m: relative(some, m, name) for m in [*of_ours(some), *rivals]}
         own = [m for m in of_ours(some) if scores[m]]
         common = set.intersection(*(set(scores[m]) for m in own)) if own else ()
         if not common:
@@ -430,7 +427,7 @@ def losses(records):
     names = "pfc", "log_loss", "brier", "rmse", "crps"
     columns = {NAMES[name]: partial(scores, name) for name in names}
     parts = beside(list(METHODS), columns, [m for m in OURS if m not in REMOVED])
-    return [*parts, TEXTS("losses")] if parts else []
+    return "\n\n".join([*parts, TEXTS("losses")] if parts else [])
 
 
 def summary(records):
@@ -469,39 +466,6 @@ def remarks(records):
     return "\n".join([f"Versions: {', '.join(versions)}.", "", *rows]).strip()
 
 
-def page(results, options):
-    """Return the parts of the page."""
-    records = results.records
-    parts = [
-        "# Imputing mixed tables",
-        made_by("mixed.py", f"Code of commit {results.commits()}."),
-        notes_of(__doc__),
-        TEXTS("text"),
-        *losses(records),
-        *("## Goals", TEXTS("goals"), goals(records)),
-        *("## The best of ours beside the best rival", TEXTS("duel")),
-    ]
-    for name in ("log_loss", "crps"):
-        parts += [f"### {NAMES[name]}", duel(records, name)]
-    places = [(f"All tables, {m}", {"mechanism": m}) for m in MECHANISMS]
-    for title, key in [*places, *((name, {"table": name}) for name in TABLES)]:
-        some = results.of(**key)
-        if any("missing" not in record for record in some):
-            parts += [f"## {title}", pooled(some)]
-    said = "The script writes these lines from the tables above."
-    parts += ["## What was found", said, summary(records)]
-    parts += ["## Without an answer", TEXTS("missing"), unanswered(records)]
-    return [*parts, "## Rivals", TEXTS("rivals"), remarks(records)]
-
-
-def cells(options):
-    """List what is asked for, one method after the other."""
-    mechanisms = MECHANISMS[: 1 if options.quick else None]
-    ways = product(range(options.seeds), mechanisms, options.methods, options.tables)
-    for seed, mechanism, method, name in ways:
-        yield {"table": name, "mechanism": mechanism, "seed": seed, "method": method}
-
-
 @cache
 def clock(*place):
     """Time the method that all others are compared with, in the same run."""
@@ -528,17 +492,37 @@ def measured(key, options):
     return scores | {"clock": clock(*place(key))}
 
 
-def left_out(methods):
+def values(results, options):
+    """Return what the page names."""
+    records = results.records
+    functions = losses, goals, summary, unanswered, remarks
+    return {make.__name__: make(records) for make in functions}
+
+
+def duels(results):
+    """Write the tables of the best."""
+    pairs = (
+        [f"### {NAMES[n]}", duel(results.records, n)] for n in ("log_loss", "crps")
+    )
+    return sum(pairs, [])
+
+
+def means(results):
+    """Write the tables of all methods, by mechanism and by table."""
+    places, parts = [(f"All tables, {m}", {"mechanism": m}) for m in MECHANISMS], []
+    for title, key in [*places, *((name, {"table": name}) for name in TABLES)]:
+        some = results.of(**key)
+        if any("missing" not in record for record in some):
+            parts += [f"## {title}", pooled(some)]
+    return parts
+
+
+def lacking(methods):
     """List the methods that cannot be run here."""
-    return [*lacking(methods), *(m for m in methods if m in REMOVED)]
+    absent = mixed_rivals.lacking(methods)
+    return [*absent, *(m for m in methods if m in REMOVED)]
 
 
-def main():
-    """Measure and report."""
-    quick = {"tables": ["titanic"], "seeds": 1, "methods": [BASE, CLOCK, PLAIN]}
-    asked = {"tables": [*TABLES], "methods": [*METHODS], "seeds": 3}
-    carry_out(__doc__, cells, measured, page, quick, left_out, **asked)
-
-
-if __name__ == "__main__":
-    main()
+CASES = {"seed": range(3), "mechanism": MECHANISMS, "method": METHODS, "table": TABLES}
+QUICK = {"table": ["titanic"], "seed": [0], "mechanism": MECHANISMS[:1]}
+main = main_of(globals(), QUICK | {"method": [BASE, CLOCK, PLAIN]})

@@ -6,10 +6,9 @@ skvnce does (``RIVALS`` below is the folder of your choice):
 
     python -m venv RIVALS
     RIVALS/bin/pip install "scikit-learn==1.5.2" "numpy==2.2.6" "pandas==2.2.3" \\
-        "lightgbm==4.6.0" xgboost-cpu numba kditransform tqdm statsmodels \\
-        importlib_resources
-    RIVALS/bin/pip install --no-deps miceforest==6.0.5 gcimpute==0.0.4 \\
-        mixed-imputer==0.1.4.post1 utrees==0.3.0
+        xgboost-cpu numba kditransform tqdm statsmodels
+    RIVALS/bin/pip install --no-deps gcimpute==0.0.4 mixed-imputer==0.1.4.post1 \\
+        utrees==0.3.0
     export SKVNCE_RIVALS=RIVALS/bin/python
 
 ``SKVNCE_RIVALS`` is by default ``../rivals_env/bin/python`` relative to the root of the
@@ -189,7 +188,6 @@ _MICE = {f"mice {kind}": kind for kind in ("default", "cart", "rf")}
 _PACKAGES = {
     "gcimpute": "gcimpute",
     "mixed-imputer": "mixed-imputer",
-    "miceforest": "miceforest",
     "UnmaskingTrees": "utrees",
 }
 RIVALS = {name: partial(run, command=_r(kind)) for name, kind in _MICE.items()}

@@ -1,7 +1,7 @@
 """Noisy-OR: ways of inference at several sparsities and numbers of rows.
 
     python benchmarks/noisy_or_sparsity.py [--results FILE] [--only-report] [--quick]
-        [--seeds 3] [--output doc/benchmarks/noisy_or_sparsity.md]
+        [--only way=acp] [--output doc/benchmarks/noisy_or_sparsity.md]
 
 Figure 5 of Yan, Ailem and Sha (2019): held-out -ELBO on SYN-RANDOM with 50
 columns and 100 causes, of three sparsities (their table 3).  As many validation rows
@@ -12,8 +12,8 @@ FILE; those that are there are not computed again.
 from itertools import product
 
 import numpy as np
-from _report import Texts, average, made_by, mean, notes_of, table
-from _runner import carry_out
+from _report import Texts, average, mean, table
+from _runner import main_of
 from noisy_or_synthetic import loss_of_rates, random_rows
 
 from skvnce import NoisyOr
@@ -62,15 +62,8 @@ def measured(key, options):
     return {"alpha": alpha, "loss": loss, "independent": rates, "zeros": zeros}
 
 
-def cells(options):
-    """List what is asked for."""
-    sizes = SIZES[: 1 if options.quick else None]
-    for seed, sparsity, n, way in product(range(options.seeds), DRAWS, sizes, WAYS):
-        yield {"sparsity": sparsity, "way": way, "n": n, "seed": seed}
-
-
-def page(results, options):
-    """Write the table of the page."""
+def losses(results):
+    """Set the held-out -ELBO of all ways in a table."""
     rows = []
     for sparsity, n in product(DRAWS, SIZES):
         if some := results.of(sparsity=sparsity, n=n):
@@ -91,20 +84,8 @@ def page(results, options):
             rows.append(row)
     header = ["zeros", "rows", "independent columns", *WAYS]
     header += [f"{way} - acp" for way in WAYS[1:]]
-    made = f"One thread. Code of commit {results.commits()}."
-    return [
-        "# Noisy-OR at several sparsities",
-        made_by("noisy_or_sparsity.py", made),
-        notes_of(__doc__),
-        TEXTS("Held-out -ELBO a row in"),
-        table(header, rows),
-    ]
+    return table(header, rows)
 
 
-def main():
-    """Measure and report."""
-    carry_out(__doc__, cells, measured, page, {"seeds": 1}, seeds=3)
-
-
-if __name__ == "__main__":
-    main()
+CASES = {"seed": range(3), "sparsity": DRAWS, "n": SIZES, "way": WAYS}
+main = main_of(globals(), {"seed": [0], "n": SIZES[:1]})

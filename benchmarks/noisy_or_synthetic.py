@@ -1,19 +1,17 @@
 """Noisy-OR on simulated tables: figures 3 and 4 and table 4 of the paper.
 
-python benchmarks/noisy_or_synthetic.py --output doc/benchmarks/noisy_or_synthetic.md
-python benchmarks/noisy_or_synthetic.py --quick
+python benchmarks/noisy_or_synthetic.py [--quick] [--results FILE]
+    [--output doc/benchmarks/noisy_or_synthetic.md]
 """
 
 from copy import deepcopy
 from itertools import product
-from operator import itemgetter
 from time import perf_counter
 
 import numpy as np
 import torch
-from _report import Texts, grid, made_by, publish, table
-from _runner import options_of
-from joblib import Parallel, delayed
+from _report import Texts, by, grid, lines, specs, table
+from _runner import main_of
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_array
 from sklearn.decomposition import NMF
@@ -33,27 +31,11 @@ from skvnce.noisy_or.model import (
     upper_bound,
 )
 
-TEXTS = Texts("noisy_or_synthetic", globals())
+TEXTS, SPECS = Texts("noisy_or_synthetic", globals()), specs("noisy_or_synthetic")
 
 SEEDS = range(5)
 HELD_OUT = 1000  # rows for validation, and as many for the scores
 AMORTISED, FREE = ("avi", "acp"), ("svi", "lb-cdi", "ub-cdi")
-PAPER = {  # figure 3a: -ELBO, F1, exact matches
-    ("avi", 1000): (14.0, 94.5, 91.0),
-    ("acp", 1000): (14.4, 94.3, 90.4),
-    ("avi", 100): (18.4, 86.6, 76.8),
-    ("acp", 100): (17.4, 87.1, 81.1),
-    ("avi", 20): (37.2, 49.2, 47.6),
-    ("acp", 20): (22.2, 76.1, 64.0),
-    ("svi", 0): (22.6, 62.5, 43.0),
-    ("lb-cdi", 0): (22.4, 63.6, 45.4),
-    ("ub-cdi", 0): (96.6, 24.6, 39.0),
-}
-TABLE_4 = {  # -ELBO of avi, svi, lb-cdi, acp
-    1000: (159.2, 158.0, 158.8, 157.2),
-    5000: (157.6, 157.4, None, 151.2),
-    20000: (151.0, 156.5, None, 149.8),
-}
 NETWORKS = {
     1000: ((15, 50), (1, 30, 100)),
     5000: ((10, 30), (1, 30)),
@@ -65,7 +47,6 @@ EFFORTS = {  # passes and alphas, of which the validation rows choose
     "svi": {**NETWORKS, 5000: ((8,), (1, 30)), 20000: ((2,), (1,))},
     "lb-cdi": {1000: ((20, 50), (100,))},
 }
-QUICK = {way: {100: ((1,), (1,))} for way in EFFORTS}
 
 
 def sparse_rows(array):
@@ -97,13 +78,12 @@ def evaluated(model, inference, x, z, seed):
     loss = -em.hard_elbo(evidence, logit, uniform).mean()
     drawn = (uniform[0] < logit.sigmoid()).numpy()
     f1 = f1_score(z, drawn, average="macro", zero_division=0)
-    return float(loss), 100 * f1, 100 * (drawn == z).all(1).mean()
+    return float(loss), 100 * float(f1), 100 * float((drawn == z).all(1).mean())
 
 
 def inferred(way, n_train, seed, n_rounds, n_steps=150):
     """Infer under the true model; networks take the round best in validation."""
     torch.manual_seed(seed)
-    torch.set_num_threads(1)
     x = make_binary_patterns(max(n_train, 1), seed).data
     valid, test = (make_binary_patterns(HELD_OUT, 1000 * k + seed) for k in (1, 2))
     model = truth_of(valid)
@@ -140,31 +120,6 @@ def exact(seed):
         return -float(enumerate_joint(evidence).logsumexp(0).mean())
 
 
-def inference_part(sizes, seeds, n_rounds, parallel):
-    """Report figure 3a."""
-    settings = [(way, n) for n in sizes for way in AMORTISED]
-    settings += [(way, 0) for way in FREE]
-    found = parallel(
-        delayed(inferred)(*s, seed, n_rounds) for s in settings for seed in seeds
-    )
-    found = np.reshape(found, (len(settings), len(seeds), 3))
-    rows = []
-    for (way, n), each in zip(settings, found, strict=True):
-        mean, error = each.mean(0), each.std(0) / np.sqrt(len(seeds))
-        paper = PAPER.get((way, n), ("-",) * 3)
-        rows.append(
-            (n or "-", way, f"{mean[0]:.2f} ({error[0]:.2f})", f"{paper[0]}")
-            + tuple(f"{mean[i]:.1f} / {paper[i]}" for i in (1, 2))
-        )
-    header = ("rows", "inference", "-ELBO (s.e.)", "paper", "F1 / paper", "EM / paper")
-    floor = np.mean([exact(seed) for seed in seeds])
-    return [
-        "## Inference under the true model (figure 3a)",
-        table(header, rows),
-        TEXTS("-log p(x) of the same", locals(), seeds=len(seeds)),
-    ]
-
-
 def tightening():
     """Report figure 3b: the upper bound and the ELBO along its fixed point."""
     pictures = make_binary_patterns(500, 0)
@@ -181,10 +136,7 @@ def tightening():
                 elbo = float(em.hard_elbo(evidence, logit, uniform).mean())
                 rows.append((step, f"{bound:.3f}", f"{elbo:.1f}"))
             psi = tighter_line(evidence, psi)
-    return [
-        "## A tighter bound is not a better posterior (figure 3b)",
-        table(("steps of UB-CDI", "upper bound", "ELBO of its posterior"), rows),
-    ]
+    return table(("steps of UB-CDI", "upper bound", "ELBO of its posterior"), rows)
 
 
 def match(components, true):
@@ -206,31 +158,7 @@ def recovered(way, init, n, seed):
         model.fit(pictures.data)
         components, loss = model.components_, -model.score(test)
     cosine = match(components, pictures.components)
-    return (cosine > 0.9).sum(), cosine.mean(), loss
-
-
-def recovery_part(seeds, parallel):
-    """Report figure 4."""
-    settings = [
-        (way, init, n)
-        for n in (1000, 200, 50)
-        for init in ("nmf", "random")
-        for way in (*AMORTISED, "svi")
-    ]
-    settings += [("NMF", "-", n) for n in (1000, 200, 50)]
-    found = parallel(delayed(recovered)(*s, seed) for s in settings for seed in seeds)
-    found = np.reshape(found, (len(settings), len(seeds), 3))
-    rows = []
-    for (way, init, n), each in zip(settings, found, strict=True):
-        counts = ", ".join(f"{int(one)}" for one in each[:, 0])
-        loss = f"{each[:, 2].mean():.2f}" if way != "NMF" else "-"
-        rows.append((n, init, way, counts, f"{each[:, 1].mean():.3f}", loss))
-    header = ("rows", "start", "method", "patterns found", "match", "held-out -ELBO")
-    return [
-        "## Patterns recovered (figure 4)",
-        table(header, rows),
-        TEXTS("Patterns found, of 8, at"),
-    ]
+    return int((cosine > 0.9).sum()), float(cosine.mean()), float(loss)
 
 
 def random_model(rng, d=500, k=100, kept=0.05):
@@ -265,7 +193,7 @@ def generative(way, n, passes, alpha, n_test):
     start = perf_counter()
     learner = NoisyOr(100, algorithm=way, **options).fit(x)
     seconds = perf_counter() - start
-    return -learner.score(valid), -learner.score(test), seconds
+    return float(-learner.score(valid)), float(-learner.score(test)), seconds
 
 
 def loss_of_rates(x, test):
@@ -274,59 +202,117 @@ def loss_of_rates(x, test):
     return -(test * np.log(rate) + (1 - test) * np.log1p(-rate)).sum(1).mean()
 
 
-def table_4(efforts, n_test, parallel):
-    """Report table 4."""
-    ways = "avi", "svi", "lb-cdi", "acp"
-    settings = [
-        (way, n, passes, alpha)
-        for way in ways
-        for n, choices in efforts[way].items()
-        for passes, alpha in product(*choices)
+WAYS = "avi", "svi", "lb-cdi", "acp"
+
+
+def sizes_of(options):
+    """Return seeds, efforts, rounds and test rows."""
+    if options.quick:
+        return SEEDS[:1], {way: {100: ((1,), (1,))} for way in WAYS}, 2, 100
+    return SEEDS, EFFORTS, 12, 2000
+
+
+def cells(options):
+    """List the fits of all parts."""
+    seeds, efforts, *_ = sizes_of(options)
+    sizes = (1000, 100, 20) if options.quick else (20000, 1000, 100, 20)
+    settings = [*product(sizes, AMORTISED), *product([0], FREE)]
+    for (n, way), seed in product(settings, seeds):
+        yield {"part": "inference", "way": way, "n": n, "seed": seed}
+    inits = *product(("nmf", "random"), (*AMORTISED, "svi")), ("-", "NMF")
+    for n, (init, way), seed in product((1000, 200, 50), inits, seeds):
+        if not options.quick:
+            key = {"part": "recovery", "way": way, "init": init, "n": n}
+            yield key | {"seed": seed}
+    for way in WAYS:
+        for n, choices in efforts[way].items():
+            for passes, alpha in product(*choices):
+                key = {"part": "table 4", "way": way, "n": n, "passes": passes}
+                yield key | {"alpha": alpha}
+
+
+def measured(key, options):
+    """Fit, and score."""
+    _, _, n_rounds, n_test = sizes_of(options)
+    part, way, *rest = key.values()
+    if part == "inference":
+        return {"scores": inferred(way, *rest, n_rounds)}
+    if part == "recovery":
+        return {"scores": recovered(way, *rest)}
+    return {"scores": generative(way, *rest, n_test)}
+
+
+def scores_of(some):
+    """Stack the scores of records."""
+    return np.array([r["scores"] for r in some])
+
+
+def inference_table(results):
+    """Set figure 3a in a table."""
+    rows = []
+    for (n, way), some in by(results.of(part="inference"), "n", "way").items():
+        each = scores_of(some)
+        mean, error = each.mean(0), each.std(0) / np.sqrt(len(each))
+        paper = SPECS["figure_3a"].get(f"{way} {n}", ("-",) * 3)
+        rows.append(
+            (n or "-", way, f"{mean[0]:.2f} ({error[0]:.2f})", f"{paper[0]}")
+            + tuple(f"{mean[i]:.1f} / {paper[i]}" for i in (1, 2))
+        )
+    header = ("rows", "inference", "-ELBO (s.e.)", "paper", "F1 / paper", "EM / paper")
+    return table(header, rows)
+
+
+def recovery(results):
+    """Write figure 4."""
+    if not (records := results.of(part="recovery")):
+        return []
+    columns = {
+        "patterns found": lambda some: ", ".join(f"{r['scores'][0]}" for r in some),
+        "match": lambda some: f"{scores_of(some)[:, 1].mean():.3f}",
+        "held-out -ELBO": lambda some: f"{scores_of(some)[:, 2].mean():.2f}",
+    }
+    groups = by(records, "n", "init", "way").items()
+    shown = lines(groups, columns, "rows", "start", "method").replace("nan", "-")
+    return [
+        "## Patterns recovered (figure 4)",
+        shown,
+        TEXTS("Patterns found, of 8, at"),
     ]
-    found = parallel(delayed(generative)(*s, n_test) for s in settings)
-    best = {}
-    ranked = sorted(zip(settings, found, strict=True), key=itemgetter(1))
-    for (way, n, *effort), scores in ranked:
-        best.setdefault((n, way), (*effort, *scores))
+
+
+def table_4(results, options):
+    """Set table 4 in a table."""
+    n_test = sizes_of(options)[3]
 
     def cell(n, way):
         if way == "independent columns":
             x, _, test = random_tables(n, n_test)
             return f"{loss_of_rates(x, test):.1f}"
-        if (n, way) not in best:
+        if not (some := results.of(part="table 4", n=n, way=way)):
             return "-"
-        passes, alpha, _, loss, seconds = best[n, way]
-        paper = dict(zip(ways, TABLE_4.get(n, ("-",) * 4), strict=True))[way]
-        return f"{loss:.1f} / {paper} ({passes}, {alpha}, {seconds:.0f} s)"
+        best = min(some, key=lambda r: r["scores"])
+        _, loss, seconds = best["scores"]
+        paper = dict(zip(WAYS, SPECS["table_4"].get(str(n), ("-",) * 4), strict=True))[
+            way
+        ]
+        effort = f"{best['passes']}, {best['alpha']}, {seconds:.0f} s"
+        return f"{loss:.1f} / {paper} ({effort})"
 
-    zeros = 100 * (1 - random_tables(1, n_test)[1].mean())
-    return [
-        "## Generative modelling (table 4: D = 500, K = 100)",
-        grid("rows", efforts["acp"].keys(), ["independent columns", *ways], cell),
-        TEXTS("Held-out -ELBO of rows", locals()),
-    ]
-
-
-def main():
-    """Run the parts and report."""
-    options = options_of(__doc__, {})
-    seeds = SEEDS[:1] if options.quick else SEEDS
-    sizes = (1000, 100, 20) if options.quick else (20000, 1000, 100, 20)
-    efforts, n_test = (QUICK, 100) if options.quick else (EFFORTS, 2000)
-    parallel = Parallel(n_jobs=2)
-    parts = [
-        "# Noisy-OR on simulated tables",
-        made_by("noisy_or_synthetic.py", "One thread a fit, two fits at a time."),
-        *inference_part(sizes, seeds, 2 if options.quick else 12, parallel),
-        *tightening(),
-    ]
-    if not options.quick:
-        parts += recovery_part(seeds, parallel)
-    parts += table_4(efforts, n_test, parallel)
-    if not options.quick:
-        parts += ["## What was found", TEXTS("found")]
-    publish(parts, options.output)
+    sizes = [n for (n,) in by(results.of(part="table 4"), "n")]
+    return grid("rows", sorted(sizes), ["independent columns", *WAYS], cell)
 
 
-if __name__ == "__main__":
-    main()
+def values(results, options):
+    """Return what the page names besides."""
+    seeds, efforts, n_rounds, n_test = sizes_of(options)
+    return {
+        "floor": np.mean([exact(seed) for seed in seeds]),
+        "seeds": len(seeds),
+        "efforts": efforts,
+        "n_rounds": n_rounds,
+        "n_test": n_test,
+        "zeros": 100 * (1 - random_tables(1, n_test)[1].mean()),
+    }
+
+
+main = main_of(globals(), {})

@@ -1,18 +1,17 @@
 """Topics of titles by noisy-OR, against LDA and NMF: table 5 and supplement figure 3.
 
-python benchmarks/noisy_or_titles.py --output noisy_or_titles.md
-python benchmarks/noisy_or_titles.py --quick
+python benchmarks/noisy_or_titles.py [--quick] [--results FILE]
+    [--output doc/benchmarks/noisy_or_titles.md]
 """
 
 import re
+from itertools import product
 from time import perf_counter
 
 import numpy as np
-import torch
 from _data import folder, load, peak_mib
-from _report import Texts, made_by, publish, table
-from _runner import options_of
-from joblib import Parallel, delayed
+from _report import Texts, average, by, grid, lines
+from _runner import main_of
 from sklearn.decomposition import NMF, LatentDirichletAllocation
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, CountVectorizer
 from sklearn.linear_model import LogisticRegression
@@ -105,9 +104,9 @@ def npmi(topics, table, words):
 
 
 SEEDS = range(3)
+WORDS = "words themselves"
 N_TOPICS, N_TERMS, N_CAUSES = 20, 10, 50
 TEST = 1000  # titles held out, as in the paper
-SIZES = (250, 1000, 5000)
 
 
 def learners(n_topics, seed, **effort):
@@ -128,7 +127,6 @@ def topics_of(components, words):
 
 def topical(name, seed, n_train, effort):
     """Fit one method to the titles of NeurIPS."""
-    torch.set_num_threads(1)
     rows, words = neurips()
     order = np.random.default_rng(seed).permutation(rows.shape[0])
     train, test = rows[order[TEST:][:n_train]], rows[order[:TEST]]
@@ -137,111 +135,114 @@ def topical(name, seed, n_train, effort):
     model.fit(train)
     seconds = perf_counter() - start
     topics = topics_of(model.components_, words)
-    held_out = -model.score(test) if isinstance(model, NoisyOr) else np.nan
-    return npmi(topics, rows, words), topics, held_out, seconds
+    found = {"npmi": npmi(topics, rows, words).tolist(), "topics": topics}
+    if isinstance(model, NoisyOr):
+        found["held_out"] = -model.score(test)
+    return found | {"seconds": seconds}
 
 
-def topics_part(seeds, parallel, effort):
-    """Report topics of NeurIPS titles."""
-    rows, words = neurips()
-    sizes = (rows.shape[0] - TEST, 2000)
-    names = list(learners(2, 0))
-    settings = [(name, n) for n in sizes for name in names]
-    found = parallel(
-        delayed(topical)(name, seed, n, effort)
-        for name, n in settings
-        for seed in seeds
-    )
-    lines, best = [], []
-    for place, (name, n) in enumerate(settings):
-        each = found[place * len(seeds) : (place + 1) * len(seeds)]
-        coherence = np.array([one[0] for one in each])
-        top4 = np.sort(coherence, 1)[:, -4:].mean(1)
-        distinct = [len({w for topic in one[1] for w in topic}) for one in each]
-        held_out, seconds = (np.mean([one[i] for one in each]) for i in (2, 3))
-        cells = (
-            f"{coherence.mean():.3f} ({coherence.mean(1).std():.3f})",
-            f"{top4.mean():.3f}",
-        )
-        costs = f"{held_out:.2f}", f"{seconds:.0f}"
-        lines.append((n, name, *cells, f"{np.mean(distinct):.0f}", *costs))
-        if n == sizes[0]:
-            order = np.argsort(-each[0][0])
-            best += [f"### {name}\n"] + [
-                f"- {', '.join(each[0][1][k])} ({each[0][0][k]:.2f})" for k in order
-            ]
-    header = ("titles", "method", "NPMI (sd over seeds)", "best 4", "distinct words")
-    return [
-        f"## Topics of NeurIPS titles, 1987-2016 ({rows.shape[0]} titles of "
-        f"{rows.shape[1]} words, K = {N_TOPICS})",
-        table((*header, "held-out -ELBO", "seconds"), lines),
-        TEXTS("NPMI: mean over pairs of"),
-        "## The topics, most coherent first (NPMI)",
-        "\n".join(best),
-    ]
-
-
-def classified(name, n_train, seed, effort):
+def classified(name, seed, n_train, effort):
     """Classify Reuters titles by features learned from some of them."""
-    torch.set_num_threads(1)
     rows, _, topics, is_test = reuters()
     train = np.random.default_rng(seed).permutation(np.flatnonzero(~is_test))[:n_train]
     x, x_test = rows[train], rows[is_test]
-    if name != "words themselves":
+    if name != WORDS:
         model = learners(N_CAUSES, seed, **effort)[name].fit(x)
         x, x_test = model.transform(x), model.transform(x_test)
     classifier = LogisticRegression(max_iter=2000).fit(x, topics[train])
-    return classifier.score(x_test, topics[is_test])
+    return {"accuracy": classifier.score(x_test, topics[is_test])}
 
 
-def reuters_part(seeds, parallel, effort):
-    """Report classification of Reuters titles."""
-    rows, _, topics, is_test = reuters()
-    sizes = [min(n, (~is_test).sum()) for n in SIZES]
-    names = [*learners(2, 0), "words themselves"]
-    settings = [(name, n) for name in names for n in sizes]
-    found = parallel(
-        delayed(classified)(*s, seed, effort) for s in settings for seed in seeds
-    )
-    found = np.reshape(found, (len(names), len(sizes), len(seeds)))
-    lines = [
-        (name, *(f"{100 * e.mean():.1f} ({100 * e.std():.1f})" for e in each))
-        for name, each in zip(names, found, strict=True)
-    ]
-    counts = ", ".join(f"{(topics == t).sum()} {t}" for t in np.unique(topics))
-    return [
-        f"## Reuters titles of three topics ({counts}; {rows.shape[1]} words)",
-        table(("features", *(f"{n} rows" for n in sizes)), lines),
-        TEXTS("Accuracy in % (sd over", seeds=len(seeds), is_test=is_test.sum()),
-    ]
-
-
-def time_part(effort):
-    """Report a fit of the default to all titles."""
-    rows, _ = neurips()
+def timed(effort):
+    """Time a fit of the default to all titles."""
+    rows, words = neurips()
     start = perf_counter()
     NoisyOr(N_TOPICS, random_state=0, **effort).fit(rows)
-    return [
-        f"The default fit of all {rows.shape[0]} titles takes "
-        f"{perf_counter() - start:.0f} s, peak {peak_mib():.0f} MiB."
-    ]
+    shape = {"n_titles": rows.shape[0], "n_words": len(words)}
+    return shape | {"seconds": perf_counter() - start, "peak": peak_mib()}
 
 
-def main():
-    """Run the parts and report."""
-    options = options_of(__doc__, {})
-    seeds, effort = (SEEDS[:1], {"max_iter": 2}) if options.quick else (SEEDS, {})
-    parallel = Parallel(n_jobs=2)
-    parts = [
-        "# Noisy-OR on titles",
-        made_by("noisy_or_titles.py", "One thread a fit, two fits at a time."),
-        *time_part(effort),
-        *topics_part(seeds, parallel, effort),
-        *reuters_part(seeds, parallel, effort),
-        *([] if options.quick else ["## What was found", TEXTS("found")]),
-    ]
-    publish(parts, options.output)
+def cells(options):
+    """List the fits."""
+    rows, _, _, is_test = reuters()
+    seeds, methods = SEEDS[: 1 if options.quick else None], [*learners(2, 0)]
+    yield {"part": "time"}
+    sizes = neurips()[0].shape[0] - TEST, 2000
+    for n, method, seed in product(sizes, methods, seeds):
+        yield {"part": "topics", "n": n, "method": method, "seed": seed}
+    sizes = [min(n, int((~is_test).sum())) for n in (250, 1000, 5000)]
+    for method, n, seed in product([*methods, WORDS], sizes, seeds):
+        yield {"part": "reuters", "n": n, "method": method, "seed": seed}
 
 
-if __name__ == "__main__":
-    main()
+def measured(key, options):
+    """Fit, and score."""
+    effort = {"max_iter": 2} if options.quick else {}
+    if key["part"] == "time":
+        return timed(effort)
+    function = {"topics": topical, "reuters": classified}[key["part"]]
+    return function(key["method"], key["seed"], key["n"], effort)
+
+
+def topics_table(results):
+    """Set the coherence of topics in a table."""
+
+    def coherence(some):
+        found = np.array([r["npmi"] for r in some])
+        return f"{found.mean():.3f} ({found.mean(1).std():.3f})"
+
+    def best(some):
+        return f"{np.mean([np.sort(r['npmi'])[-4:] for r in some], (0, 1)):.3f}"
+
+    def distinct(some):
+        return f"{np.mean([len(set(sum(r['topics'], []))) for r in some]):.0f}"
+
+    columns = {
+        "NPMI (sd over seeds)": coherence,
+        "best 4": best,
+        "distinct words": distinct,
+        "held-out -ELBO": lambda some: average(some, "held_out", 2, "nan"),
+        "seconds": lambda some: average(some, "seconds", 0),
+    }
+    groups = by(results.of(part="topics"), "n", "method").items()
+    return lines(groups, columns, "titles", "method")
+
+
+def best_topics(results):
+    """List the topics of the first seed of each method, with all titles."""
+    records, parts = results.of(part="topics", seed=0), []
+    for record in records:
+        if record["n"] == records[0]["n"]:
+            parts.append(f"### {record['method']}\n")
+            for k in np.argsort(-np.array(record["npmi"])):
+                words, score = ", ".join(record["topics"][k]), record["npmi"][k]
+                parts.append(f"- {words} ({score:.2f})")
+    return "\n".join(parts)
+
+
+def reuters_table(results):
+    """Set the accuracies in a table."""
+
+    def cell(method, n):
+        some = results.of(part="reuters", method=method, n=n)
+        found = 100 * np.array([r["accuracy"] for r in some])
+        return f"{found.mean():.1f} ({found.std():.1f})"
+
+    records = results.of(part="reuters")
+    sizes = {f"{n} rows": n for (n,) in by(records, "n")}
+    return grid("features", [m for (m,) in by(records, "method")], sizes, cell)
+
+
+def values(results, options):
+    """Return what the page names besides."""
+    rows, _, topics, is_test = reuters()
+    counts = [f"{(topics == t).sum()} {t}" for t in np.unique(topics)]
+    return results.find(part="time") | {
+        "counts": ", ".join(counts),
+        "n_terms": rows.shape[1],
+        "is_test": is_test.sum(),
+        "seeds": len(SEEDS[: 1 if options.quick else None]),
+    }
+
+
+main = main_of(globals(), {})

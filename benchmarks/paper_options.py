@@ -1,7 +1,7 @@
 """What the settings of the papers give, in place of those of this package.
 
     python benchmarks/paper_options.py [--results FILE] [--only-report] [--quick]
-        [--tables diabetes concrete] [--seeds 1] [--output FILE.md]
+        [--only table=diabetes] [--output FILE.md]
 
 Tables and masks are those of `imputation_tables` (MCAR, half of the cells), scores
 those of the hidden cells of rows that were not learned from.  Samplers of LAIRImputer
@@ -12,11 +12,10 @@ computed again.
 
 import time
 from functools import lru_cache
-from itertools import product
 
 import numpy as np
-from _report import Texts, average, by, made_by, table
-from _runner import Some, carry_out
+from _report import Texts, average, by, table
+from _runner import main_of
 from imputation_tables import score_points, split
 from sklearn.frozen import FrozenEstimator
 
@@ -108,16 +107,6 @@ def of_vgi(setting, data, seed, quick):
 KINDS = {"samplers of LAIRImputer": SAMPLERS, "VGI, flow": VGIS}
 
 
-def cells(options):
-    """List the settings."""
-    counts = (2, 1) if options.quick else (None, None)
-    for seed, name in product(range(options.seeds), options.tables):
-        for (kind, settings), count in zip(KINDS.items(), counts, strict=True):
-            for setting in [*settings][:count]:
-                key = {"table": name, "seed": seed, "kind": kind}
-                yield key | {"setting": setting}
-
-
 def measured(key, options):
     """Fit and score one setting."""
     data, setting = split(key["table"], "MCAR 50", key["seed"]), key["setting"]
@@ -142,16 +131,15 @@ def ratio(first, mine, score):
     return f"{np.exp(np.mean(logs)):.3f}{error}"
 
 
-def page(results, options):
-    """Write the tables of the page."""
-    where = sorted(by(results.records, "table", "seed"))
-    parts = [
-        "# The settings of the papers",
-        made_by("paper_options.py", f"Code of commit {results.commits()}."),
-        __doc__.split("\n\n", 2)[2].split("\n\n")[0],
-        "Tables, with seeds: " + ", ".join(f"{name} ({seed})" for name, seed in where),
-        TEXTS("RMSE and CRPS are ratios"),
-    ]
+def where(results):
+    """Name the tables with their seeds."""
+    pairs = sorted(by(results.records, "table", "seed"))
+    return ", ".join(f"{name} ({seed})" for name, seed in pairs)
+
+
+def sections(results):
+    """Write a table for each kind of settings."""
+    parts = []
     for kind, settings in KINDS.items():
         records, rows = {s: results.of(kind=kind, setting=s) for s in settings}, []
         first = next(iter(records.values()))
@@ -166,10 +154,12 @@ def page(results, options):
     return parts
 
 
-def main():
-    """Measure and report."""
-    carry_out(__doc__, cells, measured, page, {}, tables=Some(TABLES), seeds=1)
+def possible(key):
+    """Say whether a setting is of a kind."""
+    return key["setting"] in KINDS[key["kind"]]
 
 
-if __name__ == "__main__":
-    main()
+SETTINGS = [*SAMPLERS, *VGIS]
+CASES = {"seed": [0], "table": TABLES, "kind": KINDS, "setting": SETTINGS}
+FEW = [*SETTINGS[:2], SETTINGS[len(SAMPLERS)]]
+main = main_of(globals(), {"table": TABLES[:1], "setting": FEW})

@@ -1,7 +1,7 @@
 """Prediction with missing values: several draws, one filled table, raw NaN.
 
     python benchmarks/prediction.py [--results FILE] [--only-report] [--quick]
-        [--tables diabetes digits] [--seeds 3] [--output doc/benchmarks/prediction.md]
+        [--only table=diabetes seed=0] [--output doc/benchmarks/prediction.md]
 
 Half of the cells are hidden in training rows and in new rows, completely at random
 (MCAR), or in 70 % of the columns by the others (MAR); tables and masks are those of
@@ -15,12 +15,12 @@ again.
 """
 
 import time
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import product
 
 import numpy as np
-from _report import Texts, average, by, geometric_mean, made_by, notes_of, table
-from _runner import carry_out
+from _report import Texts, average, by, geometric_mean, lines, table
+from _runner import main_of
 from imputation_tables import TABLES, split
 from sklearn.base import clone
 from sklearn.ensemble import (
@@ -75,22 +75,43 @@ def comparison(results, ours, rivals):
 def detail(results, classes, names):
     """Write the scores of each table, averaged over the splits."""
     groups = by(results.of(classes=classes), "table", "mechanism", "model", "way")
-    rows = [
-        [*key, *(average(some, score) for score in names), average(some, "seconds", 1)]
-        for key, some in groups.items()
-    ]
-    header = ["table", "missing", "model", "from", *names.values(), "CPU, s"]
-    return table(header, rows)
+    columns = {name: partial(average, score=score) for score, name in names.items()}
+    columns["CPU, s"] = partial(average, score="seconds", digits=1)
+    return lines(groups.items(), columns, "table", "missing", "model", "from")
+
+
+def values(results, options):
+    """Return what the page names besides."""
+    numbers = {"error": "RMSE", "coverage": "coverage", "length": "length"}
+    classes = {"error": "log-loss", "brier": "Brier", "ece": "ECE"}
+    return {
+        "n_seeds": len({r["seed"] for r in results.records}),
+        "of_draws": comparison(results, DRAWS, WAYS[:-1]),
+        "of_filling": comparison(results, FILLED, (COMPLETE, RAW)),
+        "of_classes": detail(results, True, classes),
+        "of_numbers": detail(results, False, numbers),
+    }
+
+
+def calibration(results):
+    """Average scores of probabilities over tables and splits."""
+    scores = {"log-loss": "error", "Brier": "brier", "ECE": "ece"}
+    columns = {name: partial(average, score=score) for name, score in scores.items()}
+    groups = by(results.of(classes=True), "model", "way").items()
+    return lines(groups, columns, "model", "from")
 
 
 def intervals(results):
     """Average coverage and length of intervals over tables and splits."""
-    rows = []
-    for key, some in by(results.of(classes=False), "model", "way").items():
+
+    def ends(some):
         shares = [record["coverage"] for record in some]
-        ends = f"{min(shares):.3f} to {max(shares):.3f}"
-        rows.append([*key, average(some, "coverage"), ends, average(some, "length", 2)])
-    return table(["model", "from", "coverage", "in single cells", "length"], rows)
+        return f"{min(shares):.3f} to {max(shares):.3f}"
+
+    columns = {"coverage": partial(average, score="coverage"), "in single cells": ends}
+    columns["length"] = partial(average, score="length", digits=2)
+    groups = by(results.of(classes=False), "model", "way").items()
+    return lines(groups, columns, "model", "from")
 
 
 def by_row(results):
@@ -109,46 +130,6 @@ def by_row(results):
     return table(
         ["model", "missing cells of the row", "rows", "coverage", "length"], rows
     )
-
-
-def calibration(results):
-    """Average scores of probabilities over tables and splits."""
-    rows = [
-        [*key, *(average(some, score) for score in ("error", "brier", "ece"))]
-        for key, some in by(results.of(classes=True), "model", "way").items()
-    ]
-    return table(["model", "from", "log-loss", "Brier", "ECE"], rows)
-
-
-def page(results, options):
-    """Write the page."""
-    numbers = {"error": "RMSE", "coverage": "coverage", "length": "length"}
-    classes = {"error": "log-loss", "brier": "Brier", "ece": "ECE"}
-    seeds = len({r["seed"] for r in results.records})
-    made = f"{notes_of(__doc__)} {seeds} splits, commits {results.commits()}."
-    return [
-        "# Prediction with missing values",
-        made_by("prediction.py", made),
-        TEXTS("RMSE and lengths of"),
-        TEXTS("The rows of classes are"),
-        "## Several draws against other ways",
-        TEXTS("Geometric mean of ratios"),
-        comparison(results, DRAWS, WAYS[:-1]),
-        "## Does imputation help to predict?",
-        TEXTS("Le Morvan"),
-        comparison(results, FILLED, (COMPLETE, RAW)),
-        "## Probabilities of classes",
-        calibration(results),
-        "## Intervals of 90 %",
-        intervals(results),
-        "### By the missing cells of the row",
-        TEXTS("by row"),
-        by_row(results),
-        "## Classification, by table",
-        detail(results, True, classes),
-        "## Regression, by table",
-        detail(results, False, numbers),
-    ]
 
 
 MECHANISMS = "MCAR 50", "MAR 50"
@@ -257,21 +238,6 @@ def coverage_by_row(name, data, imputer, seed):
     }
 
 
-def cells(options):
-    """List what is asked for, one fit of the imputer after the other."""
-    ways = product(range(options.seeds), options.tables, MECHANISMS, MODELS, WAYS)
-    for seed, name, mechanism, model, way in ways:
-        if (model, way) != (LINEAR, RAW):
-            key = {"table": name, "mechanism": mechanism, "seed": seed}
-            yield key | {"model": model, "way": way}
-    names = [name for name in options.tables if name not in ("breast_cancer", "digits")]
-    for seed, name, mechanism, model in product(
-        range(options.seeds), names, MECHANISMS, MODELS
-    ):
-        key = {"table": name, "mechanism": mechanism, "seed": seed}
-        yield key | {"model": model, "way": BY_ROW}
-
-
 @lru_cache(1)
 def fitted(name, mechanism, seed):
     """Fit the imputer of all ways; a table, the imputer and the seconds."""
@@ -292,11 +258,18 @@ def measured(key, options):
     return kind | {"imputer": seconds} | scores
 
 
-def main():
-    """Measure and report."""
-    quick = {"tables": ["diabetes", "breast_cancer"], "seeds": 1}
-    carry_out(__doc__, cells, measured, page, quick, tables=[*TABLES], seeds=3)
+def possible(key):
+    """Say whether a way is possible for a model and a table."""
+    if key["way"] == BY_ROW:
+        return key["table"] not in ("breast_cancer", "digits")
+    return (key["model"], key["way"]) != (LINEAR, RAW)
 
 
-if __name__ == "__main__":
-    main()
+CASES = {
+    "seed": range(3),
+    "table": TABLES,
+    "mechanism": MECHANISMS,
+    "model": MODELS,
+    "way": [*WAYS, BY_ROW],
+}
+main = main_of(globals(), {"table": ["diabetes", "breast_cancer"], "seed": [0]})

@@ -21,14 +21,14 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pandas as pd
 import statsmodels.formula.api as smf
-from _report import Texts, by, grid, made_by, mean, table
-from _runner import carry_out
+from _report import Texts, by, grid, mean, specs, table
+from _runner import main_of
 
 from skvnce import ConstrainedImputer, GaussianImputer, MixtureImputer
 from skvnce.longitudinal import to_wide
 from skvnce.pooling import fit_each, pool, pool_models, wald_test
 
-TEXTS = Texts("replications", globals())
+TEXTS, SPECS = Texts("replications", globals()), specs("replications")
 
 DRAWS = 100
 OF_BOYS = 30  # draws of boys: nine columns, two of them of ordered stages
@@ -37,14 +37,6 @@ UNBOUNDED = {"min_value": -np.inf, "max_value": np.inf}
 PLAIN = {"marginals": "normal", "shrinkage": 1e-6, "tol": 1e-8, "max_iter": 20_000}
 RESULTS = "benchmarks/results/replications.jsonl"
 RATIO = "hc ~ age + hgt + wgt + whr"
-#: Table of section 6.4.1 of van Buuren (2018): bias, coverage, width, RMSE.
-RATIO_BOOK = {
-    "book: impute, then transform": (-0.28, 0.09, 0.322, 0.289),
-    "book: just another variable": (-0.90, 0.00, 0.182, 0.897),
-    "book: passive imputation": (-0.28, 0.06, 0.328, 0.293),
-    "book: smcfcs": (-0.03, 0.90, 0.334, 0.094),
-    "book: complete rows": (0.01, 0.90, 0.307, 0.094),
-}
 
 
 def draws_of(df, n_draws=DRAWS, shift=None, **options):
@@ -316,28 +308,6 @@ def measured(key, options):
     return [{k: v for k, v in one.items() if v == v} for one in by_tool]  # not NaN
 
 
-TITLES = {
-    "employee": "Enders: job performance of 20 applicants",
-    "nhanes": "Van Buuren, chapter 5: cholesterol of 25 people",
-    "airquality": "Van Buuren, chapter 1: ozone in New York",
-    "boys": "Van Buuren, section 5.4: which predictors of testicular volume?",
-    "cement": "Little and Rubin: five columns, three of them incomplete",
-    "growth": "Little and Rubin: growth of 27 children",
-    "disaster": "Van Buuren, section 11.2: children after a disaster",
-    "ratio": "Van Buuren, section 6.4: a ratio of two incomplete columns",
-}
-NOTES = {
-    "employee": TEXTS("Job performance is known"),
-    "nhanes": TEXTS("Coefficients of chl ~ age"),
-    "airquality": "Coefficients of `Ozone ~ Wind + Temp + Solar.R`.",
-    "boys": TEXTS("p-values (and F) of D1"),
-    "cement": TEXTS("Hald's 13 rows: x1 and"),
-    "growth": TEXTS("Coefficients of d ~ sex"),
-    "disaster": "Differences of the parents' PTSD-RI score; eight of the 65 columns.",
-    "ratio": TEXTS("Head circumference of 681"),
-}
-
-
 def part_table(results, part):
     """Write the table of a part: terms by ways, estimates with standard errors."""
 
@@ -364,32 +334,26 @@ def ratio_table(results):
             )
             numbers = (mean(found, score) for score in ("bias", "covered", "width"))
             rows.append([f"skvnce: {way}", *numbers, rmse, len(found)])
-    rows += [[way, *numbers, 200] for way, numbers in RATIO_BOOK.items()]
+    rows += [[way, *numbers, 200] for way, numbers in SPECS["ratio"].items()]
     formats = ("", "+.2f", ".2f", ".2f", ".2f", "")
     rows = [[format(v, f) for v, f in zip(row, formats, strict=True)] for row in rows]
     return table(["", "bias", "coverage", "width", "RMSE", "repetitions"], rows)
 
 
-def page(results, options):
-    """Write the page."""
-    versions = results.find(part="versions")["text"]
-    notes = (
-        f"{versions}. {DRAWS} draws each, unless another number is stated. Cells: "
-        "estimate (standard error)."
-    )
-    parts = ["# Examples of textbooks", made_by("replications.py", notes)]
-    for part, title in TITLES.items():
+def software(results):
+    """Name the versions of R and its packages."""
+    return results.find(part="versions")["text"]
+
+
+def parts(results):
+    """Write all parts that were computed."""
+    found = []
+    for part, title in SPECS["titles"].items():
         if results.has(part=part):
             write = ratio_table if part == "ratio" else partial(part_table, part=part)
-            parts += [f"## {title}", NOTES[part], write(results)]
-    return parts
+            found += [f"## {title}", TEXTS(part), write(results)]
+    return found
 
 
-def main():
-    """Compute what is missing, and report."""
-    asked = {"repetitions": 20, "parts": [*TITLES], "results": RESULTS}
-    carry_out(__doc__, cells, measured, page, **asked)
-
-
-if __name__ == "__main__":
-    main()
+PARTS = [*SPECS["titles"]]
+main = main_of(globals(), repetitions=20, parts=PARTS, results=RESULTS)

@@ -1,15 +1,14 @@
 """Intervals for shares of rows above the mean: the protocol of U-VAE.
 
-    python benchmarks/uvae.py [--tables banknote ...] [--mechanisms MCAR MAR]
-        [--rates 0.1 ...] [--methods complete ...] [--seeds 5] [--results FILE]
-        [--output doc/benchmarks/uvae.md] [--quick]
+    python benchmarks/uvae.py [--only table=banknote rate=0.1] [--results FILE]
+        [--only-report] [--output doc/benchmarks/uvae.md] [--quick]
 
 Four fifths of a table are kept, and cells of all columns are missing: MCAR, or in 70 %
 of the columns with a probability logistic in the others, which are complete (MAR,
 Muzellec et al. 2020). The estimand of each column of numbers is the share of rows above
 its mean; intervals are 1.96 standard errors of Rubin's rules on either side, and should
 contain the share of the complete rows. A line of the results is a run; what is there is
-not repeated. ``--seeds 0 --output FILE`` only writes the page.
+not repeated.
 """
 
 from itertools import product
@@ -18,8 +17,8 @@ from types import SimpleNamespace
 
 import numpy as np
 from _data import load
-from _report import Texts, by, grid, made_by, mean, specs, table
-from _runner import Some, carry_out
+from _report import Texts, by, grid, mean, specs, table
+from _runner import main_of
 from _validity_methods import METHODS, NAMES, applies
 from protocol_tables import mar_columns
 from sklearn.model_selection import train_test_split
@@ -38,7 +37,6 @@ TABLES = {  # the column of classes
 }
 MECHANISMS, RATES = ("MCAR", "MAR"), (0.1, 0.3, 0.5, 0.7, 0.9)
 DESIGN = SimpleNamespace(group=None, formula=None)
-DEFAULT = "complete", "table", "gaussian", "mice", "iterative"
 DRAWS = 20  # completed tables
 # coverage and bias, the mean over eleven tables that the authors report
 REPORTED = specs("uvae")  # (mechanism and share, or table): coverage and bias
@@ -110,16 +108,6 @@ def measured(key, options):
     return found | scores_of(tables, full, columns)
 
 
-def cells(options):
-    """List what is asked for, one method after the other."""
-    names = "seed", "method", "table", "mechanism", "rate"
-    some = [getattr(options, f"{name}s") for name in names[1:]]
-    for values in product(range(options.seeds), *some):
-        key = dict(zip(names, values, strict=True))
-        if applies(key["method"], DESIGN):
-            yield key
-
-
 def cell(coverage, bias, width=None):
     """Write coverage, bias and width."""
     end = "" if width is None else f", {width:.3f}"
@@ -145,14 +133,9 @@ def extent(results, method):
     return f"{NAMES[method]} ({', '.join(words)})"
 
 
-def page(results, options):
-    """Write the page."""
-    methods = [m for m in NAMES if results.has(method=m)]
-    parts = [
-        "# Shares above the mean: the protocol of U-VAE",
-        made_by("uvae.py", f"Commits of the results: {results.commits()}."),
-        TEXTS("notes"),
-    ]
+def tables(results):
+    """Write the tables over tables, and by table."""
+    methods, parts = [m for m in NAMES if results.has(method=m)], []
 
     def scores(method, key):
         return mean_cell(results.of(method=method, **key))
@@ -182,34 +165,34 @@ def page(results, options):
                 rows.append([f"{name}, reported", *shown])
         title = f"## {mechanism}, {rate:.0%} missing"
         parts += [title, table(["method", *TABLES], rows)]
+    return parts
+
+
+def seconds_table(results):
+    """Set the seconds in a table."""
 
     def seconds(method, name):
         some = [r["seconds"] for r in results.of(method=method, table=name)]
         return f"{np.median(some):.1f}" if some else ""
 
-    timed = {NAMES[m]: m for m in methods if m != "complete"}
-    title = f"Median seconds of CPU of fit and {DRAWS} draws:"
-    return [*parts, title, grid("method", timed, TABLES.keys(), seconds)]
+    timed = {
+        n: m for m, n in NAMES.items() if m != "complete" and results.has(method=m)
+    }
+    return grid("method", timed, TABLES.keys(), seconds)
 
 
-def main():
-    """Measure, and write the page."""
-    quick = {"results": None, "seeds": 1, "draws": 5, "tables": ["banknote"]}
-    carry_out(
-        __doc__,
-        cells,
-        measured,
-        page,
-        quick | {"rates": [0.3], "methods": ["complete", "gaussian"]},
-        tables=[*TABLES],
-        mechanisms=[*MECHANISMS],
-        rates=[*RATES],
-        methods=Some(DEFAULT, METHODS),
-        seeds=5,
-        draws=DRAWS,
-        results=str(RESULTS),
-    )
+def possible(key):
+    """Say whether a method applies."""
+    return applies(key["method"], DESIGN)
 
 
-if __name__ == "__main__":
-    main()
+CASES = {
+    "seed": range(5),
+    "method": ["complete", "table", "gaussian", "mice", "iterative"],
+    "table": TABLES,
+    "mechanism": MECHANISMS,
+    "rate": RATES,
+}
+QUICK = {"results": None, "seed": [0], "draws": 5, "table": ["banknote"], "rate": [0.3]}
+QUICK |= {"method": ["complete", "gaussian"]}
+main = main_of(globals(), QUICK, draws=DRAWS, results=str(RESULTS))

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import _vae_networks
 import numpy as np
 import torch
-from _report import Texts, commits, differences, made_by, table
-from _runner import carry_out
+from _report import Texts, commits, differences, specs, table
+from _runner import main_of
 from _vae_networks import (
     LATENTS,
     WIDTH,
@@ -51,55 +51,22 @@ DATA_SEED = 2027
 ELBOS = "mvae", "miss-vae", "miss-svae"
 IWELBOS = "miwae", "miss-iwae", "miss-siwae"
 COMPLETING = "demiss-vae", "cvi-vae", "mvb-vae"  # on imputations of their own
-METHODS = (*ELBOS, *IWELBOS, *COMPLETING)
-PAIRS = [
-    ("miss-svae", "mvae"),
-    ("miss-vae", "mvae"),
-    ("miss-svae", "miss-vae"),
-    ("miwae", "mvae"),
-    ("miss-iwae", "miss-vae"),
-    ("miss-siwae", "miss-svae"),
-    ("miss-iwae", "miwae"),
-    ("miss-siwae", "miwae"),
-    ("demiss-vae", "mvae"),
-    ("demiss-vae", "miwae"),
-    ("demiss-vae", "cvi-vae"),
-    ("demiss-vae", "mvb-vae"),
-]
+SPECS = specs("vae_bounds")
 
 
 class Study(NamedTuple):
     """A part of the page."""
 
     title: str
-    methods: tuple[str, ...]  # tuple of str
+    methods: list
     epochs: int
     budget: int  # draws, components or imputations of a row: the same for all
     # of the completing methods; see `_vae_networks.imputers`
-    imputers: tuple[str, ...] = ("LAIR",)
+    imputers: list | tuple = ("LAIR",)
     n_seeds: int = len(SEEDS)
 
 
-STUDIES = {
-    "short": Study("Short: all nine methods (figure 2)", METHODS, 5, 5),
-    "controls": Study(
-        "Longer: DeMissVAE and its two controls (figure 6)", COMPLETING, 13, 5
-    ),
-    "imputations": Study(
-        "Imputations that are given (figure 5)",
-        COMPLETING,
-        5,
-        5,
-        (
-            "of the truth",
-            "p(x_mis given x_obs) of the model",
-            "independent marginals",
-            "of the truth, components equal",
-        ),
-        3,
-    ),
-    "long": Study("Long: the three ELBOs (figure 2)", ELBOS, 26, 15),
-}
+STUDIES = {name: Study(**one) for name, one in SPECS["studies"].items()}
 
 
 def counts(method, budget):
@@ -324,7 +291,7 @@ def difference_table(records):
     """Compare pairs of methods seed by seed."""
     rows = [
         [f"{better} - {other}", f"{np.median(gaps):+.3f}", *differences(gaps)]
-        for better, other in PAIRS
+        for better, other in SPECS["pairs"]
         if (gaps := apart(records, better, other)) is not None
     ]
     return table(["pair", "median", "better", "by seed"], rows)
@@ -346,17 +313,12 @@ def imputation_table(results, imputations):
     return table(head, rows)
 
 
-CLAIMS = {
-    "MissSVAE fits better than MVAE": ("miss-svae", "mvae"),
-    "DeMissVAE fits better than CVI-VAE": ("demiss-vae", "cvi-vae"),
-    "DeMissVAE fits better than MVB-VAE": ("demiss-vae", "mvb-vae"),
-}
 FAMILIES = "MIWAE, MissIWAE and MissSIWAE fit better than the ELBOs, on average"
 
 
 def verdict(records):
     """Say which of the findings of the paper come out."""
-    claims = {claim: apart(records, *pair) for claim, pair in CLAIMS.items()}
+    claims = {claim: apart(records, *pair) for claim, pair in SPECS["claims"].items()}
     if records.keys() >= {*IWELBOS, *ELBOS}:
         means = [
             np.mean([records[name]["scores"] for name in names], 0)
@@ -403,27 +365,16 @@ def section(results, name, truth):
     return [f"## {title}", effort_of(some), *parts] if some else []
 
 
-def page(results, options):
-    """Write the page."""
-    n_test, truth = sizes_of(options)[1], best_score(options)
+def values(results, options):
+    """Return what the page names besides."""
     worst = max(max(record.get("errors", [0])) for record in results.records)
-    parts = [
-        "# Bounds for variational autoencoders with missing cells",
-        made_by("vae_bounds.py", "One thread; the seeds are fitted side by side."),
-        TEXTS("normals in columns"),
-        TEXTS("latents; encoder and"),
-        TEXTS("All methods have the same"),
-        TEXTS("Score: mean log p(x) of", locals(), points=2 * POINTS),
-    ]
-    for name in STUDIES:
-        parts += section(results, name, truth)
-    return parts if options.quick else [*parts, "## What was found", TEXTS("found")]
+    return {"n_test": sizes_of(options)[1], "worst": worst, "points": 2 * POINTS}
 
 
-def main():
-    """Make what is lacking and report."""
-    carry_out(__doc__, cells, measured, page, {}, studies=[*STUDIES])
+def studies(results, options):
+    """Write the parts of all studies."""
+    truth = best_score(options)
+    return [part for name in STUDIES for part in section(results, name, truth)]
 
 
-if __name__ == "__main__":
-    main()
+main = main_of(globals(), {}, studies=[*STUDIES])

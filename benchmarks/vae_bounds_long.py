@@ -1,7 +1,7 @@
 """Figure 2 of the paper on mixture posteriors, with the number of steps of the paper.
 
     python benchmarks/vae_bounds_long.py --results FILE [--only-report] [--quick]
-        [--methods mvae miss-svae miss-vae miwae miss-siwae miss-iwae demiss-vae]
+        [--only method=mvae]
         [--output doc/benchmarks/vae_bounds_long.md]
 
 Simkus and Gutmann (2024), Improving variational autoencoder estimation from incomplete
@@ -19,8 +19,8 @@ import _vae_networks
 import numpy as np
 import torch
 import vae_bounds as study
-from _report import Texts, differences, grid, made_by, table
-from _runner import carry_out
+from _report import Texts, differences, grid, table
+from _runner import main_of
 
 from skvnce.autoencoder.losses import BOUNDS, COMPLETED_BOUNDS
 
@@ -35,18 +35,6 @@ BUDGET, RATE, WIDTH = 5, 1e-3, 32
 # after which the fits are scored
 STEPS = 500, 2000, 8000, 20000, 40000, 80000, 120000, 156000
 QUICK = 20, 40
-PAIRS = [
-    ("miss-svae", "mvae"),
-    ("miss-vae", "mvae"),
-    ("miss-svae", "miss-vae"),
-    ("miwae", "mvae"),
-    ("miss-siwae", "miwae"),
-    ("miss-iwae", "miwae"),
-    ("miss-siwae", "miss-svae"),
-    ("demiss-vae", "mvae"),
-    ("demiss-vae", "miss-svae"),
-    ("demiss-vae", "miwae"),
-]
 
 
 def compiled(method):
@@ -125,12 +113,6 @@ def steps_of(options):
     return QUICK if options.quick else STEPS
 
 
-def cells(options):
-    """List the fits; the last record of each is looked for."""
-    for method in options.methods:
-        yield {"method": method, "step": steps_of(options)[-1]}
-
-
 # Report
 
 
@@ -140,7 +122,7 @@ def final(results, method):
     return max(found, key=lambda record: record["step"], default=None)
 
 
-def score_table(results, truth):
+def score_table(results, options):
     """Set the scores at the last step in a table."""
     rows = []
     for method in METHODS:
@@ -150,7 +132,7 @@ def score_table(results, truth):
             error = np.std(v, ddof=1) / len(v) ** 0.5
             row = [method, record["step"], f"{np.mean(v):.3f} ± {error:.3f}", each]
             rows.append([*row, f"{record['minutes']:.1f}"])
-    rows.append(["the truth itself", "", f"{truth:.3f}", "", ""])
+    rows.append(["the truth itself", "", f"{study.best_score(options):.3f}", "", ""])
     head = ["method", "steps", "mean", "by seed", "CPU minutes, all seeds"]
     return table(head, rows)
 
@@ -169,7 +151,7 @@ def curve_table(results):
 def pair_table(results):
     """Compare methods seed by seed, after equal numbers of steps."""
     rows = []
-    for pair in PAIRS:
+    for pair in study.SPECS["long"]["pairs"]:
         records = [final(results, method) for method in pair]
         if None not in records:
             step = min(record["step"] for record in records)
@@ -182,38 +164,17 @@ def pair_table(results):
     return table(head, rows)
 
 
-def setting(results, options):
-    """Say what was done, and where it is less than in the paper."""
-    sizes = {"sizes": study.sizes_of(options), "steps": STEPS[-1]}
+def values(results, options):
+    """Return what the page names besides."""
     missing = [name for name in METHODS if final(results, name) is None]
     absent = f"Not run, for lack of time: {', '.join(missing)}." if missing else ""
-    first = TEXTS("normals in columns, rows", sizes, first=SEEDS[0], last=SEEDS[-1])
     errors = [e for one in results.records for e in one.get("errors", [])]
     changed = f", which changes a score by {max(errors):.0e} at most" if errors else ""
-    more = {"side": 2 * study.POINTS, "seeds": len(SEEDS), "changed": changed}
-    more |= {"commits": results.commits()}
-    return f"{first} {absent}\n\n" + TEXTS("Score: mean log p(x) of", sizes, more)
+    seeds = {"first": SEEDS[0], "last": SEEDS[-1], "seeds": len(SEEDS)}
+    sizes = {"sizes": study.sizes_of(options), "steps": STEPS[-1]}
+    side = 2 * study.POINTS
+    return seeds | sizes | {"side": side, "absent": absent, "changed": changed}
 
 
-def page(results, options):
-    """Write the page."""
-    note = "One thread; the seeds are fitted side by side."
-    parts = [
-        "# Bounds for variational autoencoders, with the steps of the paper",
-        made_by("vae_bounds_long.py", note),
-        setting(results, options),
-        "## Log-likelihood of complete test rows (figure 2)",
-        score_table(results, study.best_score(options)),
-        *("## Differences", pair_table(results)),
-        *("## By the number of steps", curve_table(results)),
-    ]
-    return parts if options.quick else [*parts, "## What was found", TEXTS("found")]
-
-
-def main():
-    """Measure what is lacking and report."""
-    carry_out(__doc__, cells, measured, page, {}, methods=[*METHODS])
-
-
-if __name__ == "__main__":
-    main()
+CASES = {"method": METHODS, "step": STEPS[-1:]}
+main = main_of(globals(), {"step": QUICK[-1:]})

@@ -1,8 +1,7 @@
 """How well do autoencoders that are fitted to incomplete tables describe complete rows?
 
     python benchmarks/vae_likelihood.py --results FILE [--only-report] [--quick]
-        [--tables uci_power miniboone]
-        [--methods mvae miss-svae miwae demiss-vae miss-siwae]
+        [--only table=uci_power method=mvae]
         [--output doc/benchmarks/vae_likelihood.md]
 
 Figure 3 of Simkus and Gutmann (2024), Improving variational autoencoder estimation from
@@ -16,18 +15,17 @@ table and needs no FILE.
 
 import math
 import time
-from itertools import product
 from typing import NamedTuple
 
 import _vae_networks
 import numpy as np
 import torch
-from _report import Texts, differences, made_by, table
-from _runner import Some, carry_out
+from _report import Texts, by, differences, table
+from _runner import main_of
 from _vae_networks import Autoencoder, Completed, Store, importance_resampled
 from torch import nn
 from torch.distributions import Independent, Normal
-from vae_bounds import COMPLETING, encoder_of, loss_of
+from vae_bounds import COMPLETING, SPECS, encoder_of, loss_of
 from vae_tables import rows_of
 
 from skvnce._core.models import draw_latents, iwelbo, log_joint
@@ -38,6 +36,7 @@ from skvnce.missingness import mcar
 
 TEXTS = Texts("vae_likelihood", globals(), vars(_vae_networks))
 
+TABLES = "uci_power", "miniboone"
 METHODS = "mvae", "miss-svae", "miwae", "demiss-vae", "miss-siwae"
 MASKS = range(3)
 HIDDEN, BUDGET, BATCH, RATE, WIDTH = 0.5, 5, 128, 1e-3, 64
@@ -45,14 +44,6 @@ MAX_NORM = {"demiss-vae": 1.0}  # of gradients; 5 for the others
 CHECKS = 20  # number of times that validation rows are scored
 VALIDATED, REFITTED, SCORED = 50, 10, 10000  # draws of the latents of a row
 LATENTS = {"uci_power": 16, "miniboone": 32, "simulated": 2}
-PAIRS = [
-    ("miss-svae", "mvae"),
-    ("miwae", "mvae"),
-    ("miss-siwae", "miwae"),
-    ("demiss-vae", "mvae"),
-    ("demiss-vae", "miss-svae"),
-    ("demiss-vae", "miwae"),
-]
 
 
 class Sizes(NamedTuple):
@@ -271,12 +262,6 @@ def sizes_of(options):
     return QUICK if options.quick else FULL
 
 
-def cells(options):
-    """List what is asked for."""
-    for name, method in product(options.tables, options.methods):
-        yield {"table": name, "method": method, "steps": sizes_of(options).steps}
-
-
 def measured(key, options):
     """Fit a method to a table under all masks, and score test rows."""
     torch.distributions.Distribution.set_default_validate_args(False)
@@ -324,7 +309,7 @@ def score_table(records):
 def pair_table(records):
     """Compare methods row by row, by the same test rows and masks."""
     lines = []
-    for better, other in PAIRS:
+    for better, other in SPECS["likelihood"]["pairs"]:
         if {better, other} <= records.keys():
             apart = np.subtract(records[better]["rows"], records[other]["rows"])
             mean, error, each = estimate(apart)
@@ -338,35 +323,23 @@ def pair_table(records):
     return table(head, lines)
 
 
-def page(results, options):
-    """Write the page."""
-    text = TEXTS(
-        "Half of the cells of",
-        sizes=sizes_of(options),
-        commits=results.commits(),
-        masks=len(MASKS),
-    )
-    parts = [
-        "# Log-likelihood of autoencoders fitted to incomplete tables",
-        made_by("vae_likelihood.py", "One thread; the masks are fitted side by side."),
-        text,
-    ]
-    for name in options.tables:
+def values(results, options):
+    """Return what the page names besides."""
+    return {"sizes": sizes_of(options), "masks": len(MASKS)}
+
+
+def sections(results):
+    """Write the parts of all tables."""
+    parts = []
+    for (name,) in by(results.records, "table"):
         found = {r["method"]: r for r in results.of(table=name)}
         records = {method: found[method] for method in METHODS if method in found}
         if records:
             n = next(iter(records.values()))["training rows"]
             parts += [f"## {name}, {n} training rows", score_table(records)]
             parts.append(pair_table(records))
-    return parts if options.quick else [*parts, "## What was found", TEXTS("found")]
+    return parts
 
 
-def main():
-    """Measure what is lacking and report."""
-    tables = {"tables": Some(["uci_power", "miniboone"]), "methods": [*METHODS]}
-    quick = {"tables": ["simulated"]}
-    carry_out(__doc__, cells, measured, page, quick, **tables)
-
-
-if __name__ == "__main__":
-    main()
+CASES = {"table": TABLES, "method": METHODS, "steps": [FULL.steps]}
+main = main_of(globals(), {"table": ["simulated"], "steps": [QUICK.steps]})

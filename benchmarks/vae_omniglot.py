@@ -25,15 +25,14 @@ from _conditional_scores import (
     claim_table,
     curve_table,
     f1,
-    results_of,
     rounded,
     row_f1,
     spread,
     ssim,
 )
 from _data import load_array
-from _report import Texts, grid, made_by, specs
-from _runner import carry_out
+from _report import Texts, grid, specs
+from _runner import main_of
 
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import seeded
@@ -194,23 +193,11 @@ CLAIMS = [
 ]
 
 
-def page(records, options):
-    """Return the parts of the page."""
-    name = images_asked(options)
-    fit = records.find(images=name, method="fit")
-    study = STUDIES[name]
-    text = TEXTS("introduction").format(
-        n_seeds=len({r["seed"] for r in records.of(method="marginal")}),
-        bounds=" and ".join(f"{b:.1f}" for b in fit["bounds"]),
-        seconds=fit["seconds"],
-        share=1 / WARM_UP,
-        n_chains=N_CHAINS,
-        eps=EPS,
-        **study._asdict(),
-        **{f"training_{k}": v for k, v in study.training.items()},
-    )
-    hidden = {f"{k} hidden": {"images": name, "quadrants": k} for k in QUADRANTS}
-    every = hidden | {"all": {"images": name}}
+def values(records, options):
+    """Return the tables of the page, and what it names besides."""
+    images = {"images": images_asked(options)}
+    fit, study = records.find(**images, method="fit"), STUDIES[images["images"]]
+    hidden = {f"{k} hidden": images | {"quadrants": k} for k in QUADRANTS}
 
     def last(which):
         def cell(method, key):
@@ -219,23 +206,22 @@ def page(records, options):
 
         return grid("sampler", METHODS.keys(), hidden, cell)
 
-    return [
-        f"# Samplers of missing quadrants: {name}",
-        made_by("vae_omniglot.py", results_of(records)),
-        text,
-        *("## Verdicts", TEXTS("verdicts"), claim_table(records, CLAIMS, every)),
-        *([] if options.quick else ["## What was found", TEXTS("found")]),
-        *("## F1", last(0), "## SSIM", last(1)),
-        "## F1 by the share of the evaluations made, 2 quadrants hidden",
-        "Empty where these went into the warm-up.",
-        curve_table(records, SAMPLERS, FRACTIONS, 0, images=name, quadrants=2),
-    ]
+    two = images | {"quadrants": 2}
+    names = {
+        "name": images["images"],
+        "n_seeds": len({r["seed"] for r in records.of(method="marginal")}),
+        "n_chains": N_CHAINS,
+        "share": 1 / WARM_UP,
+        "eps": EPS,
+        "bounds": " and ".join(f"{b:.1f}" for b in fit["bounds"]),
+        "seconds": fit["seconds"],
+        "claims": claim_table(records, CLAIMS, hidden | {"all": images}),
+        "f1_table": last(0),
+        "ssim_table": last(1),
+        "curves": curve_table(records, SAMPLERS, FRACTIONS, 0, **two),
+    }
+    training = {f"training_{k}": v for k, v in study.training.items()}
+    return study._asdict() | names | training
 
 
-def main():
-    """Measure and report."""
-    carry_out(__doc__, cells, measured, page, {"seeds": 2}, seeds=5)
-
-
-if __name__ == "__main__":
-    main()
+main = main_of(globals(), {"seeds": 2}, seeds=5)

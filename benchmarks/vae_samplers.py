@@ -5,7 +5,8 @@ conditional density is a closed form: three problems on which Gibbs-like sampler
 (Simkus and Gutmann 2023, figure 1), and the ablations of their remedies (figure 9).
 Then the error of means by pooled LAIR against the number of proposals.
 
-    python benchmarks/vae_samplers.py --output doc/benchmarks/vae_samplers.md
+    python benchmarks/vae_samplers.py [--seeds 3] [--results FILE]
+        [--output doc/benchmarks/vae_samplers.md]
 """
 
 import sys
@@ -13,14 +14,13 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import torch
 from _conditional_samplers import Pooling, with_target_of_mwg
-from _report import Texts, made_by, publish, table
-from _runner import options_of
+from _report import Texts, grid
+from _runner import main_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from autoencoder import test_pitfalls, test_samplers  # noqa: E402
+from autoencoder import test_pitfalls  # noqa: E402
 from autoencoder.test_pitfalls import PARTS, PROBLEMS, distance, start  # noqa: E402
 from toy import divergence  # noqa: E402
 
@@ -60,42 +60,31 @@ def pooled_distance(problem, seed, *, n=20, n_steps=500, n_draws=1000):
     return divergence(x[..., np.isnan(row)].numpy(), row)
 
 
-def distances(seeds):
-    """Tabulate the largest and the smallest divergence over the seeds."""
-    rows = []
-    runs = {
-        name: partial(distance, sampler, **settings)
-        for name, (sampler, settings) in SAMPLERS.items()
-    }
-    for name, run in (runs | {WITHOUT_PARTICLES: pooled_distance}).items():
-        cells = []
-        for problem in PROBLEMS:
-            found = [run(problem, s) for s in range(seeds)]
-            cells.append(f"{min(found):.4f} to {max(found):.4f}")
-        rows.append([name, *cells])
-        print(*rows[-1], flush=True)
-    return table(["sampler", *PROBLEMS], rows)
-
-
-def main():
-    """Measure and report."""
-    options = options_of(__doc__, seeds=3)
-    torch.set_num_threads(1)
+def measured(key, options):
+    """Run a sampler on all problems: divergences of the pool, or of the draws."""
+    run = pooled_distance
+    if key["sampler"] in SAMPLERS:
+        sampler, settings = SAMPLERS[key["sampler"]]
+        run = partial(distance, sampler, **settings)
     with np.errstate(all="ignore"):
-        found = distances(options.seeds)
-    parts = [
-        "# Samplers of missing cells against the exact answer",
-        made_by("vae_samplers.py", ""),
-        TEXTS("Jensen-Shannon divergence", options=options),
-        found,
-        TEXTS(
-            "The tests of",
-            test_pitfalls=test_pitfalls,
-            path=Path(test_samplers.__file__).name,
-        ),
-    ]
-    publish(parts, options.output)
+        found = {p: [float(run(p, s)) for s in range(options.seeds)] for p in PROBLEMS}
+    return {"found": found}
 
 
-if __name__ == "__main__":
-    main()
+def distances(results):
+    """Tabulate the largest and the smallest divergence over the seeds."""
+
+    def cell(sampler, problem):
+        found = results.find(sampler=sampler)["found"][problem]
+        return f"{min(found):.4f} to {max(found):.4f}"
+
+    return grid("sampler", CASES["sampler"], PROBLEMS.keys(), cell)
+
+
+def values(results, options):
+    """Return what the page names besides."""
+    return {"test_pitfalls": test_pitfalls}
+
+
+CASES = {"sampler": [*SAMPLERS, WITHOUT_PARTICLES]}
+main = main_of(globals(), seeds=3)

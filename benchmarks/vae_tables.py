@@ -1,7 +1,7 @@
 """Which sampler completes rows of real tables best, given a variational autoencoder?
 
     python benchmarks/vae_tables.py --results FILE [--only-report] [--quick]
-        [--tables uci_power miniboone] [--seeds 3]
+        [--only table=uci_power seed=0]
         [--output doc/benchmarks/vae_tables.md]
 
 Figures 5, 9, 14 and 15 of Simkus and Gutmann (2023), Conditional sampling of
@@ -14,7 +14,6 @@ Those that are there are not computed again, and the report is written from FILE
 
 import time
 from functools import cache
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -33,7 +32,6 @@ from _conditional_scores import (
     Claim,
     claim_table,
     curve_table,
-    results_of,
     rmse,
     rounded,
     row_energy,
@@ -42,8 +40,8 @@ from _conditional_scores import (
     squared_errors,
 )
 from _data import load, load_array
-from _report import Texts, made_by, specs, table
-from _runner import Some, carry_out
+from _report import Texts, by, specs, table
+from _runner import main_of
 
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import seeded
@@ -92,8 +90,6 @@ def setting(records, name, study):
 
 def section(records, name, study):
     """Write the part of one table."""
-    if not records.has(table=name, method="exact"):
-        return []
     methods = ["exact", *METHODS, *ABLATIONS]
     return [
         f"## {name}",
@@ -106,21 +102,22 @@ def section(records, name, study):
     ]
 
 
-def page(records, options):
-    """Return the parts of the page."""
+def values(records, options):
+    """Return what the page names besides."""
     n_seeds = len({r["seed"] for r in records.of(method="marginal")})
-    keys = {name: {"table": name} for name in options.tables}
-    more = {"n_seeds": n_seeds, "n_chains": N_CHAINS, "share": 1 / WARM_UP}
-    parts = [
-        "# Samplers of missing cells on real tables",
-        made_by("vae_tables.py", results_of(records)),
-        TEXTS("introduction").format(**more),
-        *("## Verdicts", TEXTS("verdicts"), claim_table(records, CLAIMS, keys)),
-        *([] if options.quick else ["## What was found", TEXTS("found")]),
-    ]
-    for name in options.tables:
-        parts += section(records, name, STUDIES[name])
-    return parts
+    return {"n_seeds": n_seeds, "n_chains": N_CHAINS, "share": 1 / WARM_UP}
+
+
+def claims(records):
+    """Compare the samplers as the paper does."""
+    keys = {name: {"table": name} for (name,) in by(records.records, "table")}
+    return claim_table(records, CLAIMS, keys)
+
+
+def sections(records):
+    """Write the parts of all tables."""
+    names = by(records.of(method="exact"), "table")
+    return sum((section(records, name, STUDIES[name]) for (name,) in names), [])
 
 
 HIDDEN = 0.5
@@ -285,21 +282,16 @@ def of_exact(name):
     }
 
 
-def cells(options):
-    """List the reference of each table, and then the samplers."""
-    for name in options.tables:
-        yield {"table": name, "method": "exact", "seed": 0}
-    ways = product(range(options.seeds), options.tables, METHODS | ABLATIONS)
-    for seed, name, method in ways:
-        yield {"table": name, "method": method, "seed": seed}
+CASES = {
+    "seed": range(3),
+    "table": ["uci_power", "miniboone"],
+    "method": ["exact", *METHODS, *ABLATIONS],
+}
 
 
-def main():
-    """Measure and report."""
-    quick = {"seeds": 2, "tables": ["simulated"]}
-    tables = Some(["uci_power", "miniboone"])
-    carry_out(__doc__, cells, measured, page, quick, tables=tables, seeds=3)
+def possible(key):
+    """Say that the reference has one seed."""
+    return key["method"] != "exact" or not key["seed"]
 
 
-if __name__ == "__main__":
-    main()
+main = main_of(globals(), {"seed": range(2), "table": ["simulated"]})

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from _report import Texts, grid, made_by, met, table
-from _runner import carry_out
+from _report import Texts, grid, met, table
+from _runner import main_of
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer
 from torch import nn
@@ -374,13 +374,6 @@ def plan_of(options):
     return QUICK if options.quick else Plan()
 
 
-def cells(options):
-    """List the fits."""
-    for part, settings in plan_of(options).parts.items():
-        for arguments in chain(*settings.values()):
-            yield {"function": part, "arguments": arguments}
-
-
 def measured(key, options):
     """Fit."""
     return {"found": FUNCTIONS[key["function"]](*key["arguments"])}
@@ -491,31 +484,8 @@ def verdict(found, consistent):
     return table(["goal", "found", ""], rows)
 
 
-def setting(plan):
-    """Say what was done, and where it differs from the paper."""
-    first = (
-        f"The truth of appendix K: {D} columns, {RANK} latents; {plan.n_train} rows, "
-        f"the same for all; {len(plan.seeds)} seeds ({min(plan.seeds)} to "
-        f"{max(plan.seeds)}) of mask and start. Cells are missing completely at "
-        "random; rows without any observed cell are dropped for all methods but EM on "
-        "complete data."
-    )
-    sizes = {
-        "size_seeds": len(plan.size_seeds),
-        "first": min(plan.size_seeds),
-        "last": max(plan.size_seeds),
-        "sizes": ", ".join(map(str, plan.sizes)),
-        "size_steps": plan.size_steps,
-    }
-    of_vgi = TEXTS("VGI: K = chains, G", n_steps=plan.n_steps)
-    return [
-        *(first, of_vgi, TEXTS("Chained regressions")),
-        TEXTS("Consistency: rows of", sizes),
-    ]
-
-
-def page(results, options):
-    """Write the page."""
+def values(results, options):
+    """Return the tables of the page, and what it names besides."""
     plan = plan_of(options)
     found, consistent = (
         {
@@ -524,26 +494,27 @@ def page(results, options):
         }
         for part, settings in plan.parts.items()
     )
-    return [
-        "# Variational Gibbs inference of factor analysis",
-        made_by("vgi_factor_analysis.py", "One thread."),
-        "\n\n".join(setting(plan)),
-        *("## Goals", verdict(found, consistent)),
-        "## Accuracy (figures 3 and 4)",
-        accuracy_table(found),
-        ratio_table(found),
-        *("## Consistency (figure 5)", consistency_table(consistent)),
-        "## Conditionals (figures 6 and 7)",
-        TEXTS("Median KL(qj || exact"),
-        conditional_table(found),
-        *([] if options.quick else ["## What was found", TEXTS("found")]),
-    ]
+    tables = accuracy_table, ratio_table, conditional_table
+    return {make.__name__: make(found) for make in tables} | {
+        "consistency_table": consistency_table(consistent),
+        "verdict": verdict(found, consistent),
+        "plan": plan,
+        "n_steps": plan.n_steps,
+        "n_seeds": len(plan.seeds),
+        "seeds": (min(plan.seeds), max(plan.seeds)),
+        "size_seeds": len(plan.size_seeds),
+        "first": min(plan.size_seeds),
+        "last": max(plan.size_seeds),
+        "sizes": ", ".join(map(str, plan.sizes)),
+        "size_steps": plan.size_steps,
+    }
 
 
-def main():
-    """Fit, and report."""
-    carry_out(__doc__, cells, measured, page, {})
+def cells(options):
+    """List the fits."""
+    for part, settings in plan_of(options).parts.items():
+        for arguments in chain(*settings.values()):
+            yield {"function": part, "arguments": arguments}
 
 
-if __name__ == "__main__":
-    main()
+main = main_of(globals(), {})

@@ -1,8 +1,7 @@
 """Fit one coupling flow to incomplete rows, by VGI and by Monte Carlo EM.
 
     python benchmarks/vgi_flows.py [--quick] [--results FILE] [--only-report]
-        [--tables uci_power gas_turbine] [--fractions 0.5] [--masks 3]
-        [--methods VGI MCEM] [--output doc/benchmarks/vgi_flows.md]
+        [--output doc/benchmarks/vgi_flows.md]
 
 Figures 10 to 12 of Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference.  All
 methods train the same flow from the same initial weights and the same completed rows,
@@ -20,10 +19,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from _data import load, load_array
-from _report import Texts, commits, grid, made_by, mean, table
-from _runner import Some, carry_out
+from _report import Texts, commits, grid, mean, table
+from _runner import main_of
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
-from sklearn.impute import IterativeImputer
 from torch import Tensor, nn
 
 from skvnce._core.incomplete import Incomplete
@@ -271,7 +269,7 @@ def of_place(results, place, method):
     return sorted(found, key=lambda record: record.get("mask", 0))
 
 
-def score_table(results, methods):
+def score_table(results):
     """Set the scores at the end in a table (figure 10)."""
 
     def cell(place, method):
@@ -280,13 +278,14 @@ def score_table(results, methods):
             return ", ".join(f"{score:.2f}" for score in scores)
         return "{:.2f} ({:.2f})".format(*mean_and_error(scores))
 
-    shown = [m for m in (*methods, "normal", "complete") if results.has(method=m)]
+    shown = [m for m in (*METHODS, "normal", "complete") if results.has(method=m)]
     columns = {HEADS.get(method, method): method for method in shown}
     return grid(["table", "missing"], places(results), columns, cell, empty=True)
 
 
-def difference_table(results, rivals, method="VGI"):
-    """Compare a method with others on the same masks: who is ahead, and by how much."""
+def difference_table(results):
+    """Compare VGI with others on the same masks: who is ahead, and by how much."""
+    method, rivals = "VGI", [*methods_of(results)[1:], "normal"]
 
     def cell(place, rival):
         sides = [
@@ -335,11 +334,11 @@ def span(values, digits=0):
     return f"{mean} ({low} to {high})"
 
 
-def time_table(results, methods):
+def time_table(results):
     """Set times to converge in a table."""
     rows = []
     for (label, place), method in product(
-        places(results).items(), (*methods, "complete")
+        places(results).items(), (*METHODS, "complete")
     ):
         if found := of_place(results, place, method):
             seconds, epochs_there = zip(*map(arrival, found), strict=True)
@@ -422,66 +421,27 @@ def looks_table(record):
 PER_EPOCH = 10  # steps of chains an epoch, in figure 12
 
 
-def setting(results):
+def values(results, options):
     """Describe what was done."""
     done = [r for r in results.records if "limit" in r]
     shapes = {name: table_of(name).train.shape for name, _ in places(results).values()}
-    stacked = (
-        f" IterativeImputer: {STACKED} draws of posteriors, {ROUNDS} rounds each, on "
-        "which the flow is trained."
-    )
-    return TEXTS(
-        "Tables: ; and other rows",
-        sizes="; ".join(f"{k} {n} rows of {d} columns" for k, (n, d) in shapes.items()),
-        settings=SETTINGS,
-        warm_q=WARM_UP[0],
-        warm_p=WARM_UP[1],
-        lengths=", ".join(f"{n} from epoch {e} on" for e, n in LENGTHS.items()),
-        units=" and ".join(map(str, FLOW["hidden"])),
-        stacked=stacked if results.has(method="IterativeImputer") else "",
-        limits=" or ".join(f"{v:g}" for v in sorted({r["limit"] for r in done})),
-        commits=commits(done),
-    )
-
-
-def page(results, options):
-    """Write the parts of the page."""
-    methods = [m for m in METHODS if results.has(method=m)]
-    pair = [m for m in methods if m in ("VGI", "MCEM")]
-    parts = [
-        "# Normalising flows of incomplete rows",
-        made_by("vgi_flows.py", "One thread."),
-        setting(results),
-        "## Log-density of complete test rows (figure 10)",
-        "Nats a row: mean over masks, and its standard error.",
-        score_table(results, methods),
-        TEXTS("VGI minus the others on"),
-        difference_table(results, [*methods[1:], "normal"]),
-        "## Times to converge",
-        "CPU seconds, means over masks with the smallest and the largest.",
-        time_table(results, methods),
-        *chains_line(results),
-        "## Along the training (figure 11)",
-        TEXTS("Log-density of the test"),
-        curve_table(results, pair, 0, SECONDS),
-        curve_table(results, pair, 1, EPOCHS),
-    ]
-    if chains := results.find(kind="chains"):
-        text = TEXTS("PL-MCMC on rows of ", chains=chains)
-        parts += ["## How far chains come", text, looks_table(chains)]
-    if cost := results.find(kind="cost"):
-        bins = BINS.get(cost["name"], FLOW["n_bins"])
-        text = TEXTS("CPU seconds, rows of", cost=cost, bins=bins)
-        title = "## Coupling and autoregressive steps (figure 12)"
-        parts += [title, text, cost_table(cost["seconds"])]
-    found = [TEXTS(name) for name in ("found", "found 2", "found 3", "found 4")]
-    return parts if options.quick else [*parts, "## What was found", *found]
+    sizes = (f"{k} {n} rows of {d} columns" for k, (n, d) in shapes.items())
+    return {
+        "sizes": "; ".join(sizes),
+        "settings": SETTINGS,
+        "warm_q": WARM_UP[0],
+        "warm_p": WARM_UP[1],
+        "lengths": ", ".join(f"{n} from epoch {e} on" for e, n in LENGTHS.items()),
+        "units": " and ".join(map(str, FLOW["hidden"])),
+        "limits": " or ".join(f"{v:g}" for v in sorted({r["limit"] for r in done})),
+        "commits_of_fits": commits(done),
+        "by_seconds": curve_table(results, methods_of(results), 0, SECONDS),
+        "by_epochs": curve_table(results, methods_of(results), 1, EPOCHS),
+    }
 
 
 TABLES = "uci_power", "gas_turbine"
-FRACTIONS = 1 / 2, 5 / 6
-METHODS = "VGI", "MCEM", "IterativeImputer"
-MASKS = 3
+FRACTIONS = 0.5, 0.833
 LIMIT, QUICK_LIMIT = 120.0, 2.0  # CPU seconds
 SETTINGS = training.TrainingSettings(
     n_updates=3,
@@ -494,7 +454,6 @@ MAX_NORM = 5.0  # of gradients
 WARM_UP = 100, 20  # epochs of the conditionals and of the model, before VGI
 LENGTHS = {20: 250, 520: 500}  # first epoch: steps of the chains of MCEM
 EVERY = 50  # epochs between redraws of MCEM
-STACKED, ROUNDS = 5, 5  # of IterativeImputer
 ALWAYS = 10**6  # epochs; the rule stops before
 COSTED = {"name": "miniboone", "n_rows": 512}  # of figure 12
 QUICK_COSTED = {"name": "simulated", "n_rows": 64}
@@ -579,20 +538,6 @@ def on_completed(start, watch, n_steps=lambda epoch: 0, **more):
     return {}
 
 
-def on_draws(start, clock, watch):
-    """Fit to rows completed by several draws of chained regressions."""
-
-    @clock.imputes
-    def draw(seed):
-        imputer = IterativeImputer(
-            sample_posterior=True, max_iter=ROUNDS, tol=0, random_state=seed
-        )
-        return torch.tensor(imputer.fit_transform(start.data.to_array())).float()
-
-    x = torch.stack([draw(seed) for seed in range(STACKED)])
-    return on_completed(start._replace(x=x), watch)
-
-
 def on_complete_rows(start, clock, watch):
     """Fit to rows without missing cells."""
     return on_completed(start, watch)
@@ -601,7 +546,6 @@ def on_complete_rows(start, clock, watch):
 FITS = {
     "VGI": by_vgi,
     "MCEM": by_mcem,
-    "IterativeImputer": on_draws,
     "complete": on_complete_rows,
 }
 
@@ -643,23 +587,6 @@ def normal_fit(name, fraction, mask):
     return {"score": round(float(rows.mean()), 4)}
 
 
-def cells(options):
-    """List the fits: the main comparison, other methods, and complete rows, once."""
-    ways = list(product(options.fractions, range(options.masks), options.tables))
-    main = {"normal", "VGI", "MCEM"}
-    methods = "normal", *options.methods
-    names = "table", "fraction", "method", "mask"
-    for chosen in (main, {*methods} - main):
-        for fraction, mask, name in ways:
-            for method in (m for m in methods if m in chosen):
-                values = name, round(fraction, 3), method, mask
-                yield dict(zip(names, values, strict=True))
-    for name in options.tables:
-        yield dict(zip(names, (name, 0.0, "complete", 0), strict=True))
-    yield {"kind": "cost"}
-    yield {"kind": "chains"}
-
-
 def measured(key, options):
     """Fit, or measure the costs of figure 12, or look at chains."""
     if key.get("kind") == "cost":
@@ -671,7 +598,8 @@ def measured(key, options):
     if key["method"] == "normal":
         record = normal_fit(key["table"], key["fraction"], key["mask"])
     else:
-        record = fit(*key.values(), options.limit)
+        place = key["table"], key["fraction"], key["method"], key["mask"]
+        record = fit(*place, options.limit)
     return record | {"limit": options.limit}
 
 
@@ -724,22 +652,42 @@ def look_at_chains(name, steps, limit, seed=100):
     return {"table": name, "n_rows": len(data.x), "after": limit, "looks": looks}
 
 
-def main():
-    """Run the study and report."""
-    quick = {"tables": ["simulated"], "fractions": [0.5], "masks": 1}
-    carry_out(
-        __doc__,
-        cells,
-        measured,
-        page,
-        quick | {"limit": QUICK_LIMIT},
-        tables=Some(TABLES),
-        fractions=[*FRACTIONS],
-        methods=[*METHODS],
-        masks=MASKS,
-        limit=LIMIT,
-    )
+METHODS = "VGI", "MCEM"
 
 
-if __name__ == "__main__":
-    main()
+def methods_of(results):
+    """List the methods that have results."""
+    return [m for m in METHODS if results.has(method=m)]
+
+
+def chains_section(results):
+    """Write what chains have reached."""
+    if not (chains := results.find(kind="chains")):
+        return []
+    text = TEXTS("PL-MCMC on rows of ", chains=chains)
+    return ["## How far chains come", text, looks_table(chains)]
+
+
+def cost_section(results):
+    """Write what an epoch costs."""
+    if not (cost := results.find(kind="cost")):
+        return []
+    bins = BINS.get(cost["name"], FLOW["n_bins"])
+    text = TEXTS("CPU seconds, rows of", cost=cost, bins=bins)
+    title = "## Coupling and autoregressive steps (figure 12)"
+    return [title, text, cost_table(cost["seconds"])]
+
+
+def cells(options):
+    """List the fits, and the complete rows, once."""
+    tables, masks = (["simulated"], 1) if options.quick else (TABLES, 3)
+    names = "fraction", "mask", "table", "method"
+    fractions = FRACTIONS[: 1 if options.quick else None]
+    ways = product(fractions, range(masks), tables, ("normal", *METHODS))
+    for values in [*ways, *product([0.0], [0], tables, ["complete"])]:
+        yield dict(zip(names, values, strict=True))
+    yield {"kind": "cost"}
+    yield {"kind": "chains"}
+
+
+main = main_of(globals(), {"limit": QUICK_LIMIT}, limit=LIMIT)

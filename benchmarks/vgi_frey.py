@@ -1,7 +1,7 @@
 """Does variational Gibbs inference estimate factor analysis of 560 columns like EM?
 
     python benchmarks/vgi_frey.py --results FILE [--only-report] [--quick]
-        [--fractions 1 3 5] [--seeds 1] [--output doc/benchmarks/vgi_frey.md]
+        [--only sixths=1] [--output doc/benchmarks/vgi_frey.md]
 
 FA-Frey of Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for
 statistical model estimation from incomplete data, figures 4 and 6 (right): factor
@@ -19,10 +19,9 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from _conditional_scores import results_of
 from _data import load_array
-from _report import Texts, grid, made_by
-from _runner import carry_out
+from _report import Texts, grid
+from _runner import main_of
 from torch import nn
 from torch.distributions import Normal
 from torch.nn.functional import embedding
@@ -50,6 +49,7 @@ EM = {"floor": 1e-6, "max_iter": 300, "tol": 1e-3}
 DATA_SEED = 2027
 COPIES = 5  # imputations of the observed marginals
 DECAY = 32  # epochs after which the learning rates start to fall
+SIXTHS = 1, 3, 5  # missing
 SHARES = 3, 2, 1, 0  # of the epochs of a curve: 1/8, 1/4, 1/2, 1
 GIBBS, FROM_EM = "VGI", "VGI, started at EM"
 FILLED = "observed marginals", "means of columns"
@@ -298,15 +298,6 @@ def fits_of(name, sixths, seed):
     return fits(name, data, sixths, seed)
 
 
-def cells(options):
-    """List the fits, one mask after the other."""
-    name = "simulated" if options.quick else "frey"
-    for seed, sixths in product(range(options.seeds), options.fractions):
-        for method in FITTED:
-            key = {"data": name, "sixths": sixths, "seed": seed}
-            yield key | {"method": method}
-
-
 def measured(key, options):
     """Fit by one method."""
     fit = fits_of(key["data"], key["sixths"], key["seed"])[key["method"]]
@@ -324,19 +315,15 @@ def median_and_range(numbers, digits=1):
     return f"{np.median(numbers):.{digits}f}{around}"
 
 
-def page(results, options):
-    """Return the parts of the page."""
-    name = "simulated" if options.quick else "frey"
-    study, sixths = STUDIES[name], {f"{k}/6": k for k in options.fractions}
-    epochs = ", ".join(f"{study.n_epochs[k]} at {k}/6" for k in options.fractions)
-    steps = -(-study.n_train // study.settings.batch_size)
-    shown = {"n_seeds": len({r["seed"] for r in results.records}), "steps": steps}
-    sizes = study._asdict() | study.settings._asdict() | shown | {"n_epochs": epochs}
+def values(results, options):
+    """Return the tables of the page, and what it names besides."""
+    study = STUDIES["simulated" if options.quick else "frey"]
+    sixths = {f"{k}/6": k for k in SIXTHS}
 
     def score(field, digits):
         def cell(method, k):
-            values = [r[field] for r in results.of(method=method, sixths=k)]
-            return median_and_range(values, digits)
+            found = [r[field] for r in results.of(method=method, sixths=k)]
+            return median_and_range(found, digits)
 
         return grid("method", METHODS, sixths, cell)
 
@@ -360,25 +347,20 @@ def page(results, options):
         f"{method}, {targets[target]}": (method, target)
         for method, target in product((GIBBS, FROM_EM), targets)
     }
-    return [
-        "# Variational Gibbs inference of factor analysis, 560 columns",
-        made_by("vgi_frey.py", results_of(results)),
-        TEXTS("setting").format(**sizes),
-        *("## Accuracy (figure 4, right)", "KL(truth, fit) in nats:", score("kl", 1)),
-        "The same after shares of the epochs; averaged: over the second half of them:",
-        grid(["start", "epochs", "parameters"], curves, sixths, on_curve),
-        "## Conditionals (figure 6, right)",
-        TEXTS("KL(qj, exact conditional)", study=study),
-        grid("conditionals", conditionals, sixths, near),
-        *("CPU seconds:", score("seconds", 0)),
-        *([] if options.quick else ["## What was found", TEXTS("found")]),
-    ]
+    names = {
+        "study": study,
+        "n_seeds": len({r["seed"] for r in results.records}),
+        "steps": -(-study.n_train // study.settings.batch_size),
+        "n_epochs": ", ".join(f"{study.n_epochs[k]} at {k}/6" for k in SIXTHS),
+        "kl_table": score("kl", 1),
+        "seconds_table": score("seconds", 0),
+        "curve_table": grid(
+            ["start", "epochs", "parameters"], curves, sixths, on_curve
+        ),
+        "conditional_table": grid("conditionals", conditionals, sixths, near),
+    }
+    return study._asdict() | study.settings._asdict() | names
 
 
-def main():
-    """Fit and report."""
-    carry_out(__doc__, cells, measured, page, {}, fractions=[1, 3, 5], seeds=1)
-
-
-if __name__ == "__main__":
-    main()
+CASES = {"data": ["frey"], "seed": [0], "sixths": SIXTHS, "method": FITTED}
+main = main_of(globals(), {"data": ["simulated"]})

@@ -1,7 +1,7 @@
 """Variational Gibbs inference of variational autoencoders, beside MVAE and MIWAE.
 
     python benchmarks/vgi_vae.py --results FILE [--only-report] [--quick]
-        [--sixths 3 5] [--seeds 0 1 2] [--output doc/benchmarks/vgi_vae.md]
+        [--only missing=0.5 seed=0] [--output doc/benchmarks/vgi_vae.md]
 
 Figures 8 and 9 of Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for
 statistical model estimation from incomplete data, with fewer columns: an autoencoder is
@@ -23,10 +23,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 import torch
-from _conditional_scores import results_of
 from _data import folder
-from _report import Texts, made_by, table
-from _runner import Some, carry_out
+from _report import Texts, table
+from _runner import main_of
 from torch import nn
 from torch.distributions import Independent, MultivariateNormal, Normal
 from torch.func import jvp, vmap
@@ -137,8 +136,6 @@ class Size(NamedTuple):
     """How much is fitted, and when training ends: see `Selection`."""
 
     n_rows: tuple = (2400, 400, 1000)  # train, validation, test
-    shares: tuple = (1 / 2, 5 / 6)  # missing
-    seeds: tuple = (0, 1, 2)
     n_epochs: int = 1500
     every: int = 25
     patience: int = 100
@@ -147,7 +144,7 @@ class Size(NamedTuple):
 
 
 FULL = Size()
-QUICK = Size((300, 60, 60), (1 / 2,), (0,), 4, 2, 4, 100, 4)
+QUICK = Size((300, 60, 60), 4, 2, 4, 100, 4)
 N_FOLLOWED = 250  # test rows of the curves
 SECONDS = 1, 2, 5, 10, 20, 40, 80, 160
 
@@ -504,25 +501,13 @@ def autoencoder(name, rows, linear, size, seed):
 
 def size_of(options):
     """Return the size of the study."""
-    size = QUICK if options.quick else FULL
-    if options.sixths:
-        size = size._replace(shares=tuple(k / 6 for k in options.sixths))
-    return size._replace(seeds=tuple(options.seeds)) if options.seeds else size
-
-
-def cells(options):
-    """List the fits, all methods at one mask after the other."""
-    size = size_of(options)
-    for missing, seed, name in product(reversed(size.shares), size.seeds, METHODS):
-        if name not in (COMPLETE, DRAWS) or not seed:  # those at one mask alone
-            yield {"missing": round(missing, 3), "seed": seed, "method": name}
+    return QUICK if options.quick else FULL
 
 
 @lru_cache(1)
 def table_of(size, missing, seed):
     """Return rows of one mask and their factor analysis, with its CPU seconds."""
-    share = next(share for share in size.shares if round(share, 3) == missing)
-    rows = problem(generator(size.n_of_truth), size, share, seed)
+    rows = problem(generator(size.n_of_truth), size, round(6 * missing) / 6, seed)
     torch.manual_seed(0)
     begin = time.process_time()
     linear = linear_fit(rows.train)
@@ -563,8 +548,9 @@ def scores_table(found, missing):
     return table(header, lines)
 
 
-def goals(found):
+def goals(results):
     """Say whether the methods of the paper are ahead of those that it compares with."""
+    found = pd.DataFrame(results.records)
     scores = found.pivot_table("score", "missing", ["method", "seed"])
     lines = []
     for missing, row in scores.iterrows():
@@ -601,8 +587,9 @@ def curve_table(found, missing):
     return table(["method", *(f"{seconds} s" for seconds in SECONDS)], lines)
 
 
-def cost_table(found):
+def cost_table(results):
     """Set the CPU seconds of an epoch in a table, medians, and as multiples."""
+    found = pd.DataFrame(results.records)
     trained = found[found.method != LINEAR]
     seconds = trained.seconds / trained.n_epochs
     median = seconds.groupby(trained.method, sort=False).median()
@@ -615,33 +602,26 @@ def cost_table(found):
     return table(["method", "ms an epoch", "times MIWAE", of_paper], rows)
 
 
-def page(results, options):
-    """Return the parts of the page."""
-    size, found = size_of(options), pd.DataFrame(results.records)
-    train, validation, test = size.n_rows
-    parts = [
-        "# Variational Gibbs inference of variational autoencoders",
-        made_by("vgi_vae.py", "One thread. " + results_of(results)),
-        TEXTS("Data: the 1965 Frey", locals()),
-        TEXTS("Methods: autoencoders of"),
-        TEXTS("End of training, by the", size=size),
-        TEXTS("Score: mean log p(x) of", size=size),
-        "## Methods of the paper against MVAE and MIWAE (figure 8)",
-        goals(found),
-    ]
+def values(results, options):
+    """Return what the page names besides."""
+    size = size_of(options)
+    names = zip(("train", "validation", "test"), size.n_rows, strict=True)
+    return {"size": size, **dict(names)}
+
+
+def tables(results):
+    """Write the tables of each share of missing cells."""
+    found, parts = pd.DataFrame(results.records), []
     for missing in sorted(found.missing.unique()):
         parts += [f"## {missing:.0%} missing", scores_table(found, missing)]
         parts += [TEXTS("curves"), curve_table(found, missing)]
-    parts += ["## Cost of an epoch (figure 9, right)", cost_table(found)]
-    said = ["## What was found", TEXTS("found") + "\n"]
-    return parts if options.quick else parts + said
+    return parts
 
 
-def main():
-    """Read the command line, fit and report."""
-    several = Some([], kind=int)
-    carry_out(__doc__, cells, measured, page, {}, sixths=several, seeds=several)
+def possible(key):
+    """Say that two methods are fitted at one mask alone."""
+    return key["method"] not in (COMPLETE, DRAWS) or not key["seed"]
 
 
-if __name__ == "__main__":
-    main()
+CASES = {"missing": [0.833, 0.5], "seed": range(3), "method": METHODS}
+main = main_of(globals(), {"missing": [0.5], "seed": [0]})

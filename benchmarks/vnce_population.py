@@ -1,7 +1,7 @@
 """How fast do estimates of an unnormalised mixture of two bells come to the truth?
 
     python benchmarks/vnce_population.py [--truths 100] [--again 300]
-        [--quick] [--output doc/benchmarks/vnce_population.md]
+        [--results FILE] [--quick] [--output doc/benchmarks/vnce_population.md]
 
 The population analysis of Rhodes and Gutmann (2019), figure 4 (Rhodes 2018, section
 4.5.3): phi(u, z) = exp(-c) times a bell of width theta (z = 0) or 1 (z = 1), theta
@@ -10,17 +10,14 @@ maximum likelihood, by NCE with z summed out, by VNCE with the posterior of eq. 
 and by VNCE with the exact posterior.
 """
 
-import sys
-import time
 from itertools import product
 from math import log, pi
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from _report import Texts, made_by, publish, table
-from _runner import options_of
-from threadpoolctl import threadpool_limits
+from _report import Texts, table
+from _runner import main_of
 from torch import nn
 from torch.distributions import Normal
 from torch.nn.functional import softplus
@@ -43,8 +40,6 @@ N_ROUNDS = 15  # of EM; a good start needs about 5
 METHODS = ("MLE", "NCE", "VNCE", "VNCE, exact q")
 GOAL_RATIO, GOAL_SIZE = 1.5, 1000
 BOOTSTRAPS = 2000
-NOTES = "One thread. The seed is 2019 with the number of the truth."
-INTERVALS = TEXTS("intervals")
 NO_W = (np.nan,) * 3
 
 
@@ -176,23 +171,6 @@ def estimates(solve, width, data, noise, nu, sizes):
     return np.array([[fit.log_width, fit.log_scale, *fit.w] for fit in found])
 
 
-def study(truths, sizes, ratios=RATIOS, methods=METHODS):
-    """Estimate for given truths.
-
-    Returns theta (truths,) and {(nu, method): (truths, sizes, 5)}.
-    """
-    widths, found, begin = [], {}, time.perf_counter()
-    for truth in truths:
-        rng = np.random.default_rng([2019, truth])
-        widths.append(rng.uniform(2, 6))
-        data, noise = simulate(rng, widths[-1], max(sizes))
-        for nu, method in product(ratios, methods):
-            at = estimates(SOLVERS[method], widths[-1], data, noise, nu, sizes)
-            found.setdefault((nu, method), []).append(at)
-        print(f"{truth}: {time.perf_counter() - begin:.0f} s", file=sys.stderr)
-    return np.array(widths), {key: np.array(value) for key, value in found.items()}
-
-
 def squared_errors(widths, found):
     """Compute {(nu, method): (2, truths, sizes)}, of log theta and of c."""
     log_width = np.log(widths)
@@ -315,15 +293,6 @@ def agreement(sizes, found):
     return table([*header, "truths with an estimate of theta below 1 (of each)"], lines)
 
 
-def setting(n_truths):
-    """Say what was done."""
-    starts = ", ".join(map(str, STARTS))
-    return TEXTS("truths theta ~ U(2, 6)", n_truths=n_truths, starts=starts)
-
-
-FOUND = TEXTS("found")
-
-
 def ratios_in_theory(nu, widths):
     """Say what the ratios should be with very many rows and truths."""
     expected = np.median([asymptotic_ratio(width, nu) for width in widths], 0)
@@ -339,46 +308,66 @@ def tables(nu, sizes, widths, errors):
     return [*parts, ratios_in_theory(nu, widths), verdict(nu, sizes, errors)]
 
 
-def report(widths, found, sizes):
-    """Write all parts of the study."""
-    errors = squared_errors(widths, found)
-    parts = [setting(len(widths)), INTERVALS]
+def cells(options):
+    """List the truths, and others that are added."""
+    first = 4 if options.quick else options.truths
+    for truth in range(first + options.again):
+        yield {"part": "first" if truth < first else "again", "truth": truth}
+
+
+def sizes_of(options):
+    """Return the numbers of rows."""
+    return QUICK_SIZES if options.quick else SIZES
+
+
+def measured(key, options):
+    """Estimate for a truth by all methods, or by two for those that are added."""
+    sizes, rng = sizes_of(options), np.random.default_rng([2019, key["truth"]])
+    width = rng.uniform(2, 6)
+    data, noise = simulate(rng, width, max(sizes))
+    ways = product(RATIOS, METHODS)
+    if key["part"] == "again":
+        ways = product(RATIOS[:1], ("MLE", "VNCE"))
+    found = [
+        [nu, method, estimates(SOLVERS[method], width, data, noise, nu, sizes).tolist()]
+        for nu, method in ways
+    ]
+    return {"width": width, "found": found}
+
+
+def of_part(results, part):
+    """Return theta (truths,) and {(nu, method): (truths, sizes, 5)}."""
+    records, found = results.of(part=part), {}
+    for record in records:
+        for nu, method, at in record["found"]:
+            found.setdefault((nu, method), []).append(at)
+    widths = np.array([record["width"] for record in records])
+    return widths, {key: np.array(value) for key, value in found.items()}
+
+
+def values(results, options):
+    """Return the tables of the page, and what it names besides."""
+    sizes, (widths, found) = sizes_of(options), of_part(results, "first")
+    errors, parts = squared_errors(widths, found), []
     for nu in RATIOS:
         parts += [f"## nu = {nu}", *tables(nu, sizes, widths, errors)]
-    return [
-        *parts,
-        f"## The posterior, nu = {RATIOS[0]}",
-        TEXTS("Medians; differences and"),
-        posterior_table(RATIOS[0], sizes, widths, found),
-        "## Do the optima agree?",
-        agreement(sizes, found),
-    ]
+    return {
+        "n_truths": len(widths),
+        "starts": ", ".join(map(str, STARTS)),
+        "by_ratio": "\n\n".join(parts),
+        "posterior": posterior_table(RATIOS[0], sizes, widths, found),
+        "agreement": agreement(sizes, found),
+    }
 
 
-def report_again(widths, found, sizes):
+def other_truths(results, options):
     """Write the part on fresh truths."""
-    return [
-        "## On other truths",
-        TEXTS("truths more, MLE and VNCE", widths=len(widths)),
-        *tables(RATIOS[0], sizes, widths, squared_errors(widths, found)),
-    ]
+    if not results.has(part="again"):
+        return []
+    widths, found = of_part(results, "again")
+    text = TEXTS("truths more, MLE and VNCE", widths=len(widths))
+    shown = tables(RATIOS[0], sizes_of(options), widths, squared_errors(widths, found))
+    return ["## On other truths", text, *shown]
 
 
-def main():
-    """Run the study and report."""
-    options = options_of(__doc__, {}, truths=100, again=0)
-    first, sizes = (4, QUICK_SIZES) if options.quick else (options.truths, SIZES)
-    torch.set_num_threads(1)
-    with threadpool_limits(1):
-        parts = report(*study(range(first), sizes), sizes)
-        parts += [] if options.quick else ["## What was found", FOUND]
-        if options.again:
-            others = range(first, first + options.again)
-            found = study(others, sizes, RATIOS[:1], ("MLE", "VNCE"))
-            parts += report_again(*found, sizes)
-    head = ["# Population analysis of VNCE", made_by("vnce_population.py", NOTES)]
-    publish(head + parts, options.output)
-
-
-if __name__ == "__main__":
-    main()
+main = main_of(globals(), {}, truths=100, again=0)

@@ -12,15 +12,15 @@ results lets a run that was stopped go on.
 
 import time
 import warnings
-from functools import partial
-from typing import NamedTuple
+from functools import lru_cache, partial
+from itertools import product
 
 import numpy as np
 import pandas as pd
 import torch
 from _data import load
-from _report import Results, Texts, made_by, publish, table
-from _runner import options_of
+from _report import Texts, table
+from _runner import main_of
 from torch import nn
 from torch.optim import SGD
 from torch.optim.lr_scheduler import LinearLR
@@ -179,21 +179,6 @@ N_TEST = 10_000
 RIDGE = 1.0  # of the penalty ridge |theta|^2 / (2 n): a standard normal prior
 ML = "maximum likelihood"
 AMORTISED = {"posterior": "bernoulli", "max_iter": 200}
-FOUND = TEXTS("found")
-
-
-class Size(NamedTuple):
-    """How much is run: {training rows: machines} for each of three comparisons."""
-
-    machines: dict
-    penalised: dict
-    by_em: dict
-    n_rounds: tuple
-    n_splits: int
-
-
-FULL = Size({500: 5, 2000: 5, 10_000: 2}, {500: 5, 2000: 5}, {500: 5}, (100, 1000), 3)
-QUICK = Size({100: 1}, {100: 1}, {100: 1}, (20,), 0)
 
 
 class Joint(nn.Module):
@@ -270,72 +255,9 @@ PENALISED = {
 }
 
 
-def by_em(n_rounds):
-    """List ways to use the exact posterior: integrated out, and by EM."""
-    ways = {
-        f"VNCE by EM, {most} rounds": partial(
-            by_noise, {"max_iter": most}, factory=Joint
-        )
-        for most in n_rounds
-    }
-    return {"VNCE, integrated out": METHODS["VNCE, exact posterior"], **ways}
-
-
-def compare(results, block, methods, train, test, seed, n_components=N_LATENTS):
-    """Fit all methods to a table; one record a method."""
-    for name, fit in methods.items():
-        key = {"block": block, "method": name, "n": len(train), "seed": seed}
-        if not results.has(**key):
-            results.add(key | scores(fit, train, test, seed, n_components))
-        yield results.find(**key)
-
-
-def scores(fit, train, test, seed, n_components):
-    """Fit one method, and time it."""
-    begin = time.process_time()
-    model, found = fit(train, n_components, seed)
-    return {
-        "seconds": time.process_time() - begin,
-        "train": test_log_likelihood(model, train),
-        "test": test_log_likelihood(model, test),
-        **found,
-    }
-
-
-def baseline(name, n, seed, train, test):
-    """Make the record of what is not fitted."""
-    return {"method": name, "n": n, "seed": seed, "train": train, "test": test}
-
-
-def on_machines(results, block, methods, counts, n_components=N_LATENTS):
-    """Compare on simulated machines, for each number of training rows."""
-    most = max(counts)
-    for n, count in counts.items():
-        for seed in range(count):
-            truth, x = simulate(seed, most + N_TEST, n_components=n_components)
-            train, test = x[:n], x[most:]
-            exact = [test_log_likelihood(truth, rows) for rows in (train, test)]
-            yield baseline("the machine itself", n, seed, *exact)
-            yield from compare(results, block, methods, train, test, seed, n_components)
-
-
-def on_letters(results, methods, n_splits):
-    """Compare on random splits of the letter table, three quarters for training."""
-    columns = load("letter5k").drop_duplicates().select_dtypes("number").to_numpy()
-    x = torch.from_numpy((columns > np.median(columns, 0)).astype(float))
-    n = 3 * len(x) // 4
-    for seed in range(n_splits):
-        order = torch.from_numpy(np.random.default_rng(seed).permutation(len(x)))
-        train, test = x[order[:n]], x[order[n:]]
-        chance = torch.distributions.Bernoulli(train.mean(0))
-        exact = [float(chance.log_prob(rows).sum(1).mean()) for rows in (train, test)]
-        yield baseline("independent columns", n, seed, *exact)
-        yield from compare(results, "letters", methods, train, test, seed)
-
-
 def summarise(records, reference):
     """Write a table: a line for each number of rows and method."""
-    found = pd.DataFrame(list(records))
+    found = pd.DataFrame(records)
     found = found.reindex(columns=[*dict.fromkeys([*found, "error", "warned"])])
     header = ["n", "method", "test", f"test less that of {reference}", "better in"]
     header += ["train", "seconds", "log_scale_ less log Z", "objective_"]
@@ -365,46 +287,93 @@ def std(values):
     return f"{middle:+.4f} ({low:+.4f} to {high:+.4f})"
 
 
-def report(size, results):
-    """Run everything and write the tables."""
+FEW = {100: 1}
+ROUNDS = 100, 1000  # of EM
+BY_EM = {"VNCE, integrated out": METHODS["VNCE, exact posterior"]}
+BY_EM |= {
+    f"VNCE by EM, {most} rounds": partial(by_noise, {"max_iter": most}, factory=Joint)
+    for most in (20, *ROUNDS)
+}
+# methods, and machines or splits by their number of training rows, which letters have
+BLOCKS = {
+    "machines": (METHODS, {500: 5, 2000: 5, 10_000: 2}),
+    "penalty": (PENALISED, {500: 5, 2000: 5}),
+    "EM": (BY_EM, {500: 5}),
+    "letters": (METHODS, {None: 3}),
+}
+
+
+def cells(options):
+    """List the fits; the first method of a table is what is not fitted."""
+    for block, (methods, counts) in BLOCKS.items():
+        counts = (FEW if counts.keys() - {None} else {}) if options.quick else counts
+        others = {
+            f"VNCE by EM, {k} rounds" for k in (ROUNDS if options.quick else [20])
+        }
+        for n, count in counts.items():
+            for seed, name in product(range(count), [None, *methods]):
+                if name not in others:
+                    yield {"block": block, "rows": n, "seed": seed, "name": name}
+
+
+@lru_cache(1)
+def table_of(block, n, seed, most):
+    """Return training rows, test rows and the name and the scores of no fit."""
+    if block != "letters":
+        n_components = N_FEW if block == "EM" else N_LATENTS
+        truth, x = simulate(seed, most + N_TEST, n_components=n_components)
+        train, test = x[:n], x[most:]
+        exact = [test_log_likelihood(truth, rows) for rows in (train, test)]
+        return train, test, "the machine itself", exact
+    columns = load("letter5k").drop_duplicates().select_dtypes("number").to_numpy()
+    x = torch.from_numpy((columns > np.median(columns, 0)).astype(float))
+    n = 3 * len(x) // 4
+    order = torch.from_numpy(np.random.default_rng(seed).permutation(len(x)))
+    train, test = x[order[:n]], x[order[n:]]
+    chance = torch.distributions.Bernoulli(train.mean(0))
+    exact = [float(chance.log_prob(rows).sum(1).mean()) for rows in (train, test)]
+    return train, test, "independent columns", exact
+
+
+def measured(key, options):
+    """Fit one method, and time it; or score what is not fitted."""
+    block, n, seed, name = key.values()
+    methods, counts = BLOCKS[block]
+    most = n and (n if options.quick else max(counts))
+    train, test, label, exact = table_of(block, n, seed, most)
+    if name is None:
+        scores = dict(zip(("train", "test"), exact, strict=True))
+        return {"n": len(train), "method": label} | scores
+    n_components = N_FEW if block == "EM" else N_LATENTS
+    begin = time.process_time()
+    model, found = methods[name](train, n_components, seed)
+    seconds = time.process_time() - begin
+    scores = {
+        part: test_log_likelihood(model, rows)
+        for part, rows in (("train", train), ("test", test))
+    }
+    return {"n": len(train), "method": name, "seconds": seconds} | scores | found
+
+
+def values(results, options):
+    """Return the tables of the page."""
+    counts = FEW if options.quick else BLOCKS["machines"][1]
     first = f"{ML}, one start"
-    legend = TEXTS("Log-likelihoods are")
-    counts = ", ".join(f"{k} with n = {n}" for n, k in size.machines.items())
-    parts = [
-        "## Simulated machines",
-        f"Weights N(0, 1), 116 parameters; {counts}; {N_TEST} test rows each.",
-        summarise(on_machines(results, "machines", METHODS, size.machines), first),
-        f"## The same with a penalty, ridge = {RIDGE:g}",
-        "Of |theta|^2 / (2 n), the same for all; PCD is without.",
-        summarise(on_machines(results, "penalty", PENALISED, size.penalised), first),
-        "## Integrated out, or EM with enumerated states",
-        TEXTS("Machines with hidden"),
-        summarise(
-            on_machines(results, "EM", by_em(size.n_rounds), size.by_em, N_FEW),
-            "VNCE, integrated out",
-        ),
-    ]
-    if size.n_splits:
-        parts += [
-            "## Letters",
-            f"{size.n_splits} random splits; 152 parameters. Of rows that are equal "
-            "before the cut one is kept.",
-            summarise(on_letters(results, METHODS, size.n_splits), first),
-        ]
-    return [legend, *parts] if size is QUICK else [legend, FOUND, *parts]
+    return {
+        "counts": ", ".join(f"{k} with n = {n}" for n, k in counts.items()),
+        "machines": summarise(results.of(block="machines"), first),
+        "penalty": summarise(results.of(block="penalty"), first),
+        "by_rounds": summarise(results.of(block="EM"), "VNCE, integrated out"),
+    }
 
 
-def main():
-    """Read the command line and report."""
-    options = options_of(__doc__, {}, results=None)
-    torch.set_num_threads(1)
-    head = [
-        "# Restricted Boltzmann machines",
-        made_by("vnce_rbm.py", f"Seeds from 0; noise_ratio 10; {N_STARTS} starts."),
-    ]
-    size = QUICK if options.quick else FULL
-    publish([*head, *report(size, Results(options.results))], options.output)
+def on_letters(results):
+    """Write the part of the letter table."""
+    if not (some := results.of(block="letters")):
+        return []
+    text = f"{BLOCKS['letters'][1][None]} random splits; 152 parameters."
+    text += " Of rows that are equal before the cut one is kept."
+    return ["## Letters", text, summarise(some, f"{ML}, one start")]
 
 
-if __name__ == "__main__":
-    main()
+main = main_of(globals(), {})

