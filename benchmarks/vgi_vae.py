@@ -27,6 +27,7 @@ from _conditional_scores import results_of
 from _data import folder
 from _report import Texts, made_by, table
 from _runner import Some, carry_out
+from _vae_networks import IndependentNormalEncoder, NormalLatentCells
 from torch import nn
 from torch.distributions import Independent, MultivariateNormal, Normal
 from torch.func import jvp, vmap
@@ -37,7 +38,6 @@ from skvnce._core.training.adam import descend
 from skvnce.autoencoder import losses
 from skvnce.autoencoder.factor_analysis import fit_factors, infer, log_prob_observed
 from skvnce.autoencoder.losses import miss_iwae, miss_vae
-from skvnce.autoencoder.networks import IndependentNormalEncoder, NormalLatentCells
 from skvnce.datasets import load_frey_faces
 from skvnce.vgi import training
 from skvnce.vgi.conditionals import ExtendedConditionals, NormalHead, anchor

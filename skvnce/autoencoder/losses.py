@@ -170,7 +170,7 @@ def _strata(q: Distribution, uniforms: Uniforms, x: Tensor, n_draws: int) -> Ten
     if not hasattr(q, "components"):
         raise TypeError(
             "Stratified bounds require a mixture, and the posterior returns "
-            f"{type(q).__name__}. Use a MixtureEncoder, or the bound of MVAE or MIWAE."
+            f"{type(q).__name__}. Use a mixture, or the bound of MVAE or MIWAE."
         )
     return drawn(q.components(), uniforms, n_draws, x).movedim(-2, 0)
 

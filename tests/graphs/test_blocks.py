@@ -1,5 +1,7 @@
 """Draws along lines against exact draws, where single cells hardly move."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 import torch
@@ -12,10 +14,10 @@ from oracles import (
     z_two_sample,
 )
 
+from skvnce._core.distributions.truncated_normal import BoundedNormal
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.models import State, run_chain
 from skvnce._core.random import seeded
-from skvnce.contrast.models import BoxGaussian
 from skvnce.graphs.samplers import (
     antithetic,
     block_gibbs,
@@ -29,6 +31,35 @@ from skvnce.graphs.truncated_gaussian import TruncatedGaussian
 N = 4000
 
 
+class BoxGaussian(NamedTuple):
+    """Density proportional to exp(-x'Kx / 2 + b'x) for low <= x <= high."""
+
+    precision: torch.Tensor  # (features, features): K, symmetric
+    linear: torch.Tensor  # (features,): b: K times the mean before the truncation
+    # of a shape that broadcasts to the completed tables (*chains, n, features).  May be
+    # infinite; ``low < high``
+    low: torch.Tensor
+    high: torch.Tensor
+
+    def bounds(self):
+        """Return the bounds of all cells."""
+        return self.low, self.high
+
+    def quantile(self, uniform, loc, scale, low, high):
+        """Return quantiles of a normal distribution truncated to [low, high]."""
+        return self.segment(loc, scale, low, high).icdf(uniform)
+
+    def conditionals(self, x):
+        """Return p(x_j | x_-j) of all j, of batch shape (*chains, n, features)."""
+        diagonal = self.precision.diagonal()
+        loc = x + (self.linear - x @ self.precision) / diagonal
+        return self.segment(loc, diagonal.rsqrt(), self.low, self.high)
+
+    def segment(self, loc, scale, low, high):
+        """Return a normal distribution conditioned on a segment of a line."""
+        return BoundedNormal(loc, scale, low, high, validate_args=False)
+
+
 def blocks(n_blocks=1, noise=0.1):
     """Make the covariance of blocks: z + small noise three times, z + noise once."""
     block = np.ones((4, 4)) + np.diag([noise**2] * 3 + [1.0])
@@ -38,7 +69,7 @@ def blocks(n_blocks=1, noise=0.1):
 def box_of(covariance, mean, low=0.0, high=np.inf):
     precision = torch.tensor(np.linalg.inv(covariance))
     low, high = (torch.tensor(edge, dtype=torch.float64) for edge in (low, high))
-    return BoxGaussian.of_mean(torch.tensor(mean), precision, low, high)
+    return BoxGaussian(precision, precision @ torch.tensor(mean), low, high)
 
 
 def orthant_of(covariance, mean):
