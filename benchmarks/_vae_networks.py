@@ -10,6 +10,8 @@ from torch.nn.functional import softplus
 from skvnce._core.distributions.families import NormalMixture
 from skvnce._core.models import draw_latents, log_joint
 from skvnce._core.random import PortableNormal, global_stream
+from skvnce._core.training.adam import FlatAdam, descend
+from skvnce.autoencoder.losses import visit_loss
 
 REACH, POINTS = 4.5, 50  # of the grid of latents
 CANDIDATES = 8  # draws of the grid for each imputation
@@ -364,3 +366,36 @@ class NormalLatentCells(nn.Module):
 def _bounded_normal(loc, log_scale):
     scale = log_scale.clamp(-_STEEPEST_SCALE, _STEEPEST_SCALE).exp()
     return PortableNormal(loc, scale, validate_args=False)
+
+
+def train(
+    scheme,
+    chains,
+    batches,  # returns the batches of an epoch
+    *,
+    n_epochs,  # number of all epochs, and of those in which the chains do not move
+    n_warm_up=20,
+    n_sweeps=1,  # number of sweeps of the chains of a row at each visit
+    learning_rate=1e-3,
+    on_epoch=lambda epoch, loss: False,  # stops by returning True
+):
+    """Train a scheme by Adam, in place; the chains move after the warm-up."""
+    named, epoch = list(scheme.parts.named_parameters()), 0
+    losses = [visit_loss(scheme, chains, n) for n in (0, n_sweeps)]
+
+    def loss(rows):
+        return losses[epoch >= n_warm_up](rows)
+
+    def count(number, value):
+        nonlocal epoch
+        epoch = number
+        return on_epoch(number, value)
+
+    return descend(
+        loss,
+        named,
+        batches,
+        optimiser=FlatAdam([leaf for _, leaf in named], lr=learning_rate),
+        max_iter=n_epochs,
+        on_epoch=count,
+    )

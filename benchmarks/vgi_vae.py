@@ -27,7 +27,7 @@ from _conditional_scores import results_of
 from _data import folder
 from _report import Texts, made_by, table
 from _runner import Some, carry_out
-from _vae_networks import IndependentNormalEncoder, NormalLatentCells
+from _vae_networks import IndependentNormalEncoder, NormalLatentCells, train
 from torch import nn
 from torch.distributions import Independent, MultivariateNormal, Normal
 from torch.func import jvp, vmap
@@ -427,7 +427,7 @@ def by_blocks(kind):
                 model, posterior, NormalLatentCells(perceptron(D + LATENTS, 2 * D))
             )
         )
-        losses.train(
+        train(
             scheme,
             losses.BlockChains(scheme, data, linear_draws(linear, data)),
             training.epochs(len(data.x), BATCH),
