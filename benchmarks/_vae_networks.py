@@ -3,12 +3,15 @@
 import math
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.distributions import Independent, Normal
 from torch.nn.functional import softplus
 
+from skvnce._core.distributions.families import NormalMixture
 from skvnce._core.models import draw_latents, log_joint
-from skvnce._core.random import global_stream
+from skvnce._core.random import PortableNormal, global_stream
+from skvnce._core.training.adam import FlatAdam, descend
+from skvnce.autoencoder.losses import visit_loss
 
 REACH, POINTS = 4.5, 50  # of the grid of latents
 CANDIDATES = 8  # draws of the grid for each imputation
@@ -268,3 +271,131 @@ class Autoencoder(nn.Module):
         """Return p(x_j | z) of all j."""
         loc, free = self.network(z).chunk(2, -1)
         return Normal(loc, softplus(free) + 1e-5, validate_args=False)
+
+
+# ----------------------------------------
+# Encoders that give one distribution of all latents of a row.
+#
+# They are the posteriors of variational autoencoders: normal latents, independent
+# given the row, and mixtures of them.  With missing cells the posterior of a row
+# often has several modes, one for each way to complete it, which a single normal
+# cannot represent.
+#
+# Simkus and Gutmann (2024), Improving variational autoencoder estimation from
+# incomplete data with mixture variational families, eq. (3); Kingma and Welling
+# (2014).
+
+
+_LATENTS_APART = (
+    0.1  # distance of initial components, in standard deviations of the prior
+)
+_STEEPEST_SCALE = 12.0  # bound of log-scales
+_LEAST_SCALE = 1e-5  # a component without width has no density
+
+
+class IndependentNormalEncoder(nn.Module):
+    """Normal latents, independent given the row.
+
+    `network`: (x, observed) to 2 outputs a latent: means, then unconstrained
+    deviations.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor, observed: Tensor) -> Independent:
+        """Return q(z | x); event shape (latents,), batch shape (*batch,)."""
+        loc, free = self.network(x, observed).chunk(2, -1)
+        return Independent(Normal(loc, _scale(free), validate_args=False), 1)
+
+
+class MixtureEncoder(nn.Module):
+    """Latents of a mixture of normals, eq. (3) of the paper.
+
+    The initial components differ slightly.  Equal components would remain equal,
+    because they share the gradient of a draw by their densities.
+
+    `network`: (x, observed) to ``n_components * (2 * n_latents + 1)`` outputs: means
+    and unconstrained deviations of each component in turn, then the logits of all.
+    """
+
+    def __init__(self, network: nn.Module, n_components: int, n_latents: int) -> None:
+        super().__init__()
+        self.network = network
+        start = _LATENTS_APART * torch.randn(n_components, n_latents)
+        self.register_buffer("start", start - start.mean(0))
+
+    def forward(self, x: Tensor, observed: Tensor) -> NormalMixture:
+        """Return q(z | x); event shape (latents,), batch shape (*batch,)."""
+        n_components = len(self.start)
+        outputs = self.network(x, observed)
+        inside = outputs[..., :-n_components].unflatten(-1, (n_components, -1))
+        loc, free = inside.chunk(2, -1)  # (*batch, components, latents)
+        logits = outputs[..., -n_components:]
+        return NormalMixture(
+            logits, loc + self.start, _scale(free), validate_args=False
+        )
+
+
+def _scale(free: Tensor) -> Tensor:
+    return softplus(free) + _LEAST_SCALE
+
+
+class NormalLatentCells(nn.Module):
+    """q(x_j | z, x_obs) of all columns, normal.
+
+    `network`: (observed cells, zero where missing; latents) in one, (*batch, features +
+    latents), to means and log-scales, (*batch, 2 * features).
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor, observed: Tensor, z: Tensor) -> Normal:
+        """Return q of all columns, of batch shape (*batch, features).
+
+        `observed` (bool that broadcasts to (*batch, features)), `z` (*batch, latents).
+        `x` (*batch, features): values under the mask are arbitrary.
+        """
+        seen = torch.cat([x.where(observed, x.new_zeros(())), z], -1)
+        return _bounded_normal(*self.network(seen).chunk(2, -1))
+
+
+def _bounded_normal(loc, log_scale):
+    scale = log_scale.clamp(-_STEEPEST_SCALE, _STEEPEST_SCALE).exp()
+    return PortableNormal(loc, scale, validate_args=False)
+
+
+def train(
+    scheme,
+    chains,
+    batches,  # returns the batches of an epoch
+    *,
+    n_epochs,  # number of all epochs, and of those in which the chains do not move
+    n_warm_up=20,
+    n_sweeps=1,  # number of sweeps of the chains of a row at each visit
+    learning_rate=1e-3,
+    on_epoch=lambda epoch, loss: False,  # stops by returning True
+):
+    """Train a scheme by Adam, in place; the chains move after the warm-up."""
+    named, epoch = list(scheme.parts.named_parameters()), 0
+    losses = [visit_loss(scheme, chains, n) for n in (0, n_sweeps)]
+
+    def loss(rows):
+        return losses[epoch >= n_warm_up](rows)
+
+    def count(number, value):
+        nonlocal epoch
+        epoch = number
+        return on_epoch(number, value)
+
+    return descend(
+        loss,
+        named,
+        batches,
+        optimiser=FlatAdam([leaf for _, leaf in named], lr=learning_rate),
+        max_iter=n_epochs,
+        on_epoch=count,
+    )

@@ -26,7 +26,9 @@ from _vae_networks import (
     Autoencoder,
     Completed,
     D,
+    IndependentNormalEncoder,
     Masked,
+    MixtureEncoder,
     Store,
     importance_resampled,
     imputers,
@@ -36,7 +38,6 @@ from torch import nn
 from skvnce._core.random import global_stream
 from skvnce._core.training.adam import descend
 from skvnce.autoencoder.losses import BOUNDS, COMPLETED_BOUNDS
-from skvnce.autoencoder.networks import IndependentNormalEncoder, MixtureEncoder
 
 TEXTS = Texts("vae_bounds", globals(), vars(_vae_networks))
 

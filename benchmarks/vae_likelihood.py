@@ -22,7 +22,13 @@ import numpy as np
 import torch
 from _report import Texts, by, differences, table
 from _runner import main_of
-from _vae_networks import Autoencoder, Completed, Store, importance_resampled
+from _vae_networks import (
+    Autoencoder,
+    Completed,
+    IndependentNormalEncoder,
+    Store,
+    importance_resampled,
+)
 from torch import nn
 from torch.distributions import Independent, Normal
 from vae_bounds import COMPLETING, SPECS, encoder_of, loss_of
@@ -31,7 +37,6 @@ from vae_tables import rows_of
 from skvnce._core.models import draw_latents, iwelbo, log_joint
 from skvnce._core.random import global_stream
 from skvnce.autoencoder.losses import averaged_log_prob, miss_iwae, miss_vae
-from skvnce.autoencoder.networks import IndependentNormalEncoder
 from skvnce.missingness import mcar
 
 TEXTS = Texts("vae_likelihood", globals(), vars(_vae_networks))

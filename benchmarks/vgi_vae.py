@@ -26,6 +26,7 @@ import torch
 from _data import folder
 from _report import Texts, table
 from _runner import main_of
+from _vae_networks import IndependentNormalEncoder, NormalLatentCells, train
 from torch import nn
 from torch.distributions import Independent, MultivariateNormal, Normal
 from torch.func import jvp, vmap
@@ -36,7 +37,6 @@ from skvnce._core.training.adam import descend
 from skvnce.autoencoder import losses
 from skvnce.autoencoder.factor_analysis import fit_factors, infer, log_prob_observed
 from skvnce.autoencoder.losses import miss_iwae, miss_vae
-from skvnce.autoencoder.networks import IndependentNormalEncoder, NormalLatentCells
 from skvnce.datasets import load_frey_faces
 from skvnce.vgi import training
 from skvnce.vgi.conditionals import ExtendedConditionals, NormalHead, anchor
@@ -424,7 +424,7 @@ def by_blocks(kind):
                 model, posterior, NormalLatentCells(perceptron(D + LATENTS, 2 * D))
             )
         )
-        losses.train(
+        train(
             scheme,
             losses.BlockChains(scheme, data, linear_draws(linear, data)),
             training.epochs(len(data.x), BATCH),

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from _energies import UnnormalisedScaleMixture, exact_posterior
 from _report import Texts, table
 from _runner import main_of
 from torch import nn
@@ -24,9 +25,11 @@ from torch.nn.functional import softplus
 
 from skvnce._core.models import log_joint_of_states, with_states
 from skvnce._core.training.lbfgs import minimise_parameters
-from skvnce.contrast.models import UnnormalisedScaleMixture
 from skvnce.contrast.objective import Contrast, Problem, Rows, fit_model, variational_em
-from skvnce.contrast.posteriors import SequentialPosterior, exact_posterior, integrated
+from skvnce.contrast.posteriors import (
+    SequentialPosterior,
+    integrated,
+)
 
 TEXTS = Texts("vnce_population", globals())
 

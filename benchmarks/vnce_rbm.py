@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 import torch
 from _data import load
+from _energies import RestrictedBoltzmann
 from _report import Texts, table
 from _runner import main_of
 from torch import nn
@@ -27,7 +28,6 @@ from torch.optim.lr_scheduler import LinearLR
 
 from skvnce import VNCEEstimator
 from skvnce._core.training.lbfgs import minimise_parameters
-from skvnce.contrast.models import RestrictedBoltzmann
 
 TEXTS = Texts("vnce_rbm", globals())
 

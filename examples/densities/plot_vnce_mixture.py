@@ -17,15 +17,16 @@ NCE itself.
 # from.  Noise to tell the data from is one normal value for each value of the data.
 
 import copy
+from math import log
 
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from torch import nn
 from torch.distributions import Normal
 
-from skvnce.contrast.models import NormalScaleMixture
 from skvnce.contrast.objective import Contrast, Problem, Rows, evaluate, variational_em
-from skvnce.contrast.posteriors import exact_posterior
+from skvnce.contrast.posteriors import ExactStates, SequentialPosterior
 
 TRUE_WIDTH, FIRST_WIDTH, N = 4.0, 9.0, 5000
 rng = np.random.default_rng(0)
@@ -45,9 +46,24 @@ contrast = Contrast(
 )
 
 
-def mixture(width):
-    """Make a model of a given width."""
-    return NormalScaleMixture(torch.tensor(width).double())
+class Mixture(nn.Module):
+    """Two normals in equal parts: z = 0 is the wide one, z = 1 has width 1."""
+
+    states = torch.tensor([[0.0], [1.0]]).double()
+
+    def __init__(self, width):
+        super().__init__()
+        self.log_width = nn.Parameter(torch.tensor(width).double().log())
+
+    def log_density(self, x, z):
+        """Compute log p(x, z)."""
+        log_width = torch.where(z == 0, self.log_width, 0.0)
+        return (Normal(0.0, log_width.exp()).log_prob(x) - log(2)).squeeze(-1)
+
+
+def exact_posterior(model):
+    """Enumerate the states of the latent variable, with their probabilities."""
+    return SequentialPosterior([ExactStates(model)], 1)
 
 
 # %%
@@ -57,7 +73,7 @@ def mixture(width):
 # the width that maximises the objective at that posterior (the M-step).  We write down
 # the model before each round.
 
-model = mixture(FIRST_WIDTH)
+model = Mixture(FIRST_WIDTH)
 visited = [copy.deepcopy(model)]
 
 
@@ -93,13 +109,13 @@ for n_round, (width, value) in enumerate(zip(path, climbed, strict=True)):
 # bound is where the next round begins.
 
 grid = np.linspace(2.5, 10, 100)
-of_nce = np.array([nce(mixture(width)) for width in grid])
+of_nce = np.array([nce(Mixture(width)) for width in grid])
 
 shown = 0, 1, len(path) - 2
 fig, axes = plt.subplots(1, 3, figsize=(10, 3.8), sharey=True, layout="constrained")
 for ax, k in zip(axes, shown, strict=True):
     posterior = exact_posterior(visited[k])
-    bound = [objective(mixture(width), posterior) for width in grid]
+    bound = [objective(Mixture(width), posterior) for width in grid]
     top = objective(visited[k + 1], posterior)
     ax.plot(grid, of_nce, color="#0072B2", label="NCE")
     ax.plot(grid, bound, color="#D55E00", label="bound, VNCE")

@@ -308,7 +308,7 @@ def drawn(q: Distribution, uniforms: Uniforms, n_draws: int, like: Tensor) -> Te
     if not q.has_rsample:
         raise TypeError(
             f"The posterior returns {q}, whose draws have no gradient. "
-            "Use normal latents (IndependentNormalEncoder, MixtureEncoder)."
+            "Use normal latents, or a mixture of normals."
         )
     return draw_latents(q, uniforms, n_draws, like)
 

@@ -519,33 +519,23 @@ class NodeScores:
 
     def _fit_member(self, schema, X, seed, weights, on_chosen, first):
         """Fit to the validated table of an imputer; see `DrawnByMembers._train`."""
-        bounded = None if schema.values is None else schema.values.given
-        given = schema.as_read, X, seed, weights, on_chosen, first, bounded
+        schema = schema.as_read._replace(values=schema.values)
+        given = schema, X, seed, weights, on_chosen, first
         return self._publish(self._fit_table(*given))
 
     @reports_fit
-    def _fit_table(
-        self,
-        schema,
-        X,
-        seed,
-        weights=None,
-        on_chosen=None,
-        first=None,
-        bounded=None,
-    ):
+    def _fit_table(self, schema, X, seed, weights=None, on_chosen=None, first=None):
         """Fit to a validated table; `weights` (n_samples,) weight EM and training.
 
         Training draws rows at random, so that a weight of two is equivalent to two
         equal rows only on average.  `on_chosen` gets a `WithoutCells` of the estimator
-        when held-out cells have chosen the number of rounds.  `bounded` are the
-        columns with bounds of the user, which are no law.  Returns `Fitted`.
+        when held-out cells have chosen the number of rounds.  Returns `Fitted`.
         """
         reasons = self._handling(schema), X, weights, self._consequence
         cells, schema = read_cells(schema, *reasons)
         values = valid_values(schema, cells.table)
-        if bounded is not None:
-            values = values._replace(given=bounded)
+        if schema.values is not None:  # the bounds of the user are no law
+            values = values._replace(given=schema.values.given)
         schema = schema._replace(values=values)
         most = None if isinstance(self.max_iter, str) else self.max_iter
         on_round, finish = report_rounds(self, most, X=X)
@@ -608,3 +598,13 @@ class NodeScores:
         """Select the cells of the model in rows that have any."""
         nodes = X[:, self.feature_indices_].astype(np.float64)
         return nodes[~np.isnan(nodes).all(1)]
+
+    def _nodes_of_training(self, X):
+        """Select the cells of the model in rows that have any; without rows, raise."""
+        nodes = self._observed_nodes(X)
+        if not len(nodes):
+            raise ValueError(
+                "X has no row with an observed value in the columns of the model. Pass "
+                "rows with observed values."
+            )
+        return nodes

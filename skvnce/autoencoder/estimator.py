@@ -368,12 +368,7 @@ class VariationalAutoencoder(
     @reports_fit
     def _trained_encoder(self, X):
         """Train the encoder on validated rows; return its parameters."""
-        nodes = self._observed_nodes(X)
-        if not len(nodes):
-            raise ValueError(
-                "X has no row with an observed value in the columns of the model. Pass "
-                "rows with observed values."
-            )
+        nodes = self._nodes_of_training(X)
         self._check_algorithm()
         n_cooling = min(COOLING, self.max_iter)
         on_round, finish = report_rounds(self, self.max_iter + n_cooling, X=X)

@@ -5,7 +5,7 @@ data with mixture variational families; Simkus, Rhodes and Gutmann (2023), Varia
 Gibbs inference for statistical model estimation from incomplete data.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from math import log, sqrt
 from typing import NamedTuple
@@ -41,7 +41,6 @@ from skvnce._core.models import (
     unconditional,
 )
 from skvnce._core.random import Uniforms, at_quantiles, draw, global_stream, inside
-from skvnce._core.training.adam import FlatAdam, descend
 from skvnce.autoencoder import vae
 from skvnce.autoencoder.networks import (
     AnchoredEncoder,
@@ -170,7 +169,7 @@ def _strata(q: Distribution, uniforms: Uniforms, x: Tensor, n_draws: int) -> Ten
     if not hasattr(q, "components"):
         raise TypeError(
             "Stratified bounds require a mixture, and the posterior returns "
-            f"{type(q).__name__}. Use a MixtureEncoder, or the bound of MVAE or MIWAE."
+            f"{type(q).__name__}. Use a mixture, or the bound of MVAE or MIWAE."
         )
     return drawn(q.components(), uniforms, n_draws, x).movedim(-2, 0)
 
@@ -547,41 +546,6 @@ def visit_loss(
         return -scheme.bound(chains.data.observed[rows], *state).mean()
 
     return loss
-
-
-def train(
-    scheme: Scheme,
-    chains: BlockChains,
-    # returns the batches of an epoch; see `skvnce.vgi.training.epochs`
-    batches: Callable[[], Iterable[Tensor]],
-    *,
-    n_epochs: int,  # number of all epochs, and of those in which the chains do not move
-    n_warm_up: int = 20,
-    n_sweeps: int = 1,  # number of sweeps of the chains of a row at each visit
-    learning_rate: float = 1e-3,
-    # called with the epoch and its mean loss; stops by returning True
-    on_epoch: Callable[[int, float], bool] = lambda epoch, loss: False,
-) -> list[float]:  # mean losses of the epochs
-    """Train all parts by Adam, in place; the chains move after the warm-up."""
-    named, epoch = list(scheme.parts.named_parameters()), 0
-    losses = [visit_loss(scheme, chains, n) for n in (0, n_sweeps)]
-
-    def loss(rows: Tensor) -> Tensor:
-        return losses[epoch >= n_warm_up](rows)
-
-    def count(number: int, value: float) -> bool:
-        nonlocal epoch
-        epoch = number
-        return on_epoch(number, value)
-
-    return descend(
-        loss,
-        named,
-        batches,
-        optimiser=FlatAdam([leaf for _, leaf in named], lr=learning_rate),
-        max_iter=n_epochs,
-        on_epoch=count,
-    )
 
 
 # ----------------------------------------

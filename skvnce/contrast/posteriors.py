@@ -31,7 +31,6 @@ from skvnce._core.incomplete import Incomplete
 from skvnce._core.models import (
     Draws,
     EnumerableModel,
-    Posterior,
     log_joint_of_states,
     repeated,
     with_latents,
@@ -424,11 +423,6 @@ def _n_draws(steps: Iterable[nn.Module], n_draws: int, observed: Tensor) -> int:
     """Return the number of draws that rows need: one if nothing is random."""
     random = not observed.all() or any(map(is_drawn, steps))
     return n_draws if random else 1
-
-
-def exact_posterior(model: EnumerableModel) -> Posterior:
-    """Return the posterior of the latents of complete rows."""
-    return SequentialPosterior([ExactStates(model)], 1)
 
 
 def integrated(x: Tensor, observed: Tensor, uniforms: Uniforms) -> Draws:

@@ -23,7 +23,7 @@ from torch.quasirandom import SobolEngine
 
 from skvnce._core.distributions.cells import Families
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.models import LatentVariableModel
+from skvnce._core.models import LatentVariableModel, drawn, iwelbo, log_joint
 from skvnce._core.random import Uniforms, global_stream
 from skvnce.autoencoder import vae
 from skvnce.autoencoder.factor_analysis import FactorModel
@@ -381,12 +381,15 @@ class AutoencoderDensity(LatentDensity):
         """Estimate log p(x); (*batch, features) -> (*batch,)."""
         if not x.numel():
             return x.new_zeros(x.shape[:-1])  # distributions reject empty batches
-        seen = torch.ones_like(x, dtype=torch.bool)
-        uniforms, n_draws = self.uniforms, self.n_draws
-        if not self.training:
-            uniforms, n_draws = _stratified, _SCORED
-        model = self._completed(x)
-        return miss_iwae(model, self.posterior, x, seen, uniforms, n_draws)
+        seen, model = torch.ones_like(x, dtype=torch.bool), self._completed(x)
+        if self.training:
+            rest = self.uniforms, self.n_draws
+            return miss_iwae(model, self.posterior, x, seen, *rest)
+        # the gradients of `miss_iwae` in x are right on average over random numbers
+        # alone, and these numbers are fixed
+        q = self.posterior(x, seen)
+        z = drawn(q, _stratified, _SCORED, x)
+        return iwelbo(log_joint(model, x, seen, z) - q.log_prob(z))
 
     def _completed(self, x: Tensor) -> LatentVariableModel:
         """Return the model of rows whose cells need not be values of their columns."""

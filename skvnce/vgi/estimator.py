@@ -253,8 +253,9 @@ class VGIImputer(DrawnByMembers):
         It averages rows and densities, in nats.  Missing cells follow chains of q, of
         which one at a time is drawn anew: ``log p(x) - log q(x_j | x)``.  At the exact
         q it is the mean of ``log p(x_obs)`` in rows that miss one cell, and less by
-        the entropy of the other missing cells in rows that miss several.  So compare
-        candidates by the same rows, after `fit_posterior` at them.
+        the entropy of the other missing cells in rows that miss several, where chains
+        of too narrow a q have a larger J.  So compare densities, not q, by the same
+        rows, after `fit_posterior` at them.
 
         Parameters
         ----------

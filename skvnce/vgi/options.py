@@ -692,12 +692,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
     @reports_fit
     def _tuned(self, X, seed):
         """Train the conditionals on validated rows; return their parameters."""
-        nodes = self._observed_nodes(X)
-        if not len(nodes):
-            raise ValueError(
-                "X has no row with an observed value in the columns of the model. Pass "
-                "rows with observed values."
-            )
+        nodes = self._nodes_of_training(X)
         plan, method = self._plan_of_fit(), self._method()
         on_round, finish = report_rounds(self, None, X=X)
         fitted, (start, _) = self._modules(), self._start_of(nodes)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from _vae_networks import IndependentNormalEncoder, MixtureEncoder
 from oracles import GATE, z_mean, z_two_sample
 from torch import nn
 from torch.distributions import Bernoulli, Independent
@@ -25,7 +26,6 @@ from skvnce.autoencoder.losses import (
     miss_svae,
     miss_vae,
 )
-from skvnce.autoencoder.networks import IndependentNormalEncoder, MixtureEncoder
 from skvnce.contrast.posteriors import Perceptron
 
 LOADINGS = [[1.0, 0.3], [-0.5, 0.8], [0.4, -0.6]]
@@ -216,7 +216,7 @@ def test_a_row_without_observed_cells_has_log_evidence_0(model, seed):
 
 
 def test_strata_of_a_normal_are_refused(model):
-    with pytest.raises(TypeError, match="Independent. Use a MixtureEncoder"):
+    with pytest.raises(TypeError, match="Independent. Use a mixture"):
         miss_svae(model, Single(*ONE, n=5), *rows(5), stream(0))
 
 

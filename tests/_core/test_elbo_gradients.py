@@ -8,13 +8,13 @@ from math import log
 
 import pytest
 import torch
+from _vae_networks import MixtureEncoder
 from oracles import GATE, z_mean
 from vaes import Curved, Given, Single, grid
 
 from skvnce._core.models import draw_latents, frozen, log_joint
 from skvnce._core.random import stream
 from skvnce.autoencoder.losses import miss_iwae, miss_siwae, miss_svae, miss_vae
-from skvnce.autoencoder.networks import MixtureEncoder
 
 LOADINGS, SCALE = [[1.0], [-0.5], [0.8]], [0.4, 0.6, 0.5]
 ROW = torch.tensor([[0.9, torch.nan, -0.4]]).double()

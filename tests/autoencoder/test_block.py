@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from _vae_networks import IndependentNormalEncoder, NormalLatentCells, train
 from oracles import GATE, first_and_second, z_mean
 from torch import nn
 from torch.distributions import Normal
@@ -15,11 +16,9 @@ from skvnce.autoencoder.losses import (
     BlockChains,
     block_scheme,
     marginal_scheme,
-    train,
     variational_block_gibbs,
     visit_loss,
 )
-from skvnce.autoencoder.networks import IndependentNormalEncoder, NormalLatentCells
 from skvnce.contrast.posteriors import Perceptron
 from skvnce.vgi.training import epochs, from_marginals
 

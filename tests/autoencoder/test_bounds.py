@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from _vae_networks import IndependentNormalEncoder, NormalLatentCells
 from oracles import GATE, z_mean
 from torch import nn
 from torch.distributions import Independent, Normal
@@ -22,7 +23,6 @@ from skvnce.autoencoder.losses import (
     vbgi,
     vbgi_marginal,
 )
-from skvnce.autoencoder.networks import IndependentNormalEncoder, NormalLatentCells
 from skvnce.contrast.posteriors import Perceptron
 
 # DeMissVAE: two gradients of one loss, and where they lead

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from _energies import RestrictedBoltzmann
 from energies import Bell, Factor
 from fake_device import FAKE, FakeTensor, fake_device
 from sklearn.base import clone
@@ -26,7 +27,6 @@ from skvnce.autoencoder import column_scores as _scores
 from skvnce.autoencoder.factor_analysis import fit_covariance
 from skvnce.autoencoder.losses import WeightedBound
 from skvnce.autoencoder.samplers import SAMPLERS
-from skvnce.contrast.models import RestrictedBoltzmann
 from skvnce.noisy_or.em import INFERENCES, Rows
 from skvnce.options import LBFGS, MCEM, VGI, Adam, IncompleteDensity, TorchVAE
 

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
+from _vae_networks import IndependentNormalEncoder, MixtureEncoder
 from torch.distributions import Independent, Normal
 from torch.nn.functional import softplus
 
 from skvnce._core.random import draw, stream
-from skvnce.autoencoder.networks import IndependentNormalEncoder, MixtureEncoder
 from skvnce.contrast.posteriors import Perceptron
 
 D, LATENTS, K, N = 3, 2, 4, 6

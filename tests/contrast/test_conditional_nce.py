@@ -3,11 +3,14 @@
 import numpy as np
 import pytest
 import torch
+from _energies import NormalScaleMixture, UnnormalisedScaleMixture, exact_posterior
 from torch import nn
 
 from skvnce._core.models import log_joint_of_states, repeated, with_states
 from skvnce._core.random import stream
-from skvnce.contrast.models import NormalScaleMixture, Scaled, UnnormalisedScaleMixture
+from skvnce.contrast.models import (
+    Scaled,
+)
 from skvnce.contrast.objective import (
     Contrast,
     Rows,
@@ -15,7 +18,6 @@ from skvnce.contrast.objective import (
     by_noise,
     variational_values,
 )
-from skvnce.contrast.posteriors import exact_posterior
 
 N, NU = 30, 4
 UNIFORMS = stream(0), stream(1)

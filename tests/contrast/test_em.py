@@ -5,13 +5,13 @@ from math import log, pi
 import numpy as np
 import pytest
 import torch
+from _energies import NormalScaleMixture, UnnormalisedScaleMixture, exact_posterior
 from oracles import GATE, z_mean
 from torch import nn
 from torch.distributions import Normal
 
 from skvnce._core.models import log_joint_of_states, repeated, with_latents, with_states
 from skvnce._core.training.lbfgs import minimise_parameters
-from skvnce.contrast.models import NormalScaleMixture, UnnormalisedScaleMixture
 from skvnce.contrast.objective import (
     Contrast,
     Problem,
@@ -20,7 +20,6 @@ from skvnce.contrast.objective import (
     nce,
     variational_em,
 )
-from skvnce.contrast.posteriors import exact_posterior
 
 TRUE_WIDTH, KNOWN = 4.0, 1.0
 KINDS = [NormalScaleMixture, UnnormalisedScaleMixture]

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from _energies import RestrictedBoltzmann
 from oracles import GATE, z_mean
 from torch import nn
 
@@ -12,7 +13,6 @@ from skvnce.contrast import objective
 from skvnce.contrast.fit import FittedModel, keyed_contrast
 from skvnce.contrast.models import (
     FreeGaussian,
-    RestrictedBoltzmann,
     Scaled,
     exact_cells,
 )

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
+from _energies import RestrictedBoltzmann
 from energies import Bell, Factor
 from torch import nn
 
 from skvnce.contrast.models import (
     FreeGaussian,
-    RestrictedBoltzmann,
     Scaled,
     UnsuitableModel,
     build_model,

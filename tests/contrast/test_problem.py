@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from _energies import UnnormalisedScaleMixture, exact_posterior
 from oracles import GATE, z_mean
 from scipy.optimize import minimize_scalar
 from torch import nn
@@ -12,7 +13,10 @@ from skvnce._core.distributions.normal import Normal
 from skvnce._core.models import log_joint_of_states, repeated, with_states
 from skvnce._core.random import stream
 from skvnce._core.training.lbfgs import flat, minimise_parameters
-from skvnce.contrast.models import FreeGaussian, Scaled, UnnormalisedScaleMixture
+from skvnce.contrast.models import (
+    FreeGaussian,
+    Scaled,
+)
 from skvnce.contrast.noise import GaussianNoise
 from skvnce.contrast.objective import (
     Contrast,
@@ -33,7 +37,6 @@ from skvnce.contrast.posteriors import (
     ExactStates,
     NormalCells,
     SequentialPosterior,
-    exact_posterior,
     integrated,
 )
 

@@ -5,9 +5,9 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from _energies import RestrictedBoltzmann
 
 from skvnce._core.models import log_joint_of_states
-from skvnce.contrast.models import RestrictedBoltzmann
 
 D, K, N = 5, 3, 7
 

@@ -5,11 +5,11 @@ from math import log
 import numpy as np
 import pytest
 import torch
+from _energies import NormalScaleMixture, UnnormalisedScaleMixture
 from scipy import stats
 from scipy.special import expit
 
 from skvnce._core.models import log_joint_of_states
-from skvnce.contrast.models import NormalScaleMixture, UnnormalisedScaleMixture
 
 WIDTHS = [0.5, 4.0]
 KNOWN = 1.5

@@ -1,8 +1,8 @@
 """Posteriors of several steps: number of draws and states, and what is integrated."""
 
 import torch
+from _energies import RestrictedBoltzmann
 
-from skvnce.contrast.models import RestrictedBoltzmann
 from skvnce.contrast.posteriors import (
     BernoulliEncoder,
     ExactStates,

@@ -3,12 +3,16 @@
 import numpy as np
 import pytest
 import torch
+from _energies import RestrictedBoltzmann
 from energies import Bell
 
 from skvnce._core.progress import tell_round
 from skvnce.contrast import fit
 from skvnce.contrast.fit import fit_table
-from skvnce.contrast.models import RestrictedBoltzmann, initial_normal, normal_of_cells
+from skvnce.contrast.models import (
+    initial_normal,
+    normal_of_cells,
+)
 from skvnce.gaussian import em as gaussian_em
 
 SETTINGS = fit.Settings(

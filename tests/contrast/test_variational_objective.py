@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from _energies import UnnormalisedScaleMixture
 from torch import nn
 from torch.distributions import Normal
 
@@ -14,7 +15,6 @@ from skvnce._core.models import (
     with_states,
 )
 from skvnce._core.random import stream
-from skvnce.contrast.models import UnnormalisedScaleMixture
 from skvnce.contrast.objective import (
     Contrast,
     Rows,

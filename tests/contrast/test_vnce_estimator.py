@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from _energies import RestrictedBoltzmann
 from energies import Bell, Factor
 from oracles import GATE
 from scipy.stats import multivariate_normal
@@ -21,7 +22,10 @@ from skvnce._core.incomplete import Units
 from skvnce._core.training.adam import NotFinite
 from skvnce.contrast import fit
 from skvnce.contrast.estimator import ScaledDensity
-from skvnce.contrast.models import FreeGaussian, RestrictedBoltzmann, standard_normal
+from skvnce.contrast.models import (
+    FreeGaussian,
+    standard_normal,
+)
 from skvnce.exceptions import DivergenceError
 from skvnce.options import LBFGS, Adam
 

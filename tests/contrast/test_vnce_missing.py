@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from _energies import RestrictedBoltzmann
 from energies import Bell, Factor
 from sklearn.exceptions import ConvergenceWarning
 from torch import nn
@@ -13,7 +14,6 @@ from torch import nn
 from skvnce import VNCEEstimator
 from skvnce._core.training.adam import NotFinite
 from skvnce.contrast.fit import MOST_LOST, Gap, fit_with_enough_draws
-from skvnce.contrast.models import RestrictedBoltzmann
 
 RADIUS, SPREAD = 2.0, 0.2
 

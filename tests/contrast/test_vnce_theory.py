@@ -9,12 +9,12 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from _energies import NormalScaleMixture, UnnormalisedScaleMixture
 from oracles import line_rule
 from torch.distributions import Normal
 
 from skvnce._core.models import log_joint_of_states
 from skvnce._core.training.lbfgs import minimise
-from skvnce.contrast.models import NormalScaleMixture, UnnormalisedScaleMixture
 from skvnce.contrast.objective import (
     data_term,
     divergence,

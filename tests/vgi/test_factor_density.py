@@ -11,7 +11,12 @@ from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import stream
 from skvnce.autoencoder.factor_analysis import FactorModel, log_prob_observed
 from skvnce.vgi.conditionals import ExtendedConditionals, NormalHead
-from skvnce.vgi.densities import FactorDensity, LatentDensity
+from skvnce.vgi.densities import (
+    AutoencoderDensity,
+    FactorDensity,
+    LatentDensity,
+    continuous,
+)
 from skvnce.vgi.training import Chains, Pair, TrainingSettings, from_marginals, train
 
 # Factor analysis as a module against torch's dense normal and the incomplete rows
@@ -206,3 +211,14 @@ def test_variational_gibbs_trains_all_of_it(model_latents, seed):
     for name, value in density.named_parameters():
         assert (value != before[name]).any(), name
     assert (chains.x[:, observed] == data.x[observed]).all()
+
+
+def test_gradients_of_an_autoencoder_at_fixed_numbers(model, seed):
+    """They are those of its value, along which conditionals are tuned."""
+    torch.manual_seed(seed)
+    density = AutoencoderDensity(model, continuous()).double().eval()
+    with torch.no_grad():  # networks are zero at the start
+        for leaf in density.parameters():
+            leaf += 0.1 * torch.randn_like(leaf)
+    x = torch.randn(3, D, requires_grad=True, dtype=torch.float64)
+    assert torch.autograd.gradcheck(density.log_prob, (x,))
