@@ -285,9 +285,9 @@ def latents_of(cells, schema, settings):
     """Make the latent variables of columns; those of groups by one row of each."""
     groups = _groups_of(cells)
     if is_numeric(schema).all():
-        given = _given(cells, groups, schema, settings)
+        given, known = _given(cells, groups, schema, settings)
         if settings.marginals == "auto":
-            given = _signed(given, cells, groups, schema, settings)
+            given = _signed(given, known, cells, groups, schema, settings)
         return _latents(cells, schema, given)
     latents, own = (_latents(one, schema) for one in (cells, groups))
     for j in settings.of_groups:
@@ -315,35 +315,47 @@ def _groups_of(cells):
 def _given(cells, groups, schema, settings):
     """Choose the marginals of numbers as for rows that do not belong together.
 
-    Those of columns of groups are chosen by one row of each group.
+    Those of columns of groups are chosen by one row of each group.  Also returns the
+    tails of the columns that these rows have.
     """
     scales = enumerate(zip(cells.location, cells.scale, strict=True))
     found = {j: censored.linear(*one) for j, one in scales}
-    found |= _nonlinear(cells, schema, settings, settings.slopes + settings.of_groups)
+    others = settings.slopes + settings.of_groups
+    lines, known = _nonlinear(cells, schema, settings, others)
     others = [j for j in found if j not in settings.of_groups]
-    return found | _nonlinear(groups, schema, settings, others)
+    own = _nonlinear(groups, schema, settings, others)
+    return found | lines | own[0], known | own[1]
 
 
-def _signed(given, cells, groups, schema, settings):
-    """Let the marginals of columns of one sign keep it."""
+def _signed(given, known, cells, groups, schema, settings):
+    """Let the marginals of columns of one sign keep it, by `known` tails if possible.
+
+    These tails are fitted given the other columns, so that they hold where missing
+    cells are selected.
+    """
     found = dict(given)
     for j, (sign, least) in enumerate(signs_of(schema)):
         nodes = (groups if j in settings.of_groups else cells).nodes[:, j]
         seen = torch.from_numpy(nodes[~np.isnan(nodes)])
-        if sign and len(seen) > 1 and seen.std() > 0:
+        if sign and j in known:
+            found[j] = given[j].with_tail(known[j], sign, least)
+        elif sign and len(seen) > 1 and seen.std() > 0:
             found[j] = given[j].signed(seen, sign, least)
     return found
 
 
 def _nonlinear(cells, schema, settings, others):
-    """Choose marginals that are not linear, but for `others`; dict by column."""
+    """Choose marginals that are not linear, but for `others`, and their tails.
+
+    Both are dicts by column.
+    """
     kept = [j for j in range(cells.nodes.shape[1]) if j not in others]
     location, scale = cells.location[kept], cells.scale[kept]
-    lines = {}
+    lines, known = {}, {}
     nodes = cells.nodes[:, kept]
     some = (~np.isnan(nodes)).any(1)
     if settings.marginals == "normal" or some.sum() < _FEWEST_ROWS:
-        return lines
+        return lines, known
     schema = schema._replace(model_columns=schema.model_columns[kept])
     options = OfNumbers("auto", "auto", 200, 5e-3)
     rows, weights = nodes[some], cells.weights[some]
@@ -362,13 +374,18 @@ def _nonlinear(cells, schema, settings, others):
         for k in np.flatnonzero(use):
             cells_of = location[k] + scale[k] * made.knots[k]
             lines[kept[k]] = Marginal(cells_of, made.scores[k], made.scores[k])
+    if model.tails is not None:
+        columns, *_, t, b = model.tails
+        pairs = zip(columns.tolist(), t.tolist(), b.tolist(), strict=True)
+        known = {kept[k]: (scale[k], *pair) for k, *pair in pairs if chosen[k]}
     for k in model.steps.columns.tolist() if model.steps is not None else ():
         seen = rows[:, k][~np.isnan(rows[:, k])]
         # others are rounded to observed values, which loses less than steps
         if np.unique(seen, return_counts=True)[1].max() >= _OFTEN * len(seen):
             weight = torch.from_numpy(weights[~np.isnan(rows[:, k])])
             lines[kept[k]] = Marginal.of(torch.from_numpy(seen), weight)
-    return lines
+            known.pop(kept[k], None)
+    return lines, known
 
 
 def _share_beyond(schema, location, scale):

@@ -127,7 +127,7 @@ _SKIPPED = 1e-3  # responsibility below which a row skips a component from then 
 _NARROWER = 0.7  # covariance within components at the start, over that of all rows
 _OF_ALL_ROWS = 0.05  # rows a column of the covariance of all rows in W
 _DIGITS = 9  # of distances that differ by more than rounding
-_ROUNDS_OF_CLUSTERS = 4  # EM moves the centres anyway
+_ROUNDS_OF_CLUSTERS = 16  # with fewer the seed decides where components are
 
 
 class Prior(NamedTuple):

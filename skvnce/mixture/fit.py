@@ -196,7 +196,9 @@ def posterior_weights(
     Each set has the sum of `weights`.  Sets have different parts of the distribution of
     a row, and so have those of one kind among themselves, so that averages over members
     hardly depend on `rng` (Latin hypercube sampling: McKay, Beckman and Conover 1979;
-    sliced for kinds: Qian 2012).  Returns (n_sets, n_kinds, n).
+    sliced for kinds: Qian 2012).  The mean of a row over sets is its weight, up to the
+    sums of sets; variances over sets remain those of the bootstrap.  Returns (n_sets,
+    n_kinds, n).
     """
     shape = (n_sets, n_kinds, len(weights))
     parts = rng.permuted(
@@ -206,6 +208,7 @@ def posterior_weights(
     places = parts * n_kinds + np.take_along_axis(kinds, parts, 0)
     levels = (places + rng.random(shape)) / (n_sets * n_kinds)
     drawn = np.fmax(gammaincinv(weights, levels), _LEAST * weights)
+    drawn *= weights / drawn.mean((0, 1))
     return drawn * (weights.sum() / drawn.sum(2, keepdims=True))
 
 

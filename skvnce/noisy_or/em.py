@@ -307,6 +307,13 @@ def loss(
     return of
 
 
+@torch.no_grad()
+def least_likelihood(model: NoisyOrModel, table: Rows, rows: Tensor) -> float:
+    """Average the tightest lower bound of rows, whatever method infers the causes."""
+    evidence = gather(model.causes(), table.cells(rows))
+    return float(lower_bound(evidence, best_chords(evidence)).mean())
+
+
 def learn(
     learner: Learner,
     table: Rows,

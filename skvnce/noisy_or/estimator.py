@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
+from scipy.special import xlog1py, xlogy
 from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.decomposition import NMF
 from sklearn.exceptions import ConvergenceWarning
@@ -514,7 +515,8 @@ class NoisyOr(
         with self._training(n_updates=0):
             learner = self._started(fitted, table)
             rows = self._placed(learner, table)
-            with self._must_improve(fitted, learner, rows):
+            gains = self._must_gain(learner.model, rows, table)
+            with gains, self._must_improve(fitted, learner, rows):
                 losses = em.learn(
                     learner,
                     rows,
@@ -845,6 +847,32 @@ class NoisyOr(
             if at_ends > _MOST_AT_ENDS:
                 raise Diverged(f"{at_ends:.0%} of the probabilities jumped to 0 or 1")
 
+    @contextmanager
+    def _must_gain(self, model, rows, table):
+        """Warn if larger steps explain some rows worse than the start, or no causes.
+
+        With steps of the default size a short fit, or a network of few rows, may.
+        """
+        rate = self._solver()["learning_rate_init"]
+        if rate <= _SOLVER["learning_rate_init"] or self.algorithm == "ub-cdi":
+            yield  # "ub-cdi" infers badly at any rate
+            return
+        some = _some_of(rows)
+        floors = {
+            "the start of the fit": em.least_likelihood(model, rows, some),
+            "independent columns": independent(table, table[some.numpy()]),
+        }
+        yield
+        found, of = em.least_likelihood(model, rows, some), max(floors, key=floors.get)
+        if not found > floors[of]:
+            warn_user(
+                f"The causes explain the rows no better than {of}: the mean lower bound"
+                f" of the log-likelihood is {found:.4g}, not above {floors[of]:.4g}. "
+                f"Unless columns are independent, lower learning_rate_init={rate!r} of "
+                f"the solver (pass solver=Adam(...)), or alpha={self.alpha!r}.",
+                ConvergenceWarning,
+            )
+
     @torch.no_grad()
     def _loss_of(self, fitted, learner, rows):
         """Compute the loss of some rows, always with the same random numbers."""
@@ -853,8 +881,7 @@ class NoisyOr(
             copied = em.Learner(learner.model, self._inference(fitted))
             state = learner.inference.network.state_dict()
             copied.inference.network.to(rows.start.device).load_state_dict(state)
-            n = len(rows.start) - 1
-            some = torch.arange(0, n, -(-n // _CHECKED))
+            some = _some_of(rows)
             return float(em.loss(copied, rows, self._penalty(fitted))(some))
 
     def _started(self, fitted, table):
@@ -974,6 +1001,20 @@ class NoisyOr(
                     part.always_missing(never)
             cache["learner"] = learner
         return cache["learner"]
+
+
+def independent(table, rows):
+    """Compute the mean log-likelihood of rows if columns were independent."""
+    rates = _rates(table)
+    ones, seen = _on(rows).sum(0), observed_counts(rows)
+    total = xlogy(ones, rates) + xlog1py(seen - ones, -rates)
+    return float(total.sum()) / rows.shape[0]
+
+
+def _some_of(rows):
+    """Choose the rows by which failures are noticed."""
+    n = len(rows.start) - 1
+    return torch.arange(0, n, -(-n // _CHECKED))
 
 
 def _with_rows(fitted, table):

@@ -25,6 +25,7 @@ from skvnce import (
 from skvnce._imputer import fill
 from skvnce._imputer import fill as quantiles
 from skvnce.exceptions import TableWarning
+from skvnce.gaussian import groups_fit
 from skvnce.gaussian.groups_fit import some_groups
 from skvnce.metrics._chains import slow_chain
 from skvnce.options import Chunks
@@ -874,3 +875,28 @@ def test_draws_of_unpredicted_columns_follow_the_model():
     with warnings.catch_warnings(action="ignore"):
         model = imputer(on_misfit="warn").fit(table)
     assert not model.marginal_columns_.any() and model._schema.marginals == {}
+
+
+def test_tails_near_zero_hold_where_small_cells_are_missing(monkeypatch):
+    """Tails by the observed cells alone are the control: draws are too large."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=600)
+    share = stats.norm.cdf(0.7 * x + np.sqrt(0.51) * rng.normal(size=600))
+    y = stats.gamma(0.5).ppf(share)
+    hidden = x < np.quantile(x, 0.3)
+    table = pd.DataFrame({"x": x, "y": y}).mask(hidden[:, None] * [False, True])
+    table["g"] = np.arange(600) // 10
+
+    def spread():
+        drawn = imputer().fit(table).sample(table, 2, 0)
+        logs = np.log([one["y"].to_numpy(float)[hidden] for one in drawn])
+        return logs.std() / np.log(y[hidden]).std()
+
+    assert 0.75 < spread() < 2.0
+
+    def without(found, known, *others):
+        return signed(found, {}, *others)
+
+    signed = groups_fit._signed
+    monkeypatch.setattr(groups_fit, "_signed", without)
+    assert spread() < 0.65

@@ -10,6 +10,7 @@ from oracles import GATE
 from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.pipeline import make_pipeline
 from statistical import FAILURE, p_mean
@@ -300,6 +301,43 @@ def test_steps_that_jump_to_the_ends_are_announced(way):
         wrong = model.set_params(solver=Adam(learning_rate_init=10.0))
         with pytest.raises(DivergenceError, match="Lower learning_rate_init"):
             wrong.fit(X)
+
+
+def planted(seed, n=200):
+    """Draw rows of three causes, or of independent columns."""
+    rng = np.random.default_rng(seed)
+    causes = rng.random((n, 3)) < 0.25
+    on = np.where(rng.random((3, 12)) < 0.4, 0.8, 0.0)
+    off = 0.97 * (1 - causes[:, :, None] * on).prod(1)
+    return (rng.random(off.shape) > off).astype(float)
+
+
+@pytest.mark.parametrize("way", ["svi", "avi", "acp"])
+def test_fits_that_lose_the_causes_warn(way):
+    """Steps of size 2 give all rows to the leak, at a finite loss."""
+    solver = Adam(learning_rate_init={"svi": 2.0, "avi": 0.5, "acp": 1.5}[way])
+    model = NoisyOr(3, algorithm=way, solver=solver, random_state=0, max_iter=40)
+    with pytest.warns(ConvergenceWarning, match="lower learning_rate_init"):
+        model.fit(planted(0))
+
+
+def test_larger_steps_that_find_the_causes_are_silent():
+    solver = Adam(learning_rate_init=0.1)
+    for seed in range(3):
+        model = NoisyOr(3, algorithm="svi", solver=solver, random_state=seed)
+        found, X = model.set_params(max_iter=40).fit(planted(seed)), planted(seed)
+        table, _ = estimator.binary_table(NoisyOr(2), X, reset=True)
+        assert found.score(X) > 0.95 * estimator.independent(table, table)
+
+
+def test_independent_columns_have_their_likelihood():
+    X = planted(1, 30)
+    X[:4, 2] = np.nan
+    table, _ = estimator.binary_table(NoisyOr(2), X, reset=True)
+    rate = np.nanmean(X, 0)
+    expected = np.where(X == 1, np.log(rate), np.log1p(-rate))
+    expected = np.nansum(np.where(np.isnan(X), 0.0, expected)) / len(X)
+    assert estimator.independent(table, table) == pytest.approx(expected)
 
 
 def test_nothing_to_learn():

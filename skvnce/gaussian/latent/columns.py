@@ -161,8 +161,14 @@ class Marginal(NamedTuple):
         unit = cells.std()
         scores = tails.levels(cells, len(cells)).view(-1, len(cells))
         known = torch.ones_like(cells), cells / unit, self.cells(scores) / unit
-        t, b = tails.tail_of(*known)
-        depth = torch.arange(0.0, _DEEPEST, _STEP / 2).flip(0).to(cells)
+        return self.with_tail((unit, *tails.tail_of(*known)), 1.0, least)
+
+    def with_tail(self, tail: tuple, sign: float, least: float) -> Self:
+        """Go on by eq. (1) of `gaussian.tails`; `tail` has a unit, t and b."""
+        if sign < 0:
+            return self._mirrored().with_tail(tail, 1.0, least)._mirrored()
+        unit, t, b = tail
+        depth = torch.arange(0.0, _DEEPEST, _STEP / 2).flip(0).to(self.values)
         line = unit * (t - depth / b)
         line, depth = (part[line > self.values[0]] for part in (line, depth))
         low = self.scores(line)[0]
