@@ -23,8 +23,11 @@ from skvnce._tables.cells import is_frame
 from skvnce._tables.schema import Encoded
 from skvnce._tables.values import NO_LIMITS
 from skvnce._types import ByColumn, Seed, TableLike
-from skvnce.columns.equations import ColumnFacts, Derived, Equations, Near, Sum
+from skvnce.columns.equations import Equations
 from skvnce.columns.wrapper import PASSED_ON, ByModel
+from skvnce.relations.columns import Bounds
+from skvnce.relations.expressions import Expression, sum_of
+from skvnce.relations.formulas import Checked
 
 
 class ConstrainedImputer(CallbackSupportMixin, ByModel):
@@ -204,15 +207,15 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
         self._check_names(X)
         cells, schema = read_table(self, X)
         _, finish = report_rounds(self, None, X=cells)
-        facts = self._facts_of(schema, cells)
-        equations = self._equations_of(schema, facts)
+        bounds = self._bounds_of(schema, cells)
+        equations = self._equations_of(schema, bounds)
         solved = equations.deduced(cells, self.rtol).astype(cells.dtype)
         self._check_known(schema, solved)
         model = self._fitted_model(rng, Encoded(solved, schema), sample_weight)
-        values = model._schema.values._replace(integers=facts.integers)
+        values = model._schema.values._replace(integers=bounds.unit == 1)
         finish()
         schema = model._schema._replace(values=values)
-        return Fitted(schema, facts, self._report_of(model))
+        return Fitted(schema, bounds, self._report_of(model))
 
     def _predicted(self, X, limits=NO_LIMITS):
         solved = self._solved(X)
@@ -257,7 +260,7 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
         if rounded is tables or not self._keys():
             return rounded
         equations, kept = self._equations(), self._schema.returned
-        whole = np.flatnonzero(equations.integers).tolist()
+        whole = np.flatnonzero(equations.bounds.unit).tolist()
         several = rounded.reshape(-1, *rounded.shape[-2:])
         enforced = self._enforced(several, solved, whole).reshape(tables.shape)
         return equations.snapped(enforced, kept)
@@ -340,12 +343,14 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
                     f"derived or sums has the column {key!r}, no column of X: {names}."
                 )
 
-    def _facts_of(self, schema, cells):
-        """Compute what the equations need to know about the columns."""
-        columns = schema.columns
-        for key in self._keys() if columns else ():
+    def _bounds_of(self, schema, cells):
+        """Compute what the equations need to know about the columns.
+
+        The middle of a column is its mean, and its ends are 0 if no cell is beyond.
+        """
+        for key in self._keys() if schema.columns else ():
             place = schema.index_of(key, "derived or sums")
-            if not columns[place].is_plain:
+            if not schema.columns[place].is_plain:
                 raise TypeError(
                     f"Equations need numbers, and {schema.label(place)} has "
                     "categories or dates. Leave it out of derived and sums."
@@ -359,14 +364,16 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
         size[size == 0] = 1.0
         mean = (filled / size).sum(0) / count
         square = np.where(seen, filled / size - mean, 0.0) ** 2
-        mean, deviation = mean * size, np.sqrt(square.sum(0) / count) * size
-        deviation = np.where(deviation > 0, deviation, 1.0)
-        low = np.where(filled.min(0) >= 0, 0.0, -np.inf)
-        high = np.where(filled.max(0) <= 0, 0.0, np.inf)
+        deviation = np.sqrt(square.sum(0) / count) * size
         unknown = ~seen.any(0)
-        low[unknown], high[unknown] = -np.inf, np.inf
-        integers = (~seen | (filled == np.round(filled))).all(0) & ~unknown
-        return ColumnFacts(mean, deviation, low, high, integers)
+        whole = (filled == np.round(filled)).all(0) & ~unknown
+        return Bounds.none(len(size))._replace(
+            unit=whole.astype(float),
+            deviation=np.where(deviation > 0, deviation, 1.0),
+            low=np.where((filled.min(0) >= 0) & ~unknown, 0.0, -np.inf),
+            high=np.where((filled.max(0) <= 0) & ~unknown, 0.0, np.inf),
+            middle=mean * size,
+        )
 
     def _check_known(self, schema, solved):
         for key in self._keys():
@@ -381,23 +388,25 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
         """Make the equations of the last fit."""
         return self._equations_of(self._schema, self._fitted.model)
 
-    def _equations_of(self, schema, facts):
+    def _equations_of(self, schema, bounds):
         """Make the equations, with indices of columns."""
 
-        def place(key):
-            return schema.index_of(key, "derived or sums")
+        def places(key, sources):
+            return [schema.index_of(one, "derived or sums") for one in (key, *sources)]
 
-        sums = [
-            Sum(place(key), tuple(map(place, sources)), repr(key))
-            for key, sources in (self.sums or {}).items()
-        ]
-        derived = []
-        for key, (function, sources) in (self.derived or {}).items():
-            columns = list(map(place, [key, *sources]))
-            near = Near(*(values[columns] for values in facts[: len(Near._fields)]))
-            target, *others = columns
-            derived.append(Derived(target, tuple(others), repr(key), function, near))
-        return Equations(sums, derived, *facts)
+        ranges, p = np.stack([bounds.low, bounds.high]), len(bounds.unit)
+        free = Bounds.none(p)
+        bounds = bounds._replace(low=free.low, high=free.high)  # signs alone count
+        rules, sums, derived = [], self.sums or {}, self.derived or {}
+        for key, sources in sums.items():
+            target, *others = places(key, sources)
+            rules.append(sum_of(target, others))
+        for key, (function, sources) in derived.items():
+            target, *others = places(key, sources)
+            columns, name = (target, *others[::-1]), f"derived[{key!r}]"
+            rule = Expression(columns, function, name, bounds, ranges)
+            rules.append(Checked(rule, 0, 0, columns))
+        return Equations(rules, [*map(repr, sums), *map(repr, derived)], bounds, ranges)
 
 
 def _is_pair(value):

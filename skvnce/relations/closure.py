@@ -69,7 +69,7 @@ def is_set(bounds: Bounds, rule: Rule) -> bool:
 
 def is_exact(rule: Rule) -> bool:
     """Tell whether a rule is a formula that holds without rounding."""
-    return isinstance(rule, Formula) and rule.tier == 0
+    return isinstance(rule, Formula) and rule.tier <= 0
 
 
 def has_more_digits(part: np.ndarray, units: np.ndarray) -> np.ndarray:

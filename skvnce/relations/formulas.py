@@ -8,6 +8,7 @@ import numpy as np
 from skvnce.relations.columns import TYPOS, Columns, blocks
 
 CHANCE = -6.0  # log10 of the expected number of chance relations of a kind
+KNOWN = -1  # the tier of equations of the user, which hold up to rounding of float64
 FEWEST = 10  # rows beyond the coefficients
 INFORMATIVE = 5  # rows in which each column leaves its most frequent value
 _FLOAT64 = 1e-14  # relative rounding error of sums of a few numbers
