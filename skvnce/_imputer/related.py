@@ -351,13 +351,15 @@ class WithRelations(NamedTuple):
         )  # some cells follow from shifted ones
         drawn = self.model.draw(rows.nodes, n_draws, limits)
         related = rows.related.of_draws()
+        others = [one for one in rows.related.formulas if one not in related.formulas]
         shares = rows.related.shares[self.schema.node_columns].clip(_LEAST, 1)
         tables = []
         for table in drawn:
             # of several ones, or of none, one wins with a chance of its share
             keys = torch.rand(table.shape, dtype=torch.float64).numpy() ** (1 / shares)
             scores = table + _LAST * keys
-            tables.append(rows.obeying(related.formulas, table, scores, related.twins))
+            given = related.formulas, table, scores, related.twins
+            tables.append(rows.obeying(*given, others))
         return np.stack(tables)
 
 
@@ -513,10 +515,13 @@ class Rows(NamedTuple):
         cells: np.ndarray,
         scores: np.ndarray,
         twins: Sequence[Lookup] = (),
+        of_one: Sequence[Checked] = (),
     ) -> np.ndarray:
         """Change filled cells (n, n_nodes) until formulas and lookups of twins hold.
 
-        `scores` (n, n_nodes): in a set, the column of the highest one is 1.
+        `scores` (n, n_nodes): in a set, the column of the highest one is 1.  `of_one`:
+        formulas that hold where a single one of their cells is missing, which they know
+        up to their rounding or its sign.
         """
         values, related = _values_of_nodes(self.schema, cells), self.related
         order = np.full(values.shape, np.nan)
@@ -530,6 +535,12 @@ class Rows(NamedTuple):
             loose[:, related.dropped] = False
             for rule in twins:
                 _look_up(rule, values, loose, related.has_codes)
+            for one in of_one:
+                places = list(one.rule.columns)
+                alone = loose & (self.free[:, places].sum(1, keepdims=True) == 1)
+                filled = Filled(values, alone, self.ranges, order)
+                values = obeyed(related.bounds, [one], filled)
+                loose[:, places] &= ~alone[:, places]
             filled = Filled(values, loose, self.ranges, order)
             values = obeyed(related.bounds, formulas, filled)
             _follow(related, values, self.free)
