@@ -71,10 +71,14 @@ def _solved(bounds: Bounds, formulas: list[Checked], cells: Filled) -> np.ndarra
     smooth = [one for one in formulas if not is_set(bounds, one.rule)]
     # far cells may lead to no solution; then those of average rows do mostly
     usual = np.where(cells.free, bounds.middle.clip(*cells.ranges), cells.values)
+    low, high = cells.ranges
+    beyond = _FAR * (bounds.high - bounds.low)
+    near = np.maximum(low, bounds.low - beyond), np.minimum(high, bounds.high + beyond)
     for start in (cells.values, usual):
         wrong = np.flatnonzero(n_held < len(formulas))
-        some = cells.of(wrong, start)
-        some = some._replace(values=_together(smooth, bounds.deviation, some))
+        some = cells._replace(ranges=np.stack(near)).of(wrong, start)
+        joint = _together(smooth, bounds.deviation, some)
+        some = cells.of(wrong)._replace(values=joint)
         joint = _in_turn(bounds, formulas, some)
         new = held(bounds, formulas, joint, some.free).sum(1)
         better = new > n_held[wrong]
@@ -96,11 +100,10 @@ def held(
 
 def _holds(bounds: Bounds, rule: Formula, part: np.ndarray) -> np.ndarray:
     """Return in which rows a formula holds, or says nothing (rows,)."""
-    if is_set(bounds, rule) or rule.tier > 1:
+    if is_set(bounds, rule):
         return np.ones(len(part), bool)
-    if rule.tier == 1:
-        gap = rule.solve(part, rule.total) - part[:, rule.total]
-        return ~(abs(gap) > 0.51 * bounds.unit[rule.columns[rule.total]])
+    if rule.tier > 0:
+        return ~_is_off(bounds, rule, part, 0.51)
     return is_near(rule, part, _PRECISIONS[rule.tier][1])
 
 
@@ -232,7 +235,6 @@ def _moved_factors(
     """
     rule, best = one.rule, np.full(len(part), np.inf)
     start, is_rounded = part.copy(), rule.tier == 1
-    total_unit = bounds.unit[rule.columns[rule.total]]
     for k, other in permutations(range(len(rule.columns)), 2):
         rows, pair = np.flatnonzero(missing[:, k] & missing[:, other]), [k, other]
         places = [rule.columns[k], rule.columns[other]]
@@ -252,18 +254,21 @@ def _moved_factors(
                 trial[:, k] = snapped(rule.solve(trial, k), units[0])
             new = trial[:, pair]
             far = (((new - start[rows][:, pair]) / deviation) ** 2).sum(1)
-            far += _ROUNDED * _is_off(rule, trial, total_unit)
+            far += _ROUNDED * _is_off(bounds, rule, trial)
             good = ((low <= new) & (new <= high)).all(1) & (far < best[rows])
             part[rows[good]], best[rows[good]] = trial[good], far[good]
     return best < np.inf
 
 
-def _is_off(rule: Formula, part: np.ndarray, total_unit: float) -> np.ndarray:
+def _is_off(
+    bounds: Bounds, rule: Formula, part: np.ndarray, digit: float = _WITHIN
+) -> np.ndarray:
     """Tell which rows violate a formula, up to the last digit of its total (rows,)."""
     if rule.tier <= 0:
-        return ~(abs(rule.gap(part)) <= _EXACT * rule.size(part))
+        return ~is_near(rule, part, _EXACT)
     gap = rule.solve(part, rule.total) - part[:, rule.total]
-    return (rule.tier == 1) & ~(abs(gap) <= _WITHIN * total_unit)
+    unit = bounds.unit[rule.columns[rule.total]]
+    return (rule.tier == 1) & ~(abs(gap) <= digit * unit)
 
 
 def _moved(
@@ -277,9 +282,8 @@ def _moved(
     """
     weights, gap = rule.weights, rule.gap(part)
     movable = missing & ~missing[:, [rule.total]]
-    moved = part - _shares(
-        movable, weights * bounds.deviation[list(rule.columns)] ** 2, weights, gap
-    )
+    moves = weights * bounds.deviation[list(rule.columns)] ** 2
+    moved = part - _shares(movable, moves, weights, gap)
     outside = (movable & ((moved < ends[0]) | (moved > ends[1]))).any(1)
     room = np.where(gap[:, None] * weights > 0, part - ends[0], ends[1] - part)
     moves = _shares(movable, np.sign(weights) * room, weights, gap)
@@ -290,8 +294,8 @@ def _moved(
 def _shares(
     movable: np.ndarray, moves: np.ndarray, weights: np.ndarray, gap: np.ndarray
 ) -> np.ndarray:
-    """Scale moves of cells, in place, so that a weighted sum changes by a gap."""
-    moves = movable * moves
+    """Scale moves of cells so that a weighted sum changes by a gap."""
+    moves = np.where(movable, moves, 0)
     size = moves @ weights
     return np.where(size > 0, gap / np.where(size > 0, size, 1), 0)[:, None] * moves
 
