@@ -25,7 +25,7 @@ from skvnce._tables.values import NO_LIMITS
 from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.columns.equations import Equations
 from skvnce.columns.wrapper import PASSED_ON, ByModel
-from skvnce.relations.columns import Bounds
+from skvnce.relations.columns import Bounds, describe
 from skvnce.relations.expressions import Expression, sum_of
 from skvnce.relations.formulas import Checked
 
@@ -92,15 +92,16 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
     its equation is solved for.  In a row with more of them, `model_` fills all, and
     then the equations are satisfied in turn: a missing total or derived cell is
     computed; missing parts of an observed total move to the nearest values with this
-    sum, in units of their standard deviations; and of the missing cells that an
-    observed derived cell depends on, the last one listed is solved for, by bisection
-    near its filled value.  Where that fails, because equations have columns in common,
-    all missing cells of the row move together, by the shortest steps to a solution, in
-    the same units.  Columns without a negative observed cell keep their sign,
-    and sums of columns of integers are sums of integers.  Whole numbers of a data frame
-    stay whole where cells of other columns, or a missing total, satisfy the equation;
-    else floats become fractions, and integer data types, which hold none, are rounded,
-    so that the equation holds only approximately.  Moved cells are not draws from the
+    sum, in units of their standard deviations, or in proportion where one would change
+    its sign; and of the missing cells that an observed derived cell depends on, the
+    last one listed is solved for, by bisection near its filled value.  Where that
+    fails, because equations have columns in common, all missing cells of the row move
+    together, by the shortest steps to a solution, in the same units.  Columns without a
+    negative observed cell keep their sign, and sums of columns of integers are sums of
+    integers.  Whole numbers stay whole where cells of other columns, or a missing
+    total, satisfy the equation; else floats become fractions, and integer data types,
+    which hold none, are rounded, so that the equation holds only approximately.  It is
+    how imputers keep the relations that they find.  Moved cells are not draws from the
     model given the equation; they are close to it if the model has learned the equation
     from complete rows.  Bounds of `model` do not restrict moved cells.
 
@@ -344,10 +345,7 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
                 )
 
     def _bounds_of(self, schema, cells):
-        """Compute what the equations need to know about the columns.
-
-        The middle of a column is its mean, and its ends are 0 if no cell is beyond.
-        """
+        """Describe the columns, whose ends are 0 if no cell is beyond."""
         for key in self._keys() if schema.columns else ():
             place = schema.index_of(key, "derived or sums")
             if not schema.columns[place].is_plain:
@@ -355,24 +353,16 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
                     f"Equations need numbers, and {schema.label(place)} has "
                     "categories or dates. Leave it out of derived and sums."
                 )
-        cells = cells.astype(np.float64)
-        seen = ~np.isnan(cells)
-        count = np.maximum(seen.sum(0), 1)
-        # zeros do not change sums or signs
-        filled = np.where(seen, cells, 0.0)
-        size = abs(filled).max(0)  # so that no sum or square overflows
-        size[size == 0] = 1.0
-        mean = (filled / size).sum(0) / count
-        square = np.where(seen, filled / size - mean, 0.0) ** 2
-        deviation = np.sqrt(square.sum(0) / count) * size
-        unknown = ~seen.any(0)
-        whole = (filled == np.round(filled)).all(0) & ~unknown
-        return Bounds.none(len(size))._replace(
-            unit=whole.astype(float),
-            deviation=np.where(deviation > 0, deviation, 1.0),
-            low=np.where((filled.min(0) >= 0) & ~unknown, 0.0, -np.inf),
-            high=np.where((filled.max(0) <= 0) & ~unknown, 0.0, np.inf),
-            middle=mean * size,
+        is_number = np.ones(schema.n_columns, dtype=bool)
+        with np.errstate(all="ignore"):
+            read = describe(cells.astype(np.float64), is_number, []).bounds
+        is_usual = np.isfinite(read.deviation)  # large squares overflow
+        return Bounds.none(len(is_number))._replace(
+            unit=(read.unit == 1).astype(float),
+            deviation=np.where(is_usual, read.deviation, read.high - read.low),
+            low=np.where(read.low >= 0, 0.0, -np.inf),
+            high=np.where(read.high <= 0, 0.0, np.inf),
+            middle=np.nan_to_num(read.middle),
         )
 
     def _check_known(self, schema, solved):

@@ -41,6 +41,10 @@ def _inverted(x: np.ndarray) -> np.ndarray:
     return 1 / np.where(x != 0, x, np.nan)
 
 
+def _root(z: np.ndarray) -> np.ndarray:
+    return np.sqrt(np.where(z >= 0, z, np.nan))
+
+
 FUNCTIONS = {
     "same": Function("{}", lambda x: x, lambda z: z, lambda low, high: True),
     "log": Function(
@@ -55,18 +59,9 @@ FUNCTIONS = {
         np.expm1,
         lambda low, high: low >= 0 and high > 0,
     ),
-    "square": Function(
-        "{}^2",
-        np.square,
-        lambda z: np.sqrt(np.where(z >= 0, z, np.nan)),
-        lambda low, high: low >= 0,
-    ),
-    "even": Function(  # of a column with both signs, see `Formula.solve`
-        "{}^2",
-        np.square,
-        lambda z: np.sqrt(np.where(z >= 0, z, np.nan)),
-        lambda low, high: low < 0,
-    ),
+    "square": Function("{}^2", np.square, _root, lambda low, high: low >= 0),
+    # of a column with both signs, see `Formula.solve`
+    "even": Function("{}^2", np.square, _root, lambda low, high: low < 0),
     "cube": Function("{}^3", lambda x: x**3, np.cbrt, lambda low, high: True),
     "inverse": Function(
         "1/{}", _inverted, _inverted, lambda low, high: low > 0 or high < 0

@@ -317,7 +317,8 @@ def _together(
         if not len(rows):
             break
         now, movable, ends, _ = cells.of(rows, values)
-        slopes = _slopes(formulas, used, deviation, now, ends[1])
+        by = _DIFFERENCE * (abs(now) + deviation)
+        slopes = _slopes(formulas, used, now, np.where(now + by > ends[1], -by, by))
         slopes = slopes * np.where(movable, deviation, 0.0)[:, None, used]
         size = np.linalg.norm(slopes, axis=2)
         # formulas without a movable cell do not count
@@ -339,29 +340,22 @@ def _together(
     return values
 
 
-def _gaps(formulas: Sequence[Checked], cells: np.ndarray) -> np.ndarray:
+def _gaps(formulas: list[Checked], cells: np.ndarray) -> np.ndarray:
     """Return by how much formulas are missed; (n, formulas)."""
     return np.stack([one.rule.gap(cells[:, one.rule.columns]) for one in formulas], 1)
 
 
 def _slopes(
-    formulas: Sequence[Checked],
-    used: list[int],
-    deviation: np.ndarray,
-    cells: np.ndarray,
-    high: np.ndarray,
+    formulas: list[Checked], used: list[int], cells: np.ndarray, steps: np.ndarray
 ) -> np.ndarray:
     """Return slopes of the gaps by differences; (n, formulas, n_used)."""
-    slopes = np.zeros((len(cells), len(formulas), len(used)))
-    for k, one in enumerate(formulas):
-        part = cells[:, one.rule.columns]
-        gap = one.rule.gap(part)
-        for place, j in enumerate(one.rule.columns):
-            moved, by = part.copy(), _DIFFERENCE * (abs(part[:, place]) + deviation[j])
-            moved[:, place] += np.where(part[:, place] + by > high[:, j], -by, by)
-            change = one.rule.gap(moved) - gap
-            slopes[:, k, used.index(j)] = change / (moved[:, place] - part[:, place])
-    return np.where(np.isfinite(slopes), slopes, 0.0)
+    gaps, slopes = _gaps(formulas, cells), []
+    for j in used:
+        moved = cells.copy()
+        moved[:, j] += steps[:, j]
+        change = _gaps(formulas, moved) - gaps
+        slopes.append(change / (moved[:, [j]] - cells[:, [j]]))
+    return np.nan_to_num(np.stack(slopes, 2), posinf=0, neginf=0)
 
 
 def _shortest(
