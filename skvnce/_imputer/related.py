@@ -19,7 +19,7 @@ from skvnce.relations.closure import closed, holds, is_set, suspects
 from skvnce.relations.columns import Bounds, describe
 from skvnce.relations.formulas import Checked, Formula, snapped
 from skvnce.relations.lookups import Lookup
-from skvnce.relations.obeying import Filled, obeyed
+from skvnce.relations.obeying import Filled, held, obeyed
 from skvnce.relations.search import Relation, joined_columns, relations_of
 from skvnce.relations.texts import say_the_same
 
@@ -543,6 +543,13 @@ class Rows(NamedTuple):
                 loose[:, places] &= ~alone[:, places]
             filled = Filled(values, loose, self.ranges, order)
             values = obeyed(related.bounds, formulas, filled)
+            # where sources alone do not suffice, followers move, too
+            wrong = np.flatnonzero(
+                ~held(related.bounds, formulas, values, self.free).all(1)
+            )
+            gone = np.ix_(wrong, [one.column for one in related.followers])
+            loose[gone] = self.free[gone]
+            values[wrong] = obeyed(related.bounds, formulas, filled.of(wrong, values))
             _follow(related, values, self.free)
         codes = codes_of(self.schema, values)[:, self.schema.node_columns]
         codes = np.where(np.isnan(codes), cells, codes)  # no level: as it was filled

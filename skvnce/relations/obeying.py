@@ -60,6 +60,8 @@ def obeyed(bounds: Bounds, formulas: Sequence[Checked], cells: Filled) -> np.nda
     for group in np.unique(of_formulas):
         some = _in_order(list(compress(formulas, of_formulas == group)))
         rows = np.flatnonzero(cells.free[:, number == group].any(1))
+        if not len(rows):
+            continue
         values[rows] = _solved(bounds, some, cells.of(rows, values))
     return values
 
@@ -76,6 +78,8 @@ def _solved(bounds: Bounds, formulas: list[Checked], cells: Filled) -> np.ndarra
     near = np.maximum(low, bounds.low - beyond), np.minimum(high, bounds.high + beyond)
     for start in (cells.values, usual):
         wrong = np.flatnonzero(n_held < len(formulas))
+        if not len(wrong):
+            break
         some = cells._replace(ranges=np.stack(near)).of(wrong, start)
         joint = _together(smooth, bounds.deviation, some)
         some = cells.of(wrong)._replace(values=joint)
