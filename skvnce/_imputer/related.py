@@ -10,36 +10,23 @@ from typing import NamedTuple, Self
 
 import numpy as np
 import torch
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.fitted import CellModel, chains_of_model, points_of_model
 from skvnce._tables.schema import Schema
 from skvnce._tables.values import NO_LIMITS, Limits
-from skvnce.relations.closure import (
-    closed,
-    has_more_digits,
-    holds,
-    is_exact,
-    is_set,
-    suspects,
-)
+from skvnce.relations.closure import closed, holds, is_set, suspects
 from skvnce.relations.columns import Bounds, describe
 from skvnce.relations.formulas import Checked, Formula, snapped
 from skvnce.relations.lookups import Lookup
-from skvnce.relations.search import Relation, relations_of
+from skvnce.relations.obeying import Filled, held, obeyed
+from skvnce.relations.search import Relation, joined_columns, relations_of
 from skvnce.relations.texts import say_the_same
 
 _OF_DRAWS = "affine", "linear", "one-of", "lookup"
 _LAST = 1 - 1e-9  # below 1: a drawn 1 wins over all zeros of a set
 _DIGITS = 6  # of a skewness: those of copies are equal
 _LEAST = 1e-9  # share of a column of zeros
-_EXACT = 1e-9  # relative error of a formula
-_ROUNDED = 1e6  # squared distance: digits of a column may admit no exact numbers
-_WITHIN = 0.45  # digits of a rounded total, within which numbers agree with it
-_BEYOND, _FAR = 0.5, 3  # ranges by which filled factors, and parts, leave their own
-_MOVES = np.linspace(-1, 1, 81)  # of a factor, in ranges of its column or 40 units
 
 
 class Follower(NamedTuple):
@@ -73,8 +60,8 @@ class Related(NamedTuple):
 
     @property
     def formulas(self) -> list[Checked]:
-        """Those of them that are formulas, in an order in which they can be solved."""
-        return _in_order([one for one in self.checked if isinstance(one.rule, Formula)])
+        """Those of them that are formulas."""
+        return [one for one in self.checked if isinstance(one.rule, Formula)]
 
     @property
     def twins(self) -> list[Lookup]:
@@ -99,11 +86,7 @@ class Related(NamedTuple):
 
     def joined(self, columns: np.ndarray) -> np.ndarray:
         """Give columns that relations connect one number; (n_columns,)."""
-        n, pairs = len(self.gaps), [(0, 0)]
-        for one in self.relations:
-            pairs += [(one.rule.columns[0], j) for j in one.rule.columns]
-        links = coo_array((np.ones(len(pairs)), np.transpose(pairs)), shape=(n, n))
-        return connected_components(links, directed=False)[1][columns]
+        return joined_columns(self.relations, len(self.gaps))[columns]
 
     def valid(self, X: np.ndarray) -> Self:
         """Leave out what more than 1 % of the rows of a table (n, p) violate."""
@@ -368,13 +351,15 @@ class WithRelations(NamedTuple):
         )  # some cells follow from shifted ones
         drawn = self.model.draw(rows.nodes, n_draws, limits)
         related = rows.related.of_draws()
+        others = [one for one in rows.related.formulas if one not in related.formulas]
         shares = rows.related.shares[self.schema.node_columns].clip(_LEAST, 1)
         tables = []
         for table in drawn:
             # of several ones, or of none, one wins with a chance of its share
             keys = torch.rand(table.shape, dtype=torch.float64).numpy() ** (1 / shares)
             scores = table + _LAST * keys
-            tables.append(rows.obeying(related.formulas, table, scores, related.twins))
+            given = related.formulas, table, scores, related.twins
+            tables.append(rows.obeying(*given, others))
         return np.stack(tables)
 
 
@@ -530,10 +515,13 @@ class Rows(NamedTuple):
         cells: np.ndarray,
         scores: np.ndarray,
         twins: Sequence[Lookup] = (),
+        of_one: Sequence[Checked] = (),
     ) -> np.ndarray:
         """Change filled cells (n, n_nodes) until formulas and lookups of twins hold.
 
-        `scores` (n, n_nodes): in a set, the column of the highest one is 1.
+        `scores` (n, n_nodes): in a set, the column of the highest one is 1.  `of_one`:
+        formulas that hold where a single one of their cells is missing, which they know
+        up to their rounding or its sign.
         """
         values, related = _values_of_nodes(self.schema, cells), self.related
         order = np.full(values.shape, np.nan)
@@ -547,11 +535,21 @@ class Rows(NamedTuple):
             loose[:, related.dropped] = False
             for rule in twins:
                 _look_up(rule, values, loose, related.has_codes)
-            for one in formulas:
-                if is_set(related.bounds, one.rule):
-                    _choose(one, values, loose, order)
-                else:
-                    _solve(related.bounds, one, values, loose, self.ranges)
+            for one in of_one:
+                places = list(one.rule.columns)
+                alone = loose & (self.free[:, places].sum(1, keepdims=True) == 1)
+                filled = Filled(values, alone, self.ranges, order)
+                values = obeyed(related.bounds, [one], filled)
+                loose[:, places] &= ~alone[:, places]
+            filled = Filled(values, loose, self.ranges, order)
+            values = obeyed(related.bounds, formulas, filled)
+            # where sources alone do not suffice, followers move, too
+            wrong = np.flatnonzero(
+                ~held(related.bounds, formulas, values, self.free).all(1)
+            )
+            gone = np.ix_(wrong, [one.column for one in related.followers])
+            loose[gone] = self.free[gone]
+            values[wrong] = obeyed(related.bounds, formulas, filled.of(wrong, values))
             _follow(related, values, self.free)
         codes = codes_of(self.schema, values)[:, self.schema.node_columns]
         codes = np.where(np.isnan(codes), cells, codes)  # no level: as it was filled
@@ -600,20 +598,6 @@ def _look_up(rule, values, free, has_codes):
     free[np.ix_(rows[good], rule.columns)] = False
 
 
-def _choose(checked, values, free, scores):
-    """Let one column of a set be 1, in place."""
-    places = list(checked.rule.columns)
-    rows = np.flatnonzero(free[:, places].any(1))
-    block = np.ix_(rows, places)
-    missing, cells = free[block], values[block]
-    total = np.where(missing, 0.0, cells).sum(1)
-    best = np.where(missing, scores[block], -np.inf).argmax(1)
-    new = np.zeros(cells.shape)
-    new[np.arange(len(rows)), best] = total < 1
-    values[block] = np.where(missing, new, cells)
-    free[block] = False
-
-
 def _ranges_of(schema):
     """Return the ranges of columns (2, p); other levels have none."""
     if schema.values is None:
@@ -633,126 +617,3 @@ def _ranges_of(schema):
             low, high = ranges[:, source]
             ranges[:, source] = max(ends.min(), low), min(ends.max(), high)
     return ranges
-
-
-def _in_order(formulas):
-    """Order formulas so that totals come before those that are made of them."""
-    ordered, left = [], list(formulas)
-    while left:
-        totals = [one.rule.columns[one.rule.total] for one in left]
-        free = [
-            not set(one.rule.columns) & set(totals) - {total}
-            for one, total in zip(left, totals, strict=True)
-        ]
-        free = free if any(free) else [True] * len(left)  # a circle, in any order
-        ordered += compress(left, free)
-        left = [one for one, is_next in zip(left, free, strict=True) if not is_next]
-    return ordered
-
-
-def _solve(bounds, checked, values, free, ranges):
-    """Solve a formula for a filled cell of the rows that violate it, in place.
-
-    The total comes first.  If it is observed, all other cells of a sum move.  Factors
-    that the formula does not determine, for its rounding or their sign, come last.
-    """
-    rule, places = checked.rule, list(checked.rule.columns)
-    rows = np.flatnonzero(free[:, places].any(1))
-    part, missing = values[np.ix_(rows, places)], free[np.ix_(rows, places)]
-    total, units = rule.total, bounds.unit[places]
-    low, high = ends = ranges[:, rows[:, None], places]
-    if rule.is_sum:
-        part = _moved(bounds, rule, part, missing)
-    seen = np.where(missing, np.nan, part)
-    has_more = is_exact(rule) & has_more_digits(seen, units)[:, None]
-    has_parts = is_exact(rule) and rule.is_sum
-    rounded = np.rint(part / np.where(units > 0, units, 1)) * units
-    part = np.where(missing & (units > 0) & ~has_more, rounded, part)
-    part = np.where(missing, part.clip(*ends), part)
-    solvable = [k for k, j in enumerate(places) if j in checked.solves]
-    left = np.ones(len(rows), bool)
-    if not rule.is_sum and len(places) > 2:
-        left = ~_moved_factors(bounds, checked, part, missing, ends)
-    tried = solvable if rule.is_sum else range(len(places))
-    for k in sorted(tried, key=lambda k: (k != total, k not in solvable)):
-        some = np.flatnonzero(left & missing[:, k])
-        if k in solvable:
-            solved = rule.solve(part[some], k)
-            new = np.where(has_more[some, 0], solved, snapped(solved, units[k]))
-        else:
-            new = _nearest(rule, part[some], k, units)
-        good = (low[some, k] <= new) & (new <= high[some, k])
-        if k != total or not is_exact(rule):
-            good &= bounds.allow(new, places[k], _FAR if has_parts else _BEYOND)
-        part[some[good], k] = new[good]
-        left[some[good]] = False
-    done = rows[~left]
-    values[np.ix_(done, places)] = part[~left]
-    free[np.ix_(done, places)] = False
-
-
-def _nearest(rule, part, place, units):
-    """Find the number nearest to a filled one that gives a rounded total (rows,)."""
-    half, solved = _WITHIN * units[rule.total] * (place != rule.total), []
-    for step in (-half, 0.0, half):
-        moved = part.copy()
-        moved[:, rule.total] += step
-        solved.append(rule.solve(moved, place))
-    low, high = np.sort(solved[::2], 0)
-    near = snapped(part[:, place].clip(low, high), units[place])
-    is_within = (low <= near) & (near <= high) & np.isfinite(solved[1])
-    return np.where(is_within, near, snapped(solved[1], units[place]))
-
-
-def _moved_factors(bounds, checked, part, missing, ranges):
-    """Move two filled columns of a product to the nearest numbers that agree, in place.
-
-    Returns the rows that agree now (rows,).
-    """
-    rule, best = checked.rule, np.full(len(part), np.inf)
-    start, is_rounded = part.copy(), rule.tier == 1
-    total_unit = bounds.unit[rule.columns[rule.total]]
-    for k, other in permutations(range(len(rule.columns)), 2):
-        rows, pair = np.flatnonzero(missing[:, k] & missing[:, other]), [k, other]
-        places = [rule.columns[k], rule.columns[other]]
-        # the other one is solved for; a factor may be finer than a rounded total tells
-        if not set(places[is_rounded:]) <= set(checked.solves):
-            continue
-        low = np.maximum(ranges[0, rows][:, pair], bounds.low[places])
-        high = np.minimum(ranges[1, rows][:, pair], bounds.high[places])
-        units, deviation = bounds.unit[places], bounds.deviation[places]
-        span = 40 * units[0] or (high - low)[:, 0]
-        for move in _MOVES:
-            trial = start[rows]
-            moved = (trial[:, k] + move * span).clip(low[:, 0], high[:, 0])
-            trial[:, k] = snapped(moved, units[0])
-            trial[:, other] = snapped(rule.solve(trial, other), units[1])
-            if is_rounded and k == rule.total:  # of factors with their last digits
-                trial[:, k] = snapped(rule.solve(trial, k), units[0])
-            new = trial[:, pair]
-            far = (((new - start[rows][:, pair]) / deviation) ** 2).sum(1)
-            far += _ROUNDED * _is_off(rule, trial, total_unit)
-            good = ((low <= new) & (new <= high)).all(1) & (far < best[rows])
-            part[rows[good]], best[rows[good]] = trial[good], far[good]
-    return best < np.inf
-
-
-def _is_off(rule, part, total_unit):
-    """Tell which rows violate a formula, up to the last digit of its total (rows,)."""
-    if is_exact(rule):
-        return ~(abs(rule.gap(part)) <= _EXACT * rule.size(part))
-    gap = rule.solve(part, rule.total) - part[:, rule.total]
-    return (rule.tier == 1) & ~(abs(gap) <= _WITHIN * total_unit)
-
-
-def _moved(bounds, rule, part, missing):
-    """Share the gap of a sum among the filled cells, by their variances.
-
-    Rows whose total is filled stay.
-    """
-    weights = rule.weights
-    moves = missing * weights * bounds.deviation[list(rule.columns)] ** 2
-    moves[missing[:, rule.total]] = 0
-    size = moves @ weights
-    gap = np.where(size > 0, rule.gap(part) / np.where(size > 0, size, 1), 0)
-    return part - gap[:, None] * moves

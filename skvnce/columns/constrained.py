@@ -22,8 +22,11 @@ from skvnce._tables.cells import is_frame
 from skvnce._tables.schema import Encoded
 from skvnce._tables.values import NO_LIMITS
 from skvnce._types import ByColumn, Seed, TableLike
-from skvnce.columns.equations import ColumnFacts, Derived, Equations, Near, Sum
+from skvnce.columns.equations import Equations
 from skvnce.columns.wrapper import PASSED_ON, ByModel
+from skvnce.relations.columns import Bounds, describe
+from skvnce.relations.expressions import Expression, sum_of
+from skvnce.relations.formulas import Checked
 
 
 class ConstrainedImputer(CallbackSupportMixin, ByModel):
@@ -88,15 +91,16 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
     its equation is solved for.  In a row with more of them, `model_` fills all, and
     then the equations are satisfied in turn: a missing total or derived cell is
     computed; missing parts of an observed total move to the nearest values with this
-    sum, in units of their standard deviations; and of the missing cells that an
-    observed derived cell depends on, the last one listed is solved for, by bisection
-    near its filled value.  Where that fails, because equations have columns in common,
-    all missing cells of the row move together, by the shortest steps to a solution, in
-    the same units.  Columns without a negative observed cell keep their sign,
-    and sums of columns of integers are sums of integers.  Whole numbers of a data frame
-    stay whole where cells of other columns, or a missing total, satisfy the equation;
-    else floats become fractions, and integer data types, which hold none, are rounded,
-    so that the equation holds only approximately.  Moved cells are not draws from the
+    sum, in units of their standard deviations, or in proportion where one would change
+    its sign; and of the missing cells that an observed derived cell depends on, the
+    last one listed is solved for, by bisection near its filled value.  Where that
+    fails, because equations have columns in common, all missing cells of the row move
+    together, by the shortest steps to a solution, in the same units.  Columns without a
+    negative observed cell keep their sign, and sums of columns of integers are sums of
+    integers.  Whole numbers stay whole where cells of other columns, or a missing
+    total, satisfy the equation; else floats become fractions, and integer data types,
+    which hold none, are rounded, so that the equation holds only approximately.  It is
+    how imputers keep the relations that they find.  Moved cells are not draws from the
     model given the equation; they are close to it if the model has learned the equation
     from complete rows.  Bounds of `model` do not restrict moved cells.
 
@@ -202,15 +206,15 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
         self._check_names(X)
         cells, schema = read_table(self, X)
         _, finish = report_rounds(self, None, X=cells)
-        facts = self._facts_of(schema, cells)
-        equations = self._equations_of(schema, facts)
+        bounds = self._bounds_of(schema, cells)
+        equations = self._equations_of(schema, bounds)
         solved = equations.deduced(cells, self.rtol).astype(cells.dtype)
         self._check_known(schema, solved)
         model = self._fitted_model(rng, Encoded(solved, schema), sample_weight)
-        values = model._schema.values._replace(integers=facts.integers)
+        values = model._schema.values._replace(integers=bounds.unit == 1)
         finish()
         schema = model._schema._replace(values=values)
-        return Fitted(schema, facts, self._report_of(model))
+        return Fitted(schema, bounds, self._report_of(model))
 
     def _predicted(self, X, limits=NO_LIMITS):
         solved = self._solved(X)
@@ -255,7 +259,7 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
         if rounded is tables or not self._keys():
             return rounded
         equations, kept = self._equations(), self._schema.returned
-        whole = np.flatnonzero(equations.integers).tolist()
+        whole = np.flatnonzero(equations.bounds.unit).tolist()
         several = rounded.reshape(-1, *rounded.shape[-2:])
         enforced = self._enforced(several, solved, whole).reshape(tables.shape)
         return equations.snapped(enforced, kept)
@@ -338,33 +342,26 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
                     f"derived or sums has the column {key!r}, no column of X: {names}."
                 )
 
-    def _facts_of(self, schema, cells):
-        """Compute what the equations need to know about the columns."""
-        columns = schema.columns
-        for key in self._keys() if columns else ():
+    def _bounds_of(self, schema, cells):
+        """Describe the columns, whose ends are 0 if no cell is beyond."""
+        for key in self._keys() if schema.columns else ():
             place = schema.index_of(key, "derived or sums")
-            if not columns[place].is_plain:
+            if not schema.columns[place].is_plain:
                 raise TypeError(
                     f"Equations need numbers, and {schema.label(place)} has "
                     "categories or dates. Leave it out of derived and sums."
                 )
-        cells = cells.astype(np.float64)
-        seen = ~np.isnan(cells)
-        count = np.maximum(seen.sum(0), 1)
-        # zeros do not change sums or signs
-        filled = np.where(seen, cells, 0.0)
-        size = abs(filled).max(0)  # so that no sum or square overflows
-        size[size == 0] = 1.0
-        mean = (filled / size).sum(0) / count
-        square = np.where(seen, filled / size - mean, 0.0) ** 2
-        mean, deviation = mean * size, np.sqrt(square.sum(0) / count) * size
-        deviation = np.where(deviation > 0, deviation, 1.0)
-        low = np.where(filled.min(0) >= 0, 0.0, -np.inf)
-        high = np.where(filled.max(0) <= 0, 0.0, np.inf)
-        unknown = ~seen.any(0)
-        low[unknown], high[unknown] = -np.inf, np.inf
-        integers = (~seen | (filled == np.round(filled))).all(0) & ~unknown
-        return ColumnFacts(mean, deviation, low, high, integers)
+        is_number = np.ones(schema.n_columns, dtype=bool)
+        with np.errstate(all="ignore"):
+            read = describe(cells.astype(np.float64), is_number, []).bounds
+        is_usual = np.isfinite(read.deviation)  # large squares overflow
+        return Bounds.none(len(is_number))._replace(
+            unit=(read.unit == 1).astype(float),
+            deviation=np.where(is_usual, read.deviation, read.high - read.low),
+            low=np.where(read.low >= 0, 0.0, -np.inf),
+            high=np.where(read.high <= 0, 0.0, np.inf),
+            middle=np.nan_to_num(read.middle),
+        )
 
     def _check_known(self, schema, solved):
         for key in self._keys():
@@ -379,23 +376,25 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
         """Make the equations of the last fit."""
         return self._equations_of(self._schema, self._fitted.model)
 
-    def _equations_of(self, schema, facts):
+    def _equations_of(self, schema, bounds):
         """Make the equations, with indices of columns."""
 
-        def place(key):
-            return schema.index_of(key, "derived or sums")
+        def places(key, sources):
+            return [schema.index_of(one, "derived or sums") for one in (key, *sources)]
 
-        sums = [
-            Sum(place(key), tuple(map(place, sources)), repr(key))
-            for key, sources in (self.sums or {}).items()
-        ]
-        derived = []
-        for key, (function, sources) in (self.derived or {}).items():
-            columns = list(map(place, [key, *sources]))
-            near = Near(*(values[columns] for values in facts[: len(Near._fields)]))
-            target, *others = columns
-            derived.append(Derived(target, tuple(others), repr(key), function, near))
-        return Equations(sums, derived, *facts)
+        ranges, p = np.stack([bounds.low, bounds.high]), len(bounds.unit)
+        free = Bounds.none(p)
+        bounds = bounds._replace(low=free.low, high=free.high)  # signs alone count
+        rules, sums, derived = [], self.sums or {}, self.derived or {}
+        for key, sources in sums.items():
+            target, *others = places(key, sources)
+            rules.append(sum_of(target, others))
+        for key, (function, sources) in derived.items():
+            target, *others = places(key, sources)
+            columns, name = (target, *others[::-1]), f"derived[{key!r}]"
+            rule = Expression(columns, function, name, bounds, ranges)
+            rules.append(Checked(rule, 0, 0, columns))
+        return Equations(rules, [*map(repr, sums), *map(repr, derived)], bounds, ranges)
 
 
 def _is_pair(value):

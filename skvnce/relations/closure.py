@@ -30,10 +30,12 @@ def closed(
     rules = sorted(rules, key=lambda one: (one.rule.rank, len(one.rule.columns)))
     with np.errstate(all="ignore"):
         doubtful = _doubtful(bounds, cells, rules, are_observed=are_observed)
-        n_left = -1
-        while n_left != (n_left := np.isnan(cells).sum()):
-            for one in rules:
-                _apply(bounds, cells, one.rule, one.solves, doubtful)
+        # what follows from doubtful cells comes last
+        for uses_all in (False, True) if doubtful.any() else (True,):
+            n_left = -1
+            while n_left != (n_left := np.isnan(cells).sum()):
+                for one in rules:
+                    _apply(bounds, cells, one, doubtful, uses_all=uses_all)
     return cells
 
 
@@ -69,7 +71,7 @@ def is_set(bounds: Bounds, rule: Rule) -> bool:
 
 def is_exact(rule: Rule) -> bool:
     """Tell whether a rule is a formula that holds without rounding."""
-    return isinstance(rule, Formula) and rule.tier == 0
+    return isinstance(rule, Formula) and rule.tier <= 0
 
 
 def has_more_digits(part: np.ndarray, units: np.ndarray) -> np.ndarray:
@@ -87,7 +89,7 @@ class Suspect(NamedTuple):
     row: int
     column: int
     follower: int
-    is_used: bool  # whether the other cell is computed all the same
+    is_used: bool  # whether the other cell is computed from it all the same
 
 
 def suspects(
@@ -95,6 +97,7 @@ def suspects(
 ) -> list[Suspect]:
     """List doubtful cells from which formulas compute cells far from observed ones."""
     doubtful, listed = _doubtful(bounds, cells, rules), []
+    filled = closed(bounds, cells, rules) if doubtful.any() else cells
     for one in rules:
         places = list(one.rule.columns)
         missing = np.isnan(cells[:, places])
@@ -102,9 +105,10 @@ def suspects(
         for row in np.flatnonzero(rows & isinstance(one.rule, Formula)).tolist():
             k, part = int(missing[row].argmax()), cells[[row]][:, places]
             follows = places[k] in one.solves
-            if follows and not bounds.allow(one.rule.solve(part, k), places[k])[0]:
+            solved = one.rule.solve(part, k)
+            if follows and not bounds.allow(solved, places[k])[0]:
                 column = places[int(doubtful[row, places].argmax())]
-                is_used = is_exact(one.rule) and _restates(one.rule, k)
+                is_used = bool(np.isclose(filled[row, places[k]], solved)[0])
                 listed.append(Suspect(row, column, places[k], is_used))
     return listed
 
@@ -148,12 +152,13 @@ def _restates(formula: Formula, place: int) -> bool:
 def _apply(
     bounds: Bounds,
     cells: np.ndarray,
-    rule: Rule,
-    solves: Sequence[int],
+    checked: Checked,
     doubtful: np.ndarray,
+    *,
+    uses_all: bool,  # also doubtful cells
 ) -> None:
     """Fill, in place, where a single column of a rule is missing."""
-    places = list(rule.columns)
+    rule, places = checked.rule, list(checked.rule.columns)
     missing = np.isnan(cells[:, places])
     if is_set(bounds, rule):  # beside a 1 there are zeros
         rows = missing.any(1) & (np.nansum(cells[:, places], 1) == 1)
@@ -162,7 +167,7 @@ def _apply(
     alone = missing.sum(1) == 1
     for k, j in enumerate(places):
         rows = np.flatnonzero(missing[:, k] & alone)
-        if j not in solves or not len(rows):
+        if j not in checked.solves or not len(rows):
             continue
         part = cells[np.ix_(rows, places)]
         new, units = rule.solve(part, k), bounds.unit[places]
@@ -172,4 +177,5 @@ def _apply(
         good = bounds.allow(new, j)
         if is_exact(rule):
             good |= np.isfinite(new) & (_restates(rule, k) | ~doubt)
-        cells[rows[good], j], doubtful[rows, j] = new[good], doubt
+        good &= uses_all | ~doubt
+        cells[rows[good], j], doubtful[rows[good], j] = new[good], doubt[good]

@@ -8,6 +8,7 @@ import numpy as np
 from skvnce.relations.columns import TYPOS, Columns, blocks
 
 CHANCE = -6.0  # log10 of the expected number of chance relations of a kind
+KNOWN = -1  # the tier of equations of the user, which hold up to rounding of float64
 FEWEST = 10  # rows beyond the coefficients
 INFORMATIVE = 5  # rows in which each column leaves its most frequent value
 _FLOAT64 = 1e-14  # relative rounding error of sums of a few numbers
@@ -40,6 +41,10 @@ def _inverted(x: np.ndarray) -> np.ndarray:
     return 1 / np.where(x != 0, x, np.nan)
 
 
+def _root(z: np.ndarray) -> np.ndarray:
+    return np.sqrt(np.where(z >= 0, z, np.nan))
+
+
 FUNCTIONS = {
     "same": Function("{}", lambda x: x, lambda z: z, lambda low, high: True),
     "log": Function(
@@ -54,18 +59,9 @@ FUNCTIONS = {
         np.expm1,
         lambda low, high: low >= 0 and high > 0,
     ),
-    "square": Function(
-        "{}^2",
-        np.square,
-        lambda z: np.sqrt(np.where(z >= 0, z, np.nan)),
-        lambda low, high: low >= 0,
-    ),
-    "even": Function(  # of a column with both signs, see `Formula.solve`
-        "{}^2",
-        np.square,
-        lambda z: np.sqrt(np.where(z >= 0, z, np.nan)),
-        lambda low, high: low < 0,
-    ),
+    "square": Function("{}^2", np.square, _root, lambda low, high: low >= 0),
+    # of a column with both signs, see `Formula.solve`
+    "even": Function("{}^2", np.square, _root, lambda low, high: low < 0),
     "cube": Function("{}^3", lambda x: x**3, np.cbrt, lambda low, high: True),
     "inverse": Function(
         "1/{}", _inverted, _inverted, lambda low, high: low > 0 or high < 0

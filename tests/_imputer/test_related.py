@@ -438,6 +438,48 @@ def test_sums_of_sums_are_kept(rng):
         np.testing.assert_allclose(table[:, 5], second, rtol=1e-9)
 
 
+def test_no_subtotal_contradicts_its_parts_or_its_total(rng):
+    full = pd.DataFrame(rng.exponential(size=(600, 4)), columns=list("abcd"))
+    full["s"], full["u"] = full["a"] + full["b"], full["c"] + full["d"]
+    full["t"], full["log"] = full["s"] + full["u"], np.log(full["a"])
+    X = hidden(rng, full, 0.3)
+
+    def contradictions(imputer):
+        tables = [imputer.transform(X), *imputer.sample(X, 10, random_state=0)]
+        gaps = [
+            one[total] - one[first] - one[second]
+            for one in tables
+            for total, first, second in ("sab", "ucd", "tsu")
+        ]
+        # a part may have to move with its logarithm
+        with np.errstate(divide="ignore", invalid="ignore"):  # which are gaps
+            gaps += [np.log(one["a"]) - one["log"] for one in tables]
+        return (~(abs(np.stack(gaps)) < 1e-9)).sum()
+
+    imputer = fitted(X)
+    assert len(imputer.relations_) == 4
+    assert contradictions(imputer) == 0
+    assert contradictions(fitted(X, relations=None)) > 1000  # the control
+
+
+@pytest.mark.parametrize(
+    "model", [TableImputer(**QUICK), GaussianImputer(relations="auto")]
+)
+def test_parts_of_an_observed_total_are_0_only_where_the_model_says_so(model, rng):
+    parts = pd.DataFrame(rng.gamma(0.8, size=(400, 4)), columns=list("abcd"))
+    zeros = parts.where(rng.random(parts.shape) < 0.6, 0)  # the control has some
+    share = {}
+    for name, full in (("none", parts), ("some", zeros)):
+        full = full.assign(total=full.sum(axis=1))
+        X = hidden(rng, full, 0.4).assign(total=full["total"])
+        imputer = clone(model).set_output(transform="pandas").fit(X)
+        assert imputer.relations_
+        tables = [imputer.transform(X), *imputer.sample(X, 3, random_state=0)]
+        drawn = np.stack(tables)[:, :, :4][:, X[list("abcd")].isna()]
+        share[name] = (drawn == 0).mean()
+    assert share["none"] < 0.005 < 0.15 < share["some"]
+
+
 @pytest.mark.parametrize("strategy", ["mean", "median", "mode"])
 def test_totals_of_counts_are_whole(strategy, rng):
     counts = rng.poisson(30, size=(300, 3))
@@ -579,6 +621,27 @@ def test_filled_totals_and_factors_of_rounded_ratios_agree(make, model, rng):
 
 
 @pytest.mark.parametrize("model", [TableImputer(**QUICK), GaussianImputer()])
+@pytest.mark.parametrize("make", [rounded_ratio, rounded_index])
+def test_draws_agree_with_rounded_totals_if_one_factor_is_missing(make, model, rng):
+    full, gap, digit = make(rng)
+    X = hidden(rng, full, 0.2)
+    missing = X[["a", "b", "q"]].isna().to_numpy()
+    model = clone(model).set_output(transform="pandas")
+
+    def off(relations, rows):
+        model.set_params(relations=relations).fit(X)
+        drawn = model.sample(X, 3, random_state=0)
+        return np.mean([(abs(gap(one)) > 0.5001 * digit)[rows] for one in drawn])
+
+    one = missing.sum(1) == 1
+    assert one[missing[:, 0]].sum() > 20 < one[missing[:, 1]].sum()
+    assert off("auto", one) == 0
+    assert off(None, one) > 0.3  # the control
+    # several missing cells of a product are those of the model
+    assert off("auto", missing.sum(1) > 1) > 0.3
+
+
+@pytest.mark.parametrize("model", [TableImputer(**QUICK), GaussianImputer()])
 @pytest.mark.parametrize("digits", [1, None])
 def test_shifted_totals_are_those_of_their_parts(model, digits, rng):
     full = pd.DataFrame({"a": rng.random(300), "b": rng.random(300)})
@@ -669,6 +732,22 @@ def test_cells_follow_from_far_ones_that_others_explain(case, rng):
     X = with_a_far_row(rng, **cells)
     table = fitted(X).transform(X)
     np.testing.assert_allclose(table.loc[7, column], expected, rtol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:.*predicted")  # the typo is in the model
+@pytest.mark.parametrize("typo", ["a", "b", "c", "d"])
+def test_totals_do_not_follow_from_typos_if_other_parts_tell_them(typo, rng):
+    """Where no other part tells the total, it follows from the far one; see `TRUE`."""
+    full = pd.DataFrame(rng.gamma(4, size=(300, 3)), columns=["a", "b", "c"])
+    full["s"] = full["a"] + full["b"]
+    full["d"] = full["s"] - full["c"]
+    X = hidden(rng, full, 0.1)
+    X.loc[7] = full.loc[7]
+    X.loc[7, [typo, "s"]] = FAR, np.nan
+    with pytest.warns(UserWarning, match=f"'{typo}', row 7.*but is imputed"):
+        imputer = fitted(X)
+    for table in imputer.transform(X), *imputer.sample(X, 1, random_state=0):
+        np.testing.assert_allclose(table.loc[7, "s"], full.loc[7, "s"])
 
 
 def test_typos_are_named_by_their_rows_beside_weights_of_zero(rng):

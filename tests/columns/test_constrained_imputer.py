@@ -16,7 +16,9 @@ from sklearn.preprocessing import StandardScaler
 
 from skvnce import ConstrainedImputer, GaussianImputer
 from skvnce._core.training import rounds
-from skvnce.columns.equations import Equations, Sum
+from skvnce.columns.equations import Equations
+from skvnce.relations.columns import Bounds
+from skvnce.relations.expressions import sum_of
 from skvnce.vgi import fit
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -303,11 +305,16 @@ def test_wrong_equations_are_refused():
         ConstrainedImputer(sums={"total": ["food", "rent"]}).fit(empty)
 
 
+def of_total(low, deviation):
+    """Let the third column be the sum of two, above a lower end."""
+    bounds = Bounds.none(3)._replace(deviation=np.asarray(deviation))
+    ranges = np.array([[low], [np.inf]]).repeat(3, 1)
+    return Equations([sum_of(2, [0, 1])], ["'total'"], bounds, ranges)
+
+
 def test_parts_move_by_variances_unless_the_total_is_free():
     """The solution of eq. (1) by hand: a gap of 5 is shared as 1 to 9."""
-    columns = np.zeros(3), np.array([1.0, 3.0, 2.0])
-    free = np.full(3, -np.inf), np.full(3, np.inf), np.zeros(3, dtype=bool)
-    equations = Equations([Sum(2, (0, 1), "'total'")], [], *columns, *free)
+    equations = of_total(-np.inf, [1.0, 3.0, 2.0])
     filled = np.array([[[2.0, 3.0, 10.0], [2.0, 3.0, 11.0]]])
     missing = np.array([[True, True, False], [True, True, True]])
     found = equations.enforced(filled, missing)
@@ -398,9 +405,7 @@ def test_derived_columns_are_solved_for_unshifted_columns():
 
 def test_rows_without_room_for_a_shift_satisfy_the_equations():
     """Parts of 10 cannot be 8 and 8: where a shift does not fit, both parts move."""
-    columns = np.zeros(3), np.ones(3)
-    free = np.zeros(3), np.full(3, np.inf), np.zeros(3, dtype=bool)
-    equations = Equations([Sum(2, (0, 1), "'total'")], [], *columns, *free)
+    equations = of_total(0.0, np.ones(3))
     filled = np.array([[[8.0, 3.0, 10.0], [12.0, 3.0, 10.0]]])
     missing = np.array([[True, True, False]] * 2)
     found = equations.enforced(filled, missing, [0])

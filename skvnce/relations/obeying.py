@@ -1,0 +1,377 @@
+r"""Filled cells that are changed until formulas hold.
+
+Formulas are solved one after the other: for the total if it is missing, and else for
+another missing cell, after those of a sum have moved to the nearest solution in units
+of the standard deviations s of the columns,
+
+.. math:: \min_\delta \sum_j \delta_j^2 / s_j^2, \quad A (x + \delta) = 0, \qquad (1)
+
+which is what conditioning does to independent normal cells.  Where that fails, because
+formulas have columns in common, all missing cells of the row move together.
+"""
+
+from collections.abc import Sequence
+from itertools import compress, permutations, product
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from skvnce.relations.closure import has_more_digits, is_set
+from skvnce.relations.columns import Bounds
+from skvnce.relations.formulas import KNOWN, Checked, Formula, snapped
+from skvnce.relations.search import joined_columns
+
+# digits of a cell, and relative errors, up to which formulas hold
+_PRECISIONS = {KNOWN: (1e-9, 1e-9), 0: (1e-3, 1.2e-6)}
+_EXACT = 1e-9  # relative error of a product that is solved
+_ROUNDED = 1e6  # squared distance: digits of a column may admit no exact numbers
+_WITHIN = 0.45  # digits of a rounded total, within which numbers agree with it
+_BEYOND, _FAR = 0.5, 3  # ranges by which filled factors, and parts, leave their own
+_MOVES = np.linspace(-1, 1, 81)  # of a factor, in ranges of its column or 40 units
+_STEPS = 50  # by which formulas are solved together
+_CUTS = 20  # times that a step is halved
+_DIFFERENCE = 1e-7  # by which slopes are computed, relative to cells
+_RANK = 1e-7  # relative singular value below which a formula follows from others
+
+
+class Filled(NamedTuple):
+    """Rows (n, p) with filled cells, which may change."""
+
+    values: np.ndarray
+    free: np.ndarray  # bool, which cells are filled
+    ranges: np.ndarray  # (2, n, p), where they are
+    scores: np.ndarray  # in a set, the column of the highest one is 1
+
+    def of(self, rows: np.ndarray, values: np.ndarray | None = None) -> Self:
+        """Select rows, with other values, if given."""
+        own = (self.values if values is None else values)[rows]
+        return Filled(own, self.free[rows], self.ranges[:, rows], self.scores[rows])
+
+
+@np.errstate(all="ignore")  # cells without a solution become infinite
+def obeyed(bounds: Bounds, formulas: Sequence[Checked], cells: Filled) -> np.ndarray:
+    """Change filled cells within their ranges until formulas hold; returns (n, p).
+
+    Rows without a solution keep some cells that contradict formulas, see `held`.
+    """
+    values = np.where(cells.free, cells.values.clip(*cells.ranges), cells.values)
+    number = joined_columns(formulas, values.shape[1])
+    of_formulas = np.array([number[one.rule.columns[0]] for one in formulas])
+    for group in np.unique(of_formulas):
+        some = _in_order(list(compress(formulas, of_formulas == group)))
+        rows = np.flatnonzero(cells.free[:, number == group].any(1))
+        if not len(rows):
+            continue
+        values[rows] = _solved(bounds, some, cells.of(rows, values))
+    return values
+
+
+def _solved(bounds: Bounds, formulas: list[Checked], cells: Filled) -> np.ndarray:
+    """Solve formulas in turn and, where that fails, together; returns (n, p)."""
+    solved = _in_turn(bounds, formulas, cells)
+    n_held = held(bounds, formulas, solved, cells.free).sum(1)
+    smooth = [one for one in formulas if not is_set(bounds, one.rule)]
+    # far cells may lead to no solution; then those of average rows do mostly
+    usual = np.where(cells.free, bounds.middle.clip(*cells.ranges), cells.values)
+    low, high = cells.ranges
+    beyond = _FAR * (bounds.high - bounds.low)
+    near = np.maximum(low, bounds.low - beyond), np.minimum(high, bounds.high + beyond)
+    for start in (cells.values, usual):
+        wrong = np.flatnonzero(n_held < len(formulas))
+        if not len(wrong):
+            break
+        some = cells._replace(ranges=np.stack(near)).of(wrong, start)
+        joint = _together(smooth, bounds.deviation, some)
+        some = cells.of(wrong)._replace(values=joint)
+        joint = _in_turn(bounds, formulas, some)
+        new = held(bounds, formulas, joint, some.free).sum(1)
+        better = new > n_held[wrong]
+        solved[wrong[better]], n_held[wrong[better]] = joint[better], new[better]
+    return solved
+
+
+def held(
+    bounds: Bounds, formulas: Sequence[Checked], values: np.ndarray, free: np.ndarray
+) -> np.ndarray:
+    """Return which formulas hold, or have no free cell; bool (n, formulas)."""
+    found = np.ones((len(values), len(formulas)), bool)
+    for k, one in enumerate(formulas):
+        places = list(one.rule.columns)
+        rows = np.flatnonzero(free[:, places].any(1))
+        found[rows, k] = _holds(bounds, one.rule, values[np.ix_(rows, places)])
+    return found
+
+
+def _holds(bounds: Bounds, rule: Formula, part: np.ndarray) -> np.ndarray:
+    """Return in which rows a formula holds, or says nothing (rows,)."""
+    if is_set(bounds, rule):
+        return np.ones(len(part), bool)
+    if rule.tier > 0:
+        return ~_is_off(bounds, rule, part, 0.51)
+    return is_near(rule, part, _PRECISIONS[rule.tier][1])
+
+
+def is_near(rule: Formula, part: np.ndarray, precision: float) -> np.ndarray:
+    """Return in which rows a formula holds up to a relative error (rows,)."""
+    with np.errstate(all="ignore"):
+        gap = abs(rule.gap(part))
+        near = gap <= precision * np.maximum(rule.size(part), np.finfo(float).tiny)
+    # where one that has been found is undefined, it says nothing
+    return np.isfinite(gap) & near | (np.isnan(gap) & (rule.tier != KNOWN))
+
+
+# ----------------------------------------
+# One formula after the other
+
+
+def _in_turn(bounds: Bounds, formulas: list[Checked], cells: Filled) -> np.ndarray:
+    """Solve formulas for cells that no earlier one has changed; returns (n, p)."""
+    left = cells._replace(values=cells.values.copy(), free=cells.free.copy())
+    for one in formulas:
+        if is_set(bounds, one.rule):
+            _choose(one, left)
+        else:
+            _solve(bounds, one, left)
+    return left.values
+
+
+def _in_order(formulas: Sequence[Checked]) -> list[Checked]:
+    """Order formulas so that totals come before those that are made of them."""
+    ordered, left = [], list(formulas)
+    while left:
+        totals = [one.rule.columns[one.rule.total] for one in left]
+        free = [
+            not set(one.rule.columns) & set(totals) - {total}
+            for one, total in zip(left, totals, strict=True)
+        ]
+        free = free if any(free) else [True] * len(left)  # a circle, in any order
+        ordered += compress(left, free)
+        left = [one for one, is_next in zip(left, free, strict=True) if not is_next]
+    return ordered
+
+
+def _choose(checked: Checked, cells: Filled) -> None:
+    """Let one column of a set be 1, in place."""
+    places = list(checked.rule.columns)
+    values, free, _, scores = cells
+    rows = np.flatnonzero(free[:, places].any(1))
+    block = np.ix_(rows, places)
+    missing, part = free[block], values[block]
+    total = np.where(missing, 0.0, part).sum(1)
+    best = np.where(missing, scores[block], -np.inf).argmax(1)
+    new = np.zeros(part.shape)
+    new[np.arange(len(rows)), best] = total < 1
+    values[block] = np.where(missing, new, part)
+    free[block] = False
+
+
+def _solve(bounds: Bounds, checked: Checked, cells: Filled) -> None:
+    """Solve a formula for a filled cell of the rows that violate it, in place.
+
+    The total comes first.  If it is observed, all other cells of a sum move.  Factors
+    that the formula does not determine, for its rounding or their sign, come last.
+    """
+    rule, places = checked.rule, list(checked.rule.columns)
+    values, free, ranges, _ = cells
+    rows = np.flatnonzero(free[:, places].any(1))
+    part, missing = values[np.ix_(rows, places)], free[np.ix_(rows, places)]
+    total, units, exact = rule.total, bounds.unit[places], rule.tier <= 0
+    low, high = ends = ranges[:, rows[:, None], places]
+    if rule.is_sum:
+        part = _moved(bounds, rule, part, missing, ends)
+    has_more = exact & has_more_digits(np.where(missing, np.nan, part), units)[:, None]
+    rounded = np.rint(part / np.where(units > 0, units, 1)) * units
+    part = np.where(missing & (units > 0) & ~has_more, rounded, part)
+    part = np.where(missing, part.clip(*ends), part)
+    solvable = [k for k, j in enumerate(places) if j in checked.solves]
+    left = np.ones(len(rows), bool)
+    if isinstance(rule, Formula) and not rule.is_sum and len(places) > 2:
+        left = ~_moved_factors(bounds, checked, part, missing, ends)
+    tried = solvable if rule.is_sum else range(len(places))
+    tried = sorted(tried, key=lambda k: (k != total, k not in solvable))
+    # cells get more digits than their columns have if no cell agrees without
+    for has_digits, k in product((True, False)[: 1 + exact], tried):
+        some = np.flatnonzero(left & missing[:, k])
+        if not len(some):
+            continue
+        if k in solvable:
+            solved = new = rule.solve(part[some], k)
+            if has_digits:
+                new = np.where(has_more[some, 0], new, snapped(new, units[k]))
+        else:
+            solved = new = _nearest(rule, part[some], k, units)
+        good = (low[some, k] <= new) & (new <= high[some, k])
+        if exact:
+            digit, error = _PRECISIONS[rule.tier]
+            good &= abs(new - solved) <= digit * units[k] + error * abs(solved)
+        if k != total or not exact:
+            good &= bounds.allow(
+                new, places[k], _FAR if exact and rule.is_sum else _BEYOND
+            )
+        part[some[good], k] = new[good]
+        left[some[good]] = False
+    done = rows[~left]
+    values[np.ix_(done, places)] = part[~left]
+    free[np.ix_(done, places)] = False
+
+
+def _nearest(
+    rule: Formula, part: np.ndarray, place: int, units: np.ndarray
+) -> np.ndarray:
+    """Find the number nearest to a filled one that gives a rounded total (rows,)."""
+    half, solved = _WITHIN * units[rule.total] * (place != rule.total), []
+    for step in (-half, 0.0, half):
+        moved = part.copy()
+        moved[:, rule.total] += step
+        solved.append(rule.solve(moved, place))
+    low, high = np.sort(solved[::2], 0)
+    near = snapped(part[:, place].clip(low, high), units[place])
+    is_within = (low <= near) & (near <= high) & np.isfinite(solved[1])
+    return np.where(is_within, near, snapped(solved[1], units[place]))
+
+
+def _moved_factors(
+    bounds: Bounds, one: Checked, part: np.ndarray, missing: np.ndarray, ends: tuple
+) -> np.ndarray:
+    """Move two filled columns of a product to the nearest numbers that agree, in place.
+
+    Returns the rows that agree now (rows,).
+    """
+    rule, best = one.rule, np.full(len(part), np.inf)
+    start, is_rounded = part.copy(), rule.tier == 1
+    for k, other in permutations(range(len(rule.columns)), 2):
+        rows, pair = np.flatnonzero(missing[:, k] & missing[:, other]), [k, other]
+        places = [rule.columns[k], rule.columns[other]]
+        # the other one is solved for; a factor may be finer than a rounded total tells
+        if not set(places[is_rounded:]) <= set(one.solves):
+            continue
+        low = np.maximum(ends[0][rows][:, pair], bounds.low[places])
+        high = np.minimum(ends[1][rows][:, pair], bounds.high[places])
+        units, deviation = bounds.unit[places], bounds.deviation[places]
+        span = 40 * units[0] or (high - low)[:, 0]
+        for move in _MOVES:
+            trial = start[rows]
+            moved = (trial[:, k] + move * span).clip(low[:, 0], high[:, 0])
+            trial[:, k] = snapped(moved, units[0])
+            trial[:, other] = snapped(rule.solve(trial, other), units[1])
+            if is_rounded and k == rule.total:  # of factors with their last digits
+                trial[:, k] = snapped(rule.solve(trial, k), units[0])
+            new = trial[:, pair]
+            far = (((new - start[rows][:, pair]) / deviation) ** 2).sum(1)
+            far += _ROUNDED * _is_off(bounds, rule, trial)
+            good = ((low <= new) & (new <= high)).all(1) & (far < best[rows])
+            part[rows[good]], best[rows[good]] = trial[good], far[good]
+    return best < np.inf
+
+
+def _is_off(
+    bounds: Bounds, rule: Formula, part: np.ndarray, digit: float = _WITHIN
+) -> np.ndarray:
+    """Tell which rows violate a formula, up to the last digit of its total (rows,)."""
+    if rule.tier <= 0:
+        return ~is_near(rule, part, _EXACT)
+    gap = rule.solve(part, rule.total) - part[:, rule.total]
+    unit = bounds.unit[rule.columns[rule.total]]
+    return (rule.tier == 1) & ~(abs(gap) <= digit * unit)
+
+
+def _moved(
+    bounds: Bounds, rule: Formula, part: np.ndarray, missing: np.ndarray, ends: tuple
+) -> np.ndarray:
+    """Share the gap of a sum among the filled cells, by their variances, see eq. (1).
+
+    Where a cell would leave its range, all move by the same share of their distance
+    from the ends of their ranges: positive parts stay positive.  Rows whose total is
+    filled stay.
+    """
+    weights, gap = rule.weights, rule.gap(part)
+    movable = missing & ~missing[:, [rule.total]]
+    moves = weights * bounds.deviation[list(rule.columns)] ** 2
+    moved = part - _shares(movable, moves, weights, gap)
+    outside = (movable & ((moved < ends[0]) | (moved > ends[1]))).any(1)
+    room = np.where(gap[:, None] * weights > 0, part - ends[0], ends[1] - part)
+    moves = _shares(movable, np.sign(weights) * room, weights, gap)
+    outside &= np.isfinite(moves).all(1) & (abs(moves) <= room).all(1)
+    return np.where(outside[:, None], part - moves, moved)
+
+
+def _shares(
+    movable: np.ndarray, moves: np.ndarray, weights: np.ndarray, gap: np.ndarray
+) -> np.ndarray:
+    """Scale moves of cells so that a weighted sum changes by a gap."""
+    moves = np.where(movable, moves, 0)
+    size = moves @ weights
+    return np.where(size > 0, gap / np.where(size > 0, size, 1), 0)[:, None] * moves
+
+
+# ----------------------------------------
+# All formulas together
+
+
+def _together(
+    formulas: list[Checked], deviation: np.ndarray, cells: Filled
+) -> np.ndarray:
+    """Solve formulas by Gauss-Newton steps of the free cells; returns (n, p).
+
+    Steps are the shortest ones of the linearized formulas, in the units of eq. (1).
+    """
+    used = sorted({j for one in formulas for j in one.rule.columns})
+    values, rows = cells.values.copy(), np.arange(len(cells.values))
+    for _ in range(_STEPS):
+        if not len(rows):
+            break
+        now, movable, ends, _ = cells.of(rows, values)
+        by = _DIFFERENCE * (abs(now) + deviation)
+        slopes = _slopes(formulas, used, now, np.where(now + by > ends[1], -by, by))
+        slopes = slopes * np.where(movable, deviation, 0.0)[:, None, used]
+        size = np.linalg.norm(slopes, axis=2)
+        # formulas without a movable cell do not count
+        weight = np.divide(1.0, size, where=size > 0, out=np.zeros_like(size))
+        gaps = weight * _gaps(formulas, now)
+        steps = np.zeros(now.shape)
+        stuck = now[:, used] <= ends[0][:, used], now[:, used] >= ends[1][:, used]
+        shortest = _shortest(weight[..., None] * slopes, gaps, stuck)
+        steps[:, used] = shortest * deviation[used]
+        error, length = (gaps**2).sum(1), np.ones((len(rows), 1))
+        for _ in range(_CUTS):
+            moved = np.where(movable, (now + length * steps).clip(*ends), now)
+            closer = ((weight * _gaps(formulas, moved)) ** 2).sum(1) < error
+            if closer.all():
+                break
+            length[~closer] /= 2
+        rows = rows[closer]  # those that come closer to a solution
+        values[rows] = moved[closer]
+    return values
+
+
+def _gaps(formulas: list[Checked], cells: np.ndarray) -> np.ndarray:
+    """Return by how much formulas are missed; (n, formulas)."""
+    return np.stack([one.rule.gap(cells[:, one.rule.columns]) for one in formulas], 1)
+
+
+def _slopes(
+    formulas: list[Checked], used: list[int], cells: np.ndarray, steps: np.ndarray
+) -> np.ndarray:
+    """Return slopes of the gaps by differences; (n, formulas, n_used)."""
+    gaps, slopes = _gaps(formulas, cells), []
+    for j in used:
+        moved = cells.copy()
+        moved[:, j] += steps[:, j]
+        change = _gaps(formulas, moved) - gaps
+        slopes.append(change / (moved[:, [j]] - cells[:, [j]]))
+    return np.nan_to_num(np.stack(slopes, 2), posinf=0, neginf=0)
+
+
+def _shortest(
+    slopes: np.ndarray, gaps: np.ndarray, stuck: tuple[np.ndarray, np.ndarray]
+) -> np.ndarray:
+    """Return the shortest steps from gaps to zero that stay in ranges (n, n_used)."""
+    gaps = np.where(np.isfinite(gaps), gaps, 0.0)[..., None]
+    # each pass but the last stops cells at the ends of their range
+    for _ in range(slopes.shape[2]):
+        steps = -(np.linalg.pinv(slopes, _RANK) @ gaps)[..., 0]
+        outward = stuck[0] & (steps < 0) | stuck[1] & (steps > 0)
+        if not outward.any():
+            break
+        slopes = np.where(outward[:, None], 0.0, slopes)
+    return steps
