@@ -157,8 +157,13 @@ def _peaked(scores: np.ndarray, cells: np.ndarray, peaks: Peaks) -> Pair:
         if cells[0] <= cell <= cells[-1]:
             low, high = max(low + _JUMP, scores[0]), min(high, scores[-1])
             below, above = scores < low, scores > high
-            scores = np.concatenate([scores[below], [low, high], scores[above]])
-            cells = np.concatenate([cells[below], [cell, cell], cells[above]])
+            at = np.array([low - _JUMP, low, high, high + _JUMP])
+            to = np.array([cell] * 4)
+            to[[0, 3]] = np.interp([low, high], scores, cells)
+            # a tail goes on where it is without the peak
+            used = [below.sum() == 1, True, True, above.sum() == 1]
+            scores = np.concatenate([scores[below], at[used], scores[above]])
+            cells = np.concatenate([cells[below], to[used], cells[above]])
     return scores, cells
 
 
@@ -266,11 +271,16 @@ def _has_peaks(values: np.ndarray, weights: np.ndarray, rows: np.ndarray) -> boo
 def _peaks(values: np.ndarray, weights: np.ndarray, rows: np.ndarray) -> Peaks:
     unique, place = np.unique(values, return_inverse=True)
     share = np.bincount(place, weights) / weights.sum()
-    up_to = share.cumsum().clip(max=1.0)
-    high = torch.special.ndtri(torch.from_numpy(up_to)).numpy()
-    low = np.append(-np.inf, high[:-1])
-    some = (share >= _PEAK) & (np.bincount(place, rows) >= _ROWS_OF_PEAK)
-    return list(zip(unique[some], low[some], high[some], strict=True))
+    count = np.bincount(place, rows)
+    edges = np.append(0.0, share.cumsum().clip(max=1.0))
+    # nothing is beyond a pile at an end, and half a row beyond the end of a grid
+    often = (count.sum() - count[[0, -1]]) / max(len(unique) - 1, 1)
+    is_grid = count[[0, -1]] <= often + _ERRORS * np.sqrt(often)
+    beyond = is_grid * share[[0, -1]] / (2 * count[[0, -1]].clip(min=1.0))
+    edges[[0, -1]] += beyond * [1.0, -1.0]
+    scores = torch.special.ndtri(torch.from_numpy(edges)).numpy()
+    some = (share >= _PEAK) & (count >= _ROWS_OF_PEAK)
+    return list(zip(unique[some], scores[:-1][some], scores[1:][some], strict=True))
 
 
 def _observed(column: np.ndarray, *of_rows: np.ndarray) -> tuple[np.ndarray, ...]:

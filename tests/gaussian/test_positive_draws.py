@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from scipy.stats import expon, gamma, norm
 
 from skvnce import GaussianImputer
@@ -135,6 +136,7 @@ def test_logarithms_of_draws_of_groups_have_the_spread_of_the_truth(seed, monkey
     fine = ratios()
     assert 0.7 < fine.mean() < 1.5
     levels = tails.levels
+    monkeypatch.setattr(tails, "_N_LEVELS", 24)
     monkeypatch.setattr(tails, "levels", lambda x, n=1: levels(x).repeat_interleave(n))
     coarse = ratios()  # negative control
     assert abs(np.log(coarse)).max() > 1.2 * abs(np.log(fine)).max()
@@ -153,3 +155,17 @@ def test_cells_with_limits_have_the_sign_of_the_observed_ones(seed, side):
     draws = imputer.sample(frame, 4, random_state=0, **limits)
     for one in [*draws, imputer.transform(frame, **limits)]:
         assert (one["w"] >= 1).all()
+
+
+def test_levels_tell_the_depth_of_rare_cells(monkeypatch):
+    """Where a twentieth of the cells or less is below t; 24 levels are the control."""
+    t = norm.ppf([0.05, 0.03, 0.02])
+
+    def error():
+        z = tails.levels(torch.zeros(1).double()).numpy()
+        depth = np.maximum(t[:, None] - z, 0.0).mean(1)
+        return abs(depth / (norm.pdf(t) + t * norm.cdf(t)) - 1).max()
+
+    assert error() < 0.15
+    monkeypatch.setattr(tails, "_N_LEVELS", 24)
+    assert error() > 0.3

@@ -535,6 +535,37 @@ def test_values_that_are_often_equal_are_drawn_as_often(make, marginals, seed):
         assert abs(is_peak[some].mean() - share) < 4 * error
 
 
+def sums_of(seed, n=60):
+    """Draw three whole numbers, after their sum, of which the largest repeats."""
+    parts = np.random.default_rng(seed).integers(1, 9, size=(n, 3)).astype(float)
+    sums = parts.sum(1)
+    sums[sums > np.sort(sums)[-3]] = np.sort(sums)[-3]
+    return np.column_stack([sums, parts])
+
+
+@pytest.mark.parametrize("marginals", ["both", "normal-scores"])
+def test_a_grid_goes_on_beyond_its_end(marginals, seed):
+    """Three of 60 rows have the largest sum, which is no end of the sums."""
+    X = sums_of(seed)
+    assert (X[:, 0] == X[:, 0].max()).sum() >= 3
+    new = np.array([[np.nan, 9.0, 9.0, 9.0], [np.nan, 20.0, 9.0, 9.0]])
+    imputer = MixtureImputer(marginals=marginals, random_state=0).fit(X)
+    filled = imputer.transform(new)[:, 0]
+    assert filled == pytest.approx([27.0, 38.0], abs=6.0)  # it was 29 at most
+    drawn = imputer.sample(new, 50, random_state=0, as_array=True)[:, :, 0]
+    assert (drawn.std(0) > 0).all()
+
+
+def test_a_pile_is_an_end(seed):
+    """Negative control: a quarter of the cells are cut at the same number."""
+    X = sums_of(seed, 200)
+    X[:, 0] = X[:, 0].clip(max=np.quantile(X[:, 0], 0.75))
+    new = np.array([[np.nan, 9.0, 9.0, 9.0]])
+    imputer = MixtureImputer(marginals="normal-scores", random_state=0).fit(X)
+    drawn = imputer.sample(new, 50, random_state=0, as_array=True)[..., 0]
+    assert drawn.max() == X[:, 0].max()
+
+
 def test_normal_scores_have_the_shares_of_peaks(seed):
     """At quantiles of the normal distribution; linear scores have no peaks."""
     rng, weights = np.random.default_rng(seed), np.ones(500)
