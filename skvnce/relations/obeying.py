@@ -78,18 +78,41 @@ def _solved(bounds: Bounds, formulas: list[Checked], cells: Filled) -> np.ndarra
     low, high = cells.ranges
     beyond = _FAR * (bounds.high - bounds.low)
     near = np.maximum(low, bounds.low - beyond), np.minimum(high, bounds.high + beyond)
+    unrounded = []
     for start in (cells.values, usual):
         wrong = np.flatnonzero(n_held < len(formulas))
         if not len(wrong):
             break
         some = cells._replace(ranges=np.stack(near)).of(wrong, start)
         joint = _together(smooth, bounds.deviation, some)
+        unrounded.append((wrong, joint))
         some = cells.of(wrong)._replace(values=joint)
         joint = _in_turn(bounds, formulas, some)
-        new = held(bounds, formulas, joint, some.free).sum(1)
-        better = new > n_held[wrong]
-        solved[wrong[better]], n_held[wrong[better]] = joint[better], new[better]
+        _take_better(bounds, formulas, cells.free, (solved, n_held), wrong, joint)
+    if len(smooth) == len(formulas):
+        # last, cells with more digits than their columns have: rounding of one cell
+        # may leave other formulas without a solution
+        for rows, joint in unrounded:
+            _take_better(bounds, formulas, cells.free, (solved, n_held), rows, joint)
     return solved
+
+
+def _take_better(
+    bounds: Bounds,
+    formulas: list[Checked],
+    free: np.ndarray,
+    best: tuple[np.ndarray, np.ndarray],
+    rows: np.ndarray,
+    new: np.ndarray,
+) -> None:
+    """Replace rows of the best cells in which more formulas hold by new ones, in place.
+
+    `best`: cells (n, p), and how many formulas hold in their rows (n,).
+    """
+    n_new = held(bounds, formulas, new, free[rows]).sum(1)
+    better = n_new > best[1][rows]
+    for old, some in zip(best, (new, n_new), strict=True):
+        old[rows[better]] = some[better]
 
 
 def held(
