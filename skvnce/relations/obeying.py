@@ -73,6 +73,12 @@ def _solved(bounds: Bounds, formulas: list[Checked], cells: Filled) -> np.ndarra
     solved = _in_turn(bounds, formulas, cells)
     n_held = held(bounds, formulas, solved, cells.free).sum(1)
     smooth = [one for one in formulas if not is_set(bounds, one.rule)]
+    if len(smooth) < len(formulas):
+        # a 1 of a set may contradict an observed total of some of its columns
+        wrong = np.flatnonzero(n_held < len(formulas))
+        last = [*smooth, *(one for one in formulas if is_set(bounds, one.rule))]
+        new = _in_turn(bounds, last, cells.of(wrong))
+        _take_better(bounds, formulas, cells.free, (solved, n_held), wrong, new)
     # far cells may lead to no solution; then those of average rows do mostly
     usual = np.where(cells.free, bounds.middle.clip(*cells.ranges), cells.values)
     low, high = cells.ranges
@@ -129,8 +135,6 @@ def held(
 
 def _holds(bounds: Bounds, rule: Formula, part: np.ndarray) -> np.ndarray:
     """Return in which rows a formula holds, or says nothing (rows,)."""
-    if is_set(bounds, rule):
-        return np.ones(len(part), bool)
     if rule.tier > 0:
         return ~_is_off(bounds, rule, part, 0.51)
     return is_near(rule, part, _PRECISIONS[rule.tier][1])
