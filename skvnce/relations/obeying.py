@@ -85,7 +85,7 @@ def _solved(bounds: Bounds, formulas: list[Checked], cells: Filled) -> np.ndarra
     beyond = _FAR * (bounds.high - bounds.low)
     near = np.maximum(low, bounds.low - beyond), np.minimum(high, bounds.high + beyond)
     unrounded = []
-    for start in (cells.values, usual):
+    for start in (cells.values, usual, solved):  # at last, from the nearest so far
         wrong = np.flatnonzero(n_held < len(formulas))
         if not len(wrong):
             break
