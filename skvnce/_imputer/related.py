@@ -184,11 +184,7 @@ def with_relations(
     with_levels = {j for j, one in enumerate(schema.columns or ()) if one.levels}
     followers = _followers(checked, read.cells, with_levels.union(kept))
     taken = {*kept, *(j for one in followers for j in (one.column, one.source))}
-    sets = tuple(
-        one.rule.columns
-        for one in checked
-        if is_set(bounds, one.rule) and not taken.intersection(one.rule.columns)
-    )
+    sets = _sets(bounds, checked, taken, X.shape[1])
     gaps = np.isnan(X).any(0)
     has_codes = ~is_number & [bool(one and one.levels) for one in columns]
     rest = bounds, followers, sets, shares, gaps, has_codes
@@ -265,6 +261,22 @@ def _followers(checked, cells, kept):
                     queue.append(column)
                     followers.append(Follower(column, source, one))
     return tuple(followers)
+
+
+def _sets(bounds, checked, taken, p):
+    """Choose sets that are one column of the model each, large ones first.
+
+    Formulas may connect a set to one of them, such as a total of some of its columns.
+    Its columns then follow from the other set by these: two levels might contradict.
+    """
+    formulas = [one for one in checked if isinstance(one.rule, Formula)]
+    number, sets, done = joined_columns(formulas, p), [], set()
+    found = [one.rule.columns for one in formulas if is_set(bounds, one.rule)]
+    for columns in sorted(found, key=len, reverse=True):
+        if not taken.intersection(columns) and number[columns[0]] not in done:
+            sets.append(columns)
+            done.add(number[columns[0]])
+    return tuple(sets)
 
 
 def _skewness(column):
@@ -543,11 +555,11 @@ class Rows(NamedTuple):
                 loose[:, places] &= ~alone[:, places]
             filled = Filled(values, loose, self.ranges, order)
             values = obeyed(related.bounds, formulas, filled)
-            # where sources alone do not suffice, followers move, too
+            # where sources alone do not suffice, followers and sets move, too
             wrong = np.flatnonzero(
                 ~held(related.bounds, formulas, values, self.free).all(1)
             )
-            gone = np.ix_(wrong, [one.column for one in related.followers])
+            gone = np.ix_(wrong, related.dropped)
             loose[gone] = self.free[gone]
             values[wrong] = obeyed(related.bounds, formulas, filled.of(wrong, values))
             _follow(related, values, self.free)

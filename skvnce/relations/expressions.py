@@ -100,26 +100,44 @@ def _root(
     """Find zeros of a gap between points (n_points, n) by bisection; (n,).
 
     Of several zeros it is that of the smallest distance; NaN without one, or if the
-    gap is 0 everywhere.
+    gap is 0 everywhere.  Where it jumps across 0 there is none.
     """
     gaps = np.array([gap(point) for point in points])
     with np.errstate(invalid="ignore"):
         # signs, because products of large gaps overflow
         change = np.sign(gaps[:-1]) * np.sign(gaps[1:]) <= 0
+    # a gap that is 0 wherever it is a number determines nothing
+    change &= ~(np.isnan(gaps) | (gaps == 0)).all(0)
     distance = np.maximum(distances[:-1], distances[1:])
-    best = np.where(change, distance, np.inf).argmin(0)
-    rows = np.arange(points.shape[1])
-    left, right = points[best, rows], points[best + 1, rows]
-    sign = np.sign(gaps[best, rows])
+    root, rows = np.full(points.shape[1], np.nan), np.arange(points.shape[1])
+    # each pass but the first leaves out changes of sign where the gap jumps
+    for _ in range(len(change)):
+        best = np.where(change, distance, np.inf).argmin(0)
+        found = change[best, rows] & np.isnan(root)
+        if not found.any():
+            break
+        ends = points[best, rows], points[best + 1, rows]
+        new = _bisected(gap, *ends, gaps[best, rows])
+        error, apart = abs(gap(new)), abs(gaps[[best, best + 1], rows]).max(0)
+        root = np.where(found & np.isfinite(error) & (2 * error <= apart), new, root)
+        change[best, rows] = False
+    return root
+
+
+def _bisected(
+    gap: Callable[[np.ndarray], np.ndarray],
+    left: np.ndarray,
+    right: np.ndarray,
+    first: np.ndarray,
+) -> np.ndarray:
+    """Find where a gap changes its sign between points (n,); `first`: of the left."""
+    sign = np.sign(first)
     # bisection comes close to a zero at 0, but not relative to its size
-    around = (left <= 0) & (right >= 0) & (gap(np.zeros(len(rows))) == 0)
+    around = (left <= 0) & (right >= 0) & (gap(np.zeros(len(left))) == 0)
     exact = np.where(around, 0.0, np.where(sign == 0, left, np.nan))
     for _ in range(_HALVINGS):
         # left + right may overflow
         middle = left + (right - left) / 2
         below = np.sign(gap(middle)) == sign
         left, right = np.where(below, middle, left), np.where(below, right, middle)
-    root = np.where(np.isnan(exact), right, exact)
-    # a gap that is 0 wherever it is a number determines nothing
-    is_flat = (np.isnan(gaps) | (gaps == 0)).all(0)
-    return np.where(change[best, rows] & ~is_flat, root, np.nan)
+    return np.where(np.isnan(exact), right, exact)

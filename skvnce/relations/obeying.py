@@ -30,6 +30,8 @@ _BEYOND, _FAR = 0.5, 3  # ranges by which filled factors, and parts, leave their
 _MOVES = np.linspace(-1, 1, 81)  # of a factor, in ranges of its column or 40 units
 _STEPS = 50  # by which formulas are solved together
 _CUTS = 20  # times that a step is halved
+_CREEPING = 0.99  # a step that leaves more of the squared gaps leads to no solution
+_FLOAT64 = 1e-14  # relative error of formulas whose solution no step would improve
 _DIFFERENCE = 1e-7  # by which slopes are computed, relative to cells
 _RANK = 1e-7  # relative singular value below which a formula follows from others
 
@@ -71,23 +73,52 @@ def _solved(bounds: Bounds, formulas: list[Checked], cells: Filled) -> np.ndarra
     solved = _in_turn(bounds, formulas, cells)
     n_held = held(bounds, formulas, solved, cells.free).sum(1)
     smooth = [one for one in formulas if not is_set(bounds, one.rule)]
+    if len(smooth) < len(formulas):
+        # a 1 of a set may contradict an observed total of some of its columns
+        wrong = np.flatnonzero(n_held < len(formulas))
+        last = [*smooth, *(one for one in formulas if is_set(bounds, one.rule))]
+        new = _in_turn(bounds, last, cells.of(wrong))
+        _take_better(bounds, formulas, cells.free, (solved, n_held), wrong, new)
     # far cells may lead to no solution; then those of average rows do mostly
     usual = np.where(cells.free, bounds.middle.clip(*cells.ranges), cells.values)
     low, high = cells.ranges
     beyond = _FAR * (bounds.high - bounds.low)
     near = np.maximum(low, bounds.low - beyond), np.minimum(high, bounds.high + beyond)
-    for start in (cells.values, usual):
+    unrounded = []
+    for start in (cells.values, usual, solved):  # at last, from the nearest so far
         wrong = np.flatnonzero(n_held < len(formulas))
         if not len(wrong):
             break
         some = cells._replace(ranges=np.stack(near)).of(wrong, start)
         joint = _together(smooth, bounds.deviation, some)
+        unrounded.append((wrong, joint))
         some = cells.of(wrong)._replace(values=joint)
         joint = _in_turn(bounds, formulas, some)
-        new = held(bounds, formulas, joint, some.free).sum(1)
-        better = new > n_held[wrong]
-        solved[wrong[better]], n_held[wrong[better]] = joint[better], new[better]
+        _take_better(bounds, formulas, cells.free, (solved, n_held), wrong, joint)
+    if len(smooth) == len(formulas):
+        # last, cells with more digits than their columns have: rounding of one cell
+        # may leave other formulas without a solution
+        for rows, joint in unrounded:
+            _take_better(bounds, formulas, cells.free, (solved, n_held), rows, joint)
     return solved
+
+
+def _take_better(
+    bounds: Bounds,
+    formulas: list[Checked],
+    free: np.ndarray,
+    best: tuple[np.ndarray, np.ndarray],
+    rows: np.ndarray,
+    new: np.ndarray,
+) -> None:
+    """Replace rows of the best cells in which more formulas hold by new ones, in place.
+
+    `best`: cells (n, p), and how many formulas hold in their rows (n,).
+    """
+    n_new = held(bounds, formulas, new, free[rows]).sum(1)
+    better = n_new > best[1][rows]
+    for old, some in zip(best, (new, n_new), strict=True):
+        old[rows[better]] = some[better]
 
 
 def held(
@@ -104,8 +135,6 @@ def held(
 
 def _holds(bounds: Bounds, rule: Formula, part: np.ndarray) -> np.ndarray:
     """Return in which rows a formula holds, or says nothing (rows,)."""
-    if is_set(bounds, rule):
-        return np.ones(len(part), bool)
     if rule.tier > 0:
         return ~_is_off(bounds, rule, part, 0.51)
     return is_near(rule, part, _PRECISIONS[rule.tier][1])
@@ -318,6 +347,7 @@ def _together(
     used = sorted({j for one in formulas for j in one.rule.columns})
     values, rows = cells.values.copy(), np.arange(len(cells.values))
     for _ in range(_STEPS):
+        rows = rows[~_hold_exactly(formulas, values[rows])]
         if not len(rows):
             break
         now, movable, ends, _ = cells.of(rows, values)
@@ -332,16 +362,24 @@ def _together(
         stuck = now[:, used] <= ends[0][:, used], now[:, used] >= ends[1][:, used]
         shortest = _shortest(weight[..., None] * slopes, gaps, stuck)
         steps[:, used] = shortest * deviation[used]
-        error, length = (gaps**2).sum(1), np.ones((len(rows), 1))
-        for _ in range(_CUTS):
-            moved = np.where(movable, (now + length * steps).clip(*ends), now)
-            closer = ((weight * _gaps(formulas, moved)) ** 2).sum(1) < error
-            if closer.all():
+        enough, left = _CREEPING * (gaps**2).sum(1), np.arange(len(rows))
+        for cut in range(_CUTS):
+            moved = (now[left] + steps[left] / 2**cut).clip(*ends[:, left])
+            moved = np.where(movable[left], moved, now[left])
+            error = ((weight[left] * _gaps(formulas, moved)) ** 2).sum(1)
+            closer = error < enough[left]
+            values[rows[left[closer]]] = moved[closer]
+            left = left[~closer]
+            if not len(left):
                 break
-            length[~closer] /= 2
-        rows = rows[closer]  # those that come closer to a solution
-        values[rows] = moved[closer]
+        rows = np.delete(rows, left)  # those that come no closer to a solution
     return values
+
+
+def _hold_exactly(formulas: list[Checked], cells: np.ndarray) -> np.ndarray:
+    """Tell in which rows all formulas hold up to rounding errors (rows,)."""
+    parts = [(one.rule, cells[:, one.rule.columns]) for one in formulas]
+    return np.all([is_near(rule, part, _FLOAT64) for rule, part in parts], 0)
 
 
 def _gaps(formulas: list[Checked], cells: np.ndarray) -> np.ndarray:
@@ -353,13 +391,17 @@ def _slopes(
     formulas: list[Checked], used: list[int], cells: np.ndarray, steps: np.ndarray
 ) -> np.ndarray:
     """Return slopes of the gaps by differences; (n, formulas, n_used)."""
-    gaps, slopes = _gaps(formulas, cells), []
-    for j in used:
-        moved = cells.copy()
-        moved[:, j] += steps[:, j]
-        change = _gaps(formulas, moved) - gaps
-        slopes.append(change / (moved[:, [j]] - cells[:, [j]]))
-    return np.nan_to_num(np.stack(slopes, 2), posinf=0, neginf=0)
+    slopes = np.zeros((len(cells), len(formulas), len(used)))
+    for k, one in enumerate(formulas):
+        places = list(one.rule.columns)
+        part = cells[:, places]
+        gap = one.rule.gap(part)
+        for i, j in enumerate(places):
+            moved = part.copy()
+            moved[:, i] += steps[:, j]
+            change = one.rule.gap(moved) - gap
+            slopes[:, k, used.index(j)] = change / (moved[:, i] - part[:, i])
+    return np.nan_to_num(slopes, posinf=0, neginf=0)
 
 
 def _shortest(
@@ -367,11 +409,14 @@ def _shortest(
 ) -> np.ndarray:
     """Return the shortest steps from gaps to zero that stay in ranges (n, n_used)."""
     gaps = np.where(np.isfinite(gaps), gaps, 0.0)[..., None]
+    steps, rows = np.zeros(slopes[:, 0].shape), np.arange(len(slopes))
     # each pass but the last stops cells at the ends of their range
     for _ in range(slopes.shape[2]):
-        steps = -(np.linalg.pinv(slopes, _RANK) @ gaps)[..., 0]
-        outward = stuck[0] & (steps < 0) | stuck[1] & (steps > 0)
-        if not outward.any():
+        some = -(np.linalg.pinv(slopes[rows], _RANK) @ gaps[rows])[..., 0]
+        steps[rows] = some
+        outward = stuck[0][rows] & (some < 0) | stuck[1][rows] & (some > 0)
+        slopes[rows] = np.where(outward[:, None], 0.0, slopes[rows])
+        rows = rows[outward.any(1)]
+        if not len(rows):
             break
-        slopes = np.where(outward[:, None], 0.0, slopes)
     return steps

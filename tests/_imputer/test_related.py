@@ -756,3 +756,24 @@ def test_typos_are_named_by_their_rows_beside_weights_of_zero(rng):
     weights[[0, 3, 5, 9]] = 0
     with pytest.warns(UserWarning, match="'s', row 7, is 1e\\+06"):
         TableImputer(**QUICK).fit(X, sample_weight=weights)
+
+
+@pytest.mark.parametrize("totals_are_seen", [False, True])
+def test_sets_that_formulas_connect_hold_together(totals_are_seen, rng):
+    levels = rng.integers(6, size=240)
+    full = pd.DataFrame(np.eye(6)[levels], columns=list("abcdef"))
+    full["x"] = levels + rng.normal(size=240)
+    full["low"], full["high"] = full["a"] + full["b"], full.loc[:, "c":"f"].sum(axis=1)
+    gone = rng.random(240) < 0.3
+    X = full.copy()
+    X.loc[gone, [*"abcdef"]] = np.nan
+    X.loc[rng.random(240) < 0.2 if totals_are_seen else gone, ["low", "high"]] = np.nan
+    imputer = fitted(X)
+    assert {"low", "a", "b"} in [set(one.columns) for one in imputer.relations_]
+    for table in imputer.transform(X), *imputer.sample(X, 2, random_state=0):
+        np.testing.assert_array_equal(table[[*"abcdef"]].sum(axis=1), 1)
+        np.testing.assert_array_equal(table["low"], table["a"] + table["b"])
+        np.testing.assert_array_equal(table["low"] + table["high"], 1)
+        np.testing.assert_array_equal(
+            table.to_numpy()[X.notna()], X.to_numpy()[X.notna()]
+        )

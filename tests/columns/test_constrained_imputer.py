@@ -596,3 +596,48 @@ def test_chains_of_equations_hold_together(share, seed):
             table.to_numpy()[part.notna()], part.to_numpy()[part.notna()]
         )
     assert not tables[1].equals(tables[2])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_parts_of_gross_totals_hold_beside_whole_factors(seed):
+    """Rounding of the pieces alone would leave their price no solution."""
+    rng = np.random.default_rng(seed)
+    full = pd.DataFrame({"pieces": rng.poisson(4, 200) + 1.0})
+    full["price"] = rng.gamma(5.0, size=200).round(2)
+    full["net"] = full["pieces"] * full["price"]
+    full["tax"] = 0.2 * full["net"]
+    full["gross"] = full["net"] + full["tax"]
+    part = full.mask(rng.random(full.shape) < 0.4)
+    part.iloc[:5, :4] = np.nan
+    imputer = ConstrainedImputer(
+        sums={"gross": ["net", "tax"]},
+        derived={
+            "net": (np.multiply, ["pieces", "price"]),
+            "tax": (lambda net: 0.2 * net, ["net"]),
+        },
+        random_state=0,
+    )
+    imputer.set_output(transform="pandas").fit(part)
+    for table in imputer.transform(part), *imputer.sample(part, 2, random_state=0):
+        assert_allclose(table["net"], table["pieces"] * table["price"], rtol=1e-7)
+        assert_allclose(table["gross"], 1.2 * table["net"], rtol=1e-7)
+        pieces = table["pieces"].iloc[:5]
+        assert_array_equal(pieces, pieces.round())
+
+
+def test_jumps_of_functions_are_no_solutions():
+    """The guarded ratio changes its sign at no people, where it is 0."""
+
+    def guarded(cost, people):
+        return np.where(people > 0, cost / np.where(people > 0, people, 1), 0.0)
+
+    rng = np.random.default_rng(0)
+    full = pd.DataFrame({"cost": rng.gamma(3.0, size=300)})
+    full["people"] = rng.poisson(1.2, 300).astype(float)
+    full["each"] = guarded(full["cost"], full["people"])
+    part = full.mask(rng.random(full.shape) < 0.3)
+    imputer = ConstrainedImputer(derived={"each": (guarded, ["cost", "people"])})
+    table = imputer.set_output(transform="pandas").fit(part).transform(part)
+    assert_allclose(table["each"], guarded(table["cost"], table["people"]))
+    follows = part[["cost", "each"]].notna().all(axis=1) & (full["each"] > 0)
+    assert_allclose(table["people"][follows], full["people"][follows])
