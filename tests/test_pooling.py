@@ -12,7 +12,7 @@ from scipy.stats import binomtest
 from sklearn.linear_model import LinearRegression
 
 from skvnce import GaussianImputer
-from skvnce.pooling import fit_each, pool
+from skvnce.pooling import chi2_test, fit_each, pool, wald_test
 
 MICE = json.loads(
     (Path(__file__).parent / "reference" / "mice_pool_scalar.json").read_text()
@@ -73,6 +73,9 @@ def test_equal_estimates_leave_the_complete_analysis():
         ([1.0], [1.0], None, "two draws or more"),
         (1.0, 1.0, None, "two draws or more"),
         ([1.0, 2.0], [1.0], None, r"variances must have shape \(2,\), got \(1,\)"),
+        ([1.0, [2.0, 3.0]], [1.0, 1.0], None, "estimates must be numbers, with"),
+        ([1.0, 2.0], [1.0, "x"], None, "variances must be numbers"),
+        (np.array(["a", "b"], object), [1.0, 1.0], None, "estimates must be numbers"),
         ([1.0, np.nan], [1.0, 1.0], None, "must be finite"),
         ([1.0, 2.0], [1.0, 0.0], None, "variances must be positive"),
         ([[1.0, 2.0]] * 2, [[[1, 0.5], [0, 1]]] * 2, None, "must be symmetric"),
@@ -85,8 +88,31 @@ def test_equal_estimates_leave_the_complete_analysis():
     ],
 )
 def test_errors(Q, U, dof, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         pool(Q, U, dof)
+
+
+@pytest.mark.parametrize("cells", [np.array([1, 2], "M8[D]"), [1 + 1j, 2]])
+def test_dates_and_complex_numbers_are_no_estimates(cells):
+    with pytest.raises(TypeError, match="estimates must be numbers.*(date|complex)"):
+        pool(cells, [1.0, 1.0])
+
+
+def test_errors_of_arguments_of_tests():
+    pooled = pool([1.0, 2.0], [1.0, 1.0])
+    with pytest.raises(TypeError, match="value must be numbers"):
+        pooled.p_value("zero")
+    with pytest.raises(TypeError, match="statistics must be numbers"):
+        chi2_test(["a", "b"], 2)
+    with pytest.raises(TypeError, match="pooled must be a result of pool.*got list"):
+        wald_test([pooled], [0])
+
+
+def test_a_generator_of_draws_is_analysed():
+    tables = np.arange(12.0).reshape(3, 2, 2)
+    assert fit_each(np.sum, (table for table in tables)) == [6, 22, 38]
+    with pytest.raises(TypeError, match="draws must be a list of tables.*got int"):
+        fit_each(np.sum, 3)
 
 
 def test_errors_of_names_and_hypotheses():

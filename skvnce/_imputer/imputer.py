@@ -310,7 +310,7 @@ class Imputer(IncompleteTransformer):
         if shift is None and not rules.draws_alone(self._schema, wanted, limits):
             drawer = model._drawer(checked, n_draws, seed, limits)
             return self._ruled(drawer, checked, X, as_array, wanted)
-        shift = model._shift_of(shift or {})
+        shift = model._shift_of({} if shift is None else shift)
         drawer = partial(model._drawn_shifted, checked, n_draws, seed, shift)
         completed = self._ruled(drawer, checked, X, as_array, wanted)
         warn_of_cuts(model._schema, shift, model._limit_of_shift)

@@ -389,12 +389,16 @@ def _numbers(estimator, X, reset):
 
 
 def _check_two_dimensional(X):
-    """Raise an error for text that is no table; scikit-learn says so of numbers."""
-    shape = getattr(X, "shape", (0, 0))
-    if len(shape) != 2 and getattr(getattr(X, "dtype", None), "kind", "") not in "biuf":
+    """Raise an error for a single column or row."""
+    n_dimensions = len(getattr(X, "shape", (0, 0)))
+    if n_dimensions < 2:
+        column, row = "X.reshape(-1, 1)", "X.reshape(1, -1)"
+        if hasattr(X, "to_frame"):
+            column, row = "X.to_frame()", "X.to_frame().T"
         raise ValueError(
-            f"Expected a table of rows and columns, got {len(shape)} dimensions. "
-            "Pass X[[name]] of a data frame, or reshape X, for a single column."
+            "X must be a table of two dimensions, rows and columns, got "
+            f"{n_dimensions}. Reshape your data: {column} is a table of one column, "
+            f"{row} of one row."
         )
 
 
@@ -402,6 +406,7 @@ def _codes(estimator, X, columns, reset):
     """Validate a table, and convert it to codes and numbers."""
     if not hasattr(X, "shape"):
         X = np.asarray(readable(X), dtype=object)
+    _check_two_dimensional(X)
     validate_data(estimator, X, reset=reset, skip_check_array=True)
     table = encode(X, columns, handle_unknown=_settings(estimator).handle_unknown)
     with cell_errors_named(X):

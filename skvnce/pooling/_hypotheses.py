@@ -34,7 +34,7 @@ from scipy.stats import chi2, f
 
 from skvnce._core.warnings import warn_user
 from skvnce.pooling._models import listed, parameters, warn_of_unconverged
-from skvnce.pooling._rules import Pooled, degrees_of_freedom
+from skvnce.pooling._rules import Pooled, degrees_of_freedom, numbers
 
 # ----------------------------------------
 # Log-likelihoods of nested models of statsmodels, for D3.
@@ -274,7 +274,7 @@ def chi2_test(statistics: ArrayLike, dof: int) -> PooledTest:
     >>> round(test.statistic, 3), round(test.p_value, 3)
     (2.681, 0.092)
     """
-    d = np.asarray(statistics, dtype=float)
+    d = numbers(statistics, "statistics")
     if d.ndim != 1 or len(d) < 2 or not (np.isfinite(d) & (d >= 0)).all():
         raise ValueError(
             "statistics must be a list of two or more finite numbers, none negative, "
@@ -354,6 +354,11 @@ def likelihood_ratio_test(full: Sequence[Any], reduced: Sequence[Any]) -> Pooled
 
 def _constraints(pooled, terms):
     """Return the matrix of constraints, of shape (n_constraints, n_estimates)."""
+    if not isinstance(pooled, Pooled):
+        raise TypeError(
+            "pooled must be a result of pool or pool_models, got "
+            f"{type(pooled).__name__}."
+        )
     p = np.size(pooled.estimate)
     if np.ndim(terms) == 2:
         L = np.asarray(terms)

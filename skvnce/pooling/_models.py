@@ -440,6 +440,13 @@ def fit_each(
     >>> results[0].params.shape
     (1,)
     """
+    try:
+        draws = list(draws)  # a generator gives its tables once
+    except TypeError as error:
+        raise TypeError(
+            "draws must be a list of tables, as sample() returns them, got "
+            f"{type(draws).__name__}."
+        ) from error
     for table in draws:
         if np.ndim(table) != 2:
             raise ValueError(

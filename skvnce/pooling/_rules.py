@@ -107,7 +107,7 @@ class Pooled(NamedTuple):
         -------
         ndarray or float
         """
-        null = np.asarray(value, dtype=float)
+        null = numbers(value, "value")
         if null.ndim and null.shape != np.shape(self.estimate):
             raise ValueError(
                 "value must be a number, or one for each of the "
@@ -287,9 +287,7 @@ def pool(
 
 def _checked(estimates, variances):
     given = {"estimates": estimates, "variances": variances}
-    Q, U = (
-        np.asarray(readable(value, name), dtype=float) for name, value in given.items()
-    )
+    Q, U = (numbers(readable(value, name), name) for name, value in given.items())
     if Q.ndim not in (1, 2) or len(Q) < 2 or not Q.size:
         raise ValueError(
             "estimates must have shape (n_draws,) or (n_draws, n_estimates), with two "
@@ -311,6 +309,19 @@ def _checked(estimates, variances):
     if U.ndim == 3:
         _check_covariances(U)
     return Q, U
+
+
+def numbers(value, name):
+    """Convert to an array of floats; dates and complex numbers are none."""
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind not in "biufO":
+            raise TypeError(f"cells of type {array.dtype}")
+        return array.astype(float)
+    except (TypeError, ValueError) as error:
+        raise type(error)(
+            f"{name} must be numbers, with as many in each item: {error}"
+        ) from error
 
 
 def _common_labels(estimates, variances):

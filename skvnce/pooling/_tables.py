@@ -9,6 +9,7 @@ from skvnce._core.numbers import check_count
 from skvnce.pooling._rules import Pooled, in_short
 
 _COLUMNS = ("coef", "interval", "p", "FMI")
+_MOST_DECIMALS = 10  # from which on numbers have an exponent
 _BELOW = ("rows (n)", "tables (m)")
 
 
@@ -45,6 +46,8 @@ class PooledTable(NamedTuple):
         cells = self.cells.copy()
         if cells.columns.nlevels > 1:
             cells.columns = [": ".join(map(str, names)) for names in cells.columns]
+        cells = cells.rename(lambda name: str(name).replace("|", "\\|"))
+        cells.columns = cells.columns.str.replace("|", "\\|")
         align = ["left", *["right"] * cells.shape[1]]
         text = cells.to_markdown(disable_numparse=True, colalign=align)
         return f"{text}\n\n{self.note}"
@@ -129,7 +132,8 @@ def pooled_table(
             "models must be a result of pool or pool_models, or a dict of them, got "
             f"{wrong[0] if wrong else 'an empty dict'}."
         )
-    if isinstance(columns, str) or not columns or not set(columns) <= set(_COLUMNS):
+    is_list = isinstance(columns, list | tuple) and len(columns) > 0
+    if not is_list or not all(column in _COLUMNS for column in columns):
         raise ValueError(f"columns must be some of {_COLUMNS}, got {columns!r}.")
     check_count(digits, "digits")
     parts = {
@@ -160,7 +164,7 @@ def _texts(model, columns, level, exponentiate, digits):
     # as many decimals as the standard error needs for its digits
     with np.errstate(divide="ignore"):  # a ratio may be 0 or infinite
         decimals = digits - 1 - np.floor(np.log10(found["se"]))
-    decimals = decimals.clip(0, 10).astype(int)
+    decimals = decimals.clip(0, _MOST_DECIMALS).astype(int)
 
     def rounded(name):
         return list(map(_rounded, found[name], decimals))
@@ -178,7 +182,8 @@ def _texts(model, columns, level, exponentiate, digits):
 
 
 def _rounded(value, decimals):
-    return f"{value:.{decimals}f}" if abs(value) < 1e6 else f"{value:.3g}"
+    is_plain = abs(value) < 1e6 and decimals < _MOST_DECIMALS
+    return f"{value:.{decimals}f}" if is_plain else f"{value:.3g}"
 
 
 def _note(models, columns):

@@ -438,3 +438,16 @@ def test_views_of_text_are_filled():
     expected = gaussian().set_output(transform="pandas").fit_transform(X)["city"]
     assert filled.dtype == views
     assert filled.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("kept", [["x", "count"], ["x", "city"]])
+def test_a_column_or_a_row_is_no_table(kept):
+    X = plain()[kept]
+    imputer = gaussian().fit(X)
+    for part in (X["x"], pl.Series([1.0, 2.0]), X.iloc[0]):
+        for method in (imputer.fit, imputer.transform, imputer.sample):
+            with pytest.raises(ValueError, match=r"two dimensions.*X\.to_frame\(\)"):
+                method(part)
+    for part in (X["x"].to_numpy(), X[kept[1]].to_numpy()):
+        with pytest.raises(ValueError, match=r"two dimensions.*X\.reshape\(-1, 1\)"):
+            imputer.fit(part)

@@ -197,6 +197,7 @@ def fitted():
         ({"income": np.nan}, ValueError, r"shift\['income'\] must be finite"),
         ({"income": True}, TypeError, r"shift\['income'\] must be a number"),
         (["income"], TypeError, "shift must be a dict"),
+        (pd.Series([1.0], ["income"]), TypeError, "shift must be a dict"),
     ],
 )
 def test_wrong_shifts(fitted, shift, error, message):

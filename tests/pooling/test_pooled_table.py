@@ -82,6 +82,18 @@ def test_markdown_has_a_line_for_each_row():
     assert [cell.strip() for cell in lines[0].split("|")[1:3]] == ["", "model: coef"]
     assert [cell.strip() for cell in lines[2].split("|")[1:3]] == ["age", "1.10"]
     assert lines[-1] == "Pooled from 3 completed tables (m)."
+    names = pooled_table({"a|b": pool([1, 2], [1, 1], names=["C(x)[T.u|v]"])})
+    lines = names.to_markdown().splitlines()
+    assert "C(x)[T.u\\|v]" in lines[2]
+    assert [line.replace("\\|", "").count("|") for line in lines[:4]] == [6] * 4
+    assert "| 0 " in pool([1, 2], [1, 1]).to_table().to_markdown()
+
+
+def test_tiny_estimates_are_no_zeros():
+    cells = pool([2e-12, 3e-12], [1e-24] * 2, names=["x"]).to_table().cells
+    assert cells.loc["x", "coef"] == "2.5e-12"
+    cells = pool([2e-5, 3e-5], [1e-10] * 2, names=["x"]).to_table().cells
+    assert cells.loc["x", "coef"] == "0.000025"
 
 
 @pytest.mark.parametrize(
@@ -91,6 +103,8 @@ def test_markdown_has_a_line_for_each_row():
         ({}, {}, TypeError, "got an empty dict"),
         ({"a": 1.0}, {}, TypeError, "got float"),
         (BOTH, {"columns": "p"}, ValueError, "columns must be some of"),
+        (BOTH, {"columns": 5}, ValueError, "columns must be some of"),
+        (BOTH, {"columns": [["p"]]}, ValueError, "columns must be some of"),
         (BOTH, {"columns": []}, ValueError, "columns must be some of"),
         (BOTH, {"columns": ["t"]}, ValueError, "columns must be some of"),
         (BOTH, {"level": 2}, ValueError, "level must lie in"),
