@@ -128,7 +128,10 @@ NO_TABLES = {  # how to make it, and what the error says
     ),
     "text": (lambda: frame(b="q"), "'q' in column 'b', row 0. "),
     "three dimensions": (lambda: np.zeros((4, 3, 2)), "dim 3"),
-    "one dimension": (lambda: pd.Series(list("abc")), "got 1 dimensions.*X[[name]]"),
+    "one dimension": (
+        lambda: pd.Series(list("abc")),
+        "got 1. Reshape your data: X.to_frame()",
+    ),
     "NA in lists": (
         lambda: [[1.0, pd.NA], *[[2.0, 1.0]] * (ROWS - 1)],
         "column 1, row 0. Mark missing cells by NaN",

@@ -112,6 +112,7 @@ def test_cells_of_groups_have_the_sign_of_the_observed_ones(seed, shape):
             assert (hidden_cells(imputer, frame, 4)[0] == 0).mean() > 0.01
 
 
+@pytest.mark.filterwarnings("ignore:.* would be negative")  # of the control
 def test_logarithms_of_draws_of_groups_have_the_spread_of_the_truth(seed, monkeypatch):
     """Of Gamma(1/2), whose logarithms have a deviation of 2.2."""
     tables, number = [], np.arange(N) // 5
@@ -136,6 +137,7 @@ def test_logarithms_of_draws_of_groups_have_the_spread_of_the_truth(seed, monkey
     assert any((cells <= 0).any() for cells, _ in drawn())
 
 
+@pytest.mark.filterwarnings("ignore:The observed cells of 'w' do not tell")
 @pytest.mark.parametrize("side", ["lower", "upper"])
 def test_cells_with_limits_have_the_sign_of_the_observed_ones(seed, side):
     full, frame = shaped(seed, "whole")
