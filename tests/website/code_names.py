@@ -54,6 +54,7 @@ ELSEWHERE = {
     "set_default_dtype": "torch",
     "to_datetime": "pandas",
     "to_numeric": "pandas",
+    "tril_indices": "numpy",
     "tune_parameters": "miceforest",
     "variable_parameters": "miceforest",
     "variable_schema": "miceforest",
