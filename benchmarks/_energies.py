@@ -15,6 +15,20 @@ def exact_posterior(model):
     return SequentialPosterior([ExactStates(model)], 1)
 
 
+class Ring(nn.Module):
+    """Distance from the origin nearly constant."""
+
+    def __init__(self, n_features):
+        super().__init__()
+        self.radius = nn.Parameter(torch.tensor(1.5))
+        self.log_spread = nn.Parameter(torch.tensor(0.0))
+
+    def log_density(self, x):
+        """Compute the log-density up to a constant."""
+        apart = x.norm(dim=1) - self.radius
+        return -(apart * (-self.log_spread).exp()).square() / 2
+
+
 # ----------------------------------------
 # Mixtures of two normals around zero with different widths, one of them known.
 #

@@ -16,6 +16,7 @@ from functools import partial
 
 import numpy as np
 import torch
+from _energies import Ring
 from _report import Texts, by, lines, table
 from _runner import main_of
 from imputation_tables import split
@@ -72,20 +73,6 @@ def gaussian(name, seed, options):
 SHARES = (0.2, 0.4)
 ROWS, UNSEEN = 500, 2000
 GRID = torch.linspace(-6, 6, 401).double()
-
-
-class Ring(nn.Module):
-    """Distance from the origin nearly constant."""
-
-    def __init__(self, n_features):
-        super().__init__()
-        self.radius = nn.Parameter(torch.tensor(1.5))
-        self.log_spread = nn.Parameter(torch.tensor(0.0))
-
-    def log_density(self, x):
-        """Compute the log-density up to a constant."""
-        apart = x.norm(dim=1) - self.radius
-        return -(apart * (-self.log_spread).exp()).square() / 2
 
 
 class Normals(nn.Module):

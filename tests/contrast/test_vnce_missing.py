@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from _energies import RestrictedBoltzmann
+from _energies import RestrictedBoltzmann, Ring
 from energies import Bell, Factor
 from sklearn.exceptions import ConvergenceWarning
 from torch import nn
@@ -16,19 +16,6 @@ from skvnce._core.training.adam import NotFinite
 from skvnce.contrast.fit import MOST_LOST, Gap, fit_with_enough_draws
 
 RADIUS, SPREAD = 2.0, 0.2
-
-
-class Ring(nn.Module):
-    """Rows at a distance from the origin that is nearly constant."""
-
-    def __init__(self, n_features):
-        super().__init__()
-        self.radius = nn.Parameter(torch.tensor(1.5))
-        self.log_spread = nn.Parameter(torch.tensor(0.0))
-
-    def log_density(self, x):
-        apart = x.norm(dim=1) - self.radius
-        return -(apart * (-self.log_spread).exp()).square() / 2
 
 
 def ring(seed, n=400, spread=SPREAD):
