@@ -22,11 +22,12 @@ from pictures import (
 
 ROOT = Path(__file__).parents[1]
 DOC = ROOT / "doc" / "benchmarks"
-COMMAND = re.compile(r"`python benchmarks/(\w+\.py[^`]*)`")
-COMMANDS = {
-    path.stem: shlex.split(COMMAND.search(path.read_text(encoding="utf-8"))[1])
+COMMAND = re.compile(r"`python benchmarks/(\w+\.py[^`]*)`( of commit \w+, which)?")
+MADE = {
+    path.stem: COMMAND.search(path.read_text(encoding="utf-8"))
     for path in sorted(DOC.glob("*.md"))
 }
+COMMANDS = {page: shlex.split(made[1]) for page, made in MADE.items() if not made[2]}
 # what makes a page of records without computing anything
 READS = "--only-report", "--repetitions=0"
 
@@ -52,6 +53,14 @@ def body(text):
     """Return a page without its picture and the versions of packages."""
     text = re.sub(r"!\[[^\]]*\]\(\.\./images/benchmark\S*\n\n\*.*\*\n\n", "", text)
     return re.sub(r"Made by `[^`]*` with [^\n]*?Python [\d.]+\.", "Made.", text)
+
+
+def test_a_page_that_names_a_commit_has_no_script():
+    """And no picture that is drawn again."""
+    for page, made in MADE.items():
+        script = made[1].split()[0]
+        assert (ROOT / "benchmarks" / script).exists() != bool(made[2]), page
+        assert not (made[2] and page in PICTURES), page
 
 
 class ParsedError(Exception):

@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from detection_limits import least_squares
 from scipy.stats import binomtest
 from sklearn.linear_model import LinearRegression
 
@@ -182,6 +181,15 @@ def simulate(rng, mechanism, n=150):
     X = full.copy()
     X[rng.uniform(size=n) < chance, 0] = np.nan
     return full, X
+
+
+def least_squares(rows):
+    """Regress the last column on the others: coefficients and their variances."""
+    A = np.column_stack([np.ones(len(rows)), rows[:, :-1]])
+    inverse = np.linalg.inv(A.T @ A)
+    beta = inverse @ A.T @ rows[:, -1]
+    residual = rows[:, -1] - A @ beta
+    return beta, np.diag(inverse) * (residual @ residual) / (len(A) - A.shape[1])
 
 
 def covers(rows):
