@@ -10,6 +10,15 @@ CLEAR = 1.02  # a ratio above it is a loss
 TEXT = TEXTS("text", clear=CLEAR - 1)
 
 
+def scores_of(records, method, score, place):
+    """Return a score of a method, {(place, seed): score}; fields make a place."""
+    return {
+        (tuple(r[name] for name in place), r["seed"]): r[score]
+        for r in records
+        if r["method"] == method and score in r
+    }
+
+
 def by_place(mine, theirs):
     """Return the ratios of scores, geometric means over seeds.
 

@@ -1,24 +1,23 @@
-# One run of missForest, with its defaults: Rscript _miss_forest.R FOLDER SEED
-# FOLDER/table.bin: doubles by columns, NaN where missing; FOLDER/shape.txt: rows,
-# columns; FOLDER/levels.txt: the number of levels of each column, 0 of numbers.  Writes
-# FOLDER/filled.bin, and FOLDER/notes.txt: version, seconds of CPU.
+# One run of missForest, with its defaults: Rscript _miss_forest.R METHOD FOLDER M SEED
+# Files are those of `_mice.R`; METHOD and M say nothing: it fills all rows, once.
 suppressPackageStartupMessages(library(missForest))
 arguments <- commandArgs(trailingOnly = TRUE)
-folder <- arguments[1]
-set.seed(as.integer(arguments[2]))
+folder <- arguments[2]
+set.seed(as.integer(arguments[4]))
 shape <- scan(file.path(folder, "shape.txt"), quiet = TRUE)
-levels <- scan(file.path(folder, "levels.txt"), quiet = TRUE)
+columns <- read.table(file.path(folder, "columns.txt"), stringsAsFactors = FALSE)
 cells <- readBin(file.path(folder, "table.bin"), "double", shape[1] * shape[2],
                  endian = "little")
 cells[is.nan(cells)] <- NA
 data <- as.data.frame(matrix(cells, shape[1], shape[2]))
-for (j in which(levels > 0)) data[[j]] <- factor(data[[j]])
+categories <- which(columns[, 1] != "numeric")
+for (j in categories) data[[j]] <- factor(data[[j]])
 
 begin <- proc.time()
 filled <- missForest(data)$ximp
 seconds <- sum((proc.time() - begin)[c("user.self", "sys.self")])
-for (j in which(levels > 0)) filled[[j]] <- as.double(as.character(filled[[j]]))
-writeBin(as.vector(as.matrix(filled)), file.path(folder, "filled.bin"),
+for (j in categories) filled[[j]] <- as.double(as.character(filled[[j]]))
+writeBin(as.vector(as.matrix(filled)), file.path(folder, "draws.bin"),
          endian = "little")
-writeLines(c(paste("missForest", packageVersion("missForest")), seconds),
+writeLines(c(paste("missForest", packageVersion("missForest")), seconds, "nan"),
            file.path(folder, "notes.txt"))

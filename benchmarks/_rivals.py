@@ -8,8 +8,9 @@ others says how many it makes (``draws_at_most``).
 
 from functools import partial
 
+import _cases
 import numpy as np
-from _mice import Mice, installed
+from _peers import Mice, Peer
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer
@@ -26,13 +27,10 @@ from skvnce import (
 
 
 class ChainedDraws:
-    """Posterior draws of chained Bayesian regressions: one chain, many transforms.
+    """Posterior draws of chained Bayesian regressions: one chain, many transforms."""
 
-    ``transform`` is the mean of ``n_mean`` draws.
-    """
-
-    def __init__(self, seed, n_mean=1):
-        self.seed, self.n_mean = seed, n_mean
+    def __init__(self, seed):
+        self.seed = seed
         self.chain = IterativeImputer(sample_posterior=True, random_state=seed)
 
     def fit(self, X):
@@ -41,17 +39,14 @@ class ChainedDraws:
         return self
 
     def transform(self, X):
-        """Fill by one draw, or by the mean of some."""
-        return sum(self._draws(X, self.n_mean, self.seed)) / self.n_mean
+        """Fill by one draw."""
+        return self.sample(X, 1, self.seed)[0]
 
     def sample(self, X, n_draws, random_state):
         """Draw tables."""
-        return np.stack(list(self._draws(X, n_draws, random_state)))
-
-    def _draws(self, X, n_draws, seed):
         # what a transform draws, it takes from this public attribute
-        self.chain.random_state_ = np.random.RandomState(seed)
-        return (self.chain.transform(X) for _ in range(n_draws))
+        self.chain.random_state_ = np.random.RandomState(random_state)
+        return np.stack([self.chain.transform(X) for _ in range(n_draws)])
 
 
 def columns_of(regressor):
@@ -59,12 +54,12 @@ def columns_of(regressor):
     return lambda seed: ColumnImputer(regressor=regressor, random_state=seed)
 
 
-MICE = {f"mice {kind}": kind for kind in ("pmm", "norm", "cart")}
+MICE = {f"mice {kind}": Peer("mice", kind) for kind in ("pmm", "norm", "cart")}
 REMOVED = "ForestImputer", "stack"  # only results are left
 RIVALS = {
     "BR": lambda seed: IterativeImputer(random_state=seed),
     "BR draws": ChainedDraws,
-    **{name: partial(Mice, kind) for name, kind in MICE.items()},
+    **{name: partial(Mice, peer) for name, peer in MICE.items()},
 }
 OURS = {
     "TableImputer": lambda seed: TableImputer(random_state=seed),
@@ -79,8 +74,4 @@ OURS = {
 METHODS = RIVALS | OURS
 # methods that take minutes a cell have fewer seeds than asked for
 SEEDS_AT_MOST = {"boosted columns": 1, "mice cart": 1}
-
-
-def lacking(methods):
-    """List the methods that cannot be run here."""
-    return [m for m in methods if m in REMOVED or m in MICE and not installed()]
+lacking = partial(_cases.lacking, METHODS, MICE)

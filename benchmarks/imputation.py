@@ -23,13 +23,13 @@ from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 
-import _mice
+import _peers
 import imputation_tables
 import numpy as np
 from _beside import DEFAULT, beside, by_place
 from _data import cpu_seconds
 from _report import Texts, geometric_mean, grid, met, specs, table
-from _rivals import METHODS, MICE, OURS, REMOVED, SEEDS_AT_MOST
+from _rivals import METHODS, MICE, OURS, REMOVED, SEEDS_AT_MOST, lacking  # noqa: F401
 from _runner import Some, main_of
 from imputation_tables import (
     DRAWS,
@@ -42,7 +42,7 @@ from imputation_tables import (
 )
 from threadpoolctl import threadpool_limits
 
-TEXTS = Texts("imputation", globals(), vars(imputation_tables), vars(_mice))
+TEXTS = Texts("imputation", globals(), vars(imputation_tables), vars(_peers))
 SPECS = specs("imputation")
 NAMES = SPECS["names"]
 REFERENCE, DRAWN = "BR", "BR draws"
@@ -54,17 +54,17 @@ class Comparison:
 
     def __init__(self, records, options):
         self.records = {}
+        axes = {"mechanism": MECHANISMS, "table": TABLES, "method": METHODS}
         asked = options.mechanisms, options.tables, options.methods
         for record in records:
-            *key, seed = (record[k] for k in ("mechanism", "table", "method", "seed"))
-            wanted = all(map(list.__contains__, asked, key)) and seed < options.seeds
-            if wanted and (*key, seed) not in self.records:
+            key = tuple(record[name] for name in axes)
+            wanted = all(map(list.__contains__, asked, key))
+            if wanted and record["seed"] < options.seeds:
                 seconds = {"seconds": record["fit"] + record["transform"]}
-                self.records[*key, seed] = record | seconds
-        of_cells = [set(values) for values in zip(*self.records, strict=True)]
-        orders = zip((MECHANISMS, TABLES, METHODS), of_cells, strict=False)
+                self.records.setdefault((*key, record["seed"]), record | seconds)
         self.mechanisms, self.tables, self.methods = (
-            [one for one in order if one in there] for order, there in orders
+            [one for one in order if one in {key[i] for key in self.records}]
+            for i, order in enumerate(axes.values())
         )
 
     def scores(self, measure, mechanism, method):
@@ -75,17 +75,12 @@ class Comparison:
             if (a, b) == (mechanism, method) and measure in record
         }
 
-    def seeds(self, measure, mechanism, name, method):
-        """Return the measure of each seed, {seed: number}."""
-        scores = self.scores(measure, mechanism, method)
-        return {seed: value for (at, seed), value in scores.items() if at == name}
-
     def means(self, measure, mechanism, method):
         """Average over the seeds, {table: number}."""
-        found = defaultdict(list)
+        found = {name: [] for name in self.tables}
         for (name, _), value in self.scores(measure, mechanism, method).items():
             found[name].append(value)
-        return {n: float(np.mean(found[n])) for n in self.tables if n in found}
+        return {name: float(np.mean(some)) for name, some in found.items() if some}
 
     def ratios(self, measure, mechanism, method, reference):
         """Compare with a rival seed by seed: {table: geometric mean}."""
@@ -99,14 +94,21 @@ class Comparison:
         some = {key[2] for key, record in self.records.items() if measure in record}
         return [method for method in self.methods if method in some]
 
+    def few(self, values):
+        """Write how many tables are averaged, if not all."""
+        return f" ({len(values)})" if len(values) < len(self.tables) else ""
+
+    def closest(self):
+        """List the mechanisms shown in full of which there are results."""
+        return [mechanism for mechanism in CLOSEST if mechanism in self.mechanisms]
+
 
 def ratio_table(results, measure, reference):
     """Tabulate geometric means over the tables, a column for each mechanism."""
 
     def cell(method, mechanism):
-        ratios = results.ratios(measure, mechanism, method, reference)
-        few = f" ({len(ratios)})" if len(ratios) < len(results.tables) else ""
-        return f"{geometric_mean(ratios.values()):.3f}{few}" if ratios else "-"
+        found = results.ratios(measure, mechanism, method, reference).values()
+        return f"{geometric_mean(found):.3f}{results.few(found)}" if found else "-"
 
     rows = results.having(measure)
     return grid(f"to {reference}", rows, results.mechanisms, cell, empty=True)
@@ -114,25 +116,23 @@ def ratio_table(results, measure, reference):
 
 def in_full(results, measure, digits=3):
     """Tabulate means over the seeds under the mechanisms shown in full."""
-    tables = []
-    for mechanism in filter(results.mechanisms.__contains__, CLOSEST):
-        rows = []
-        for method in results.having(measure):
-            means = results.means(measure, mechanism, method)
-            cells = [f"{means[n]:.{digits}f}" if n in means else "-" for n in TABLES]
-            shown = zip(TABLES, cells, strict=True)
-            rows.append([method, *(c for n, c in shown if n in results.tables)])
-        tables.append(table([mechanism, *results.tables], rows))
-    return tables
+    rows = results.having(measure)
+    for mechanism in results.closest():
+        means = {m: results.means(measure, mechanism, m) for m in rows}
+
+        def cell(method, name, means=means):
+            found = means[method]
+            return f"{found[name]:.{digits}f}" if name in found else "-"
+
+        yield grid(mechanism, rows, results.tables, cell, empty=True)
 
 
 def average_table(results, mechanism):
     """Tabulate predictions, averaged over the tables that all methods have."""
 
     def cell(method, measure):
-        values = [*results.means(measure, mechanism, method).values()]
-        few = f" ({len(values)})" if len(values) < len(results.tables) else ""
-        return f"{np.mean(values):.3f}{few}" if values else "-"
+        found = [*results.means(measure, mechanism, method).values()]
+        return f"{np.mean(found):.3f}{results.few(found)}" if found else "-"
 
     columns = {NAMES[measure]: measure for measure in ("linear", "trees")}
     return grid(mechanism, results.having("trees"), columns, cell, empty=True)
@@ -140,22 +140,12 @@ def average_table(results, mechanism):
 
 def goal_table(results, ours):
     """Set each goal of one of ours beside what was measured."""
-    rows = []
-    for measure, rival, *bounds in SPECS["goals"][ours]:
-        for mechanism, bound in zip(CLOSEST, bounds, strict=True):
-            ratios = results.ratios(measure, mechanism, ours, rival)
-            if ratios:
-                value, worst = (
-                    geometric_mean(ratios.values()),
-                    max(ratios, key=ratios.get),
-                )
-                text = f"{value:.3f} ({len(ratios)} tables; most {ratios[worst]:.2f}, "
-                is_whole = len(ratios) == len(results.tables)
-                verdict = met(value <= bound) if is_whole else "tables lack"
-                goal = at_most(measure, mechanism, bound, rival)
-                rows.append([goal, f"{text}{worst})", verdict])
-    rows += [*everywhere(results, ours), *no_worse(results, ours)]
-    rows += coverage_goals(results, ours)
+    sources = against, everywhere, no_worse, coverage_goals
+    rows = [
+        [goal, text, "tables lack" if is_met is None else met(is_met)]
+        for goals in sources
+        for goal, text, is_met in goals(results, ours)
+    ]
     return table([f"goal of {ours}", "measured", ""], rows)
 
 
@@ -164,16 +154,28 @@ def at_most(measure, mechanism, bound, rival):
     return f"{NAMES[measure]}, {mechanism}: at most {bound:g} of {rival}"
 
 
+def against(results, ours):
+    """Yield the goals in the mean of the tables: goal, what was measured, verdict."""
+    for measure, rival, *bounds in SPECS["goals"][ours]:
+        for mechanism, bound in zip(CLOSEST, bounds, strict=True):
+            if ratios := results.ratios(measure, mechanism, ours, rival):
+                value = geometric_mean(ratios.values())
+                worst = max(ratios, key=ratios.get)
+                text = f"{value:.3f} ({len(ratios)} tables; most {ratios[worst]:.2f}, "
+                verdict = None if results.few(ratios) else value <= bound
+                goal = at_most(measure, mechanism, bound, rival)
+                yield goal, f"{text}{worst})", verdict
+
+
 def everywhere(results, ours):
-    """List the goals that hold on every table, measure by measure."""
+    """Yield the goals that hold on every table, measure by measure."""
     rival, bound = SPECS["everywhere"].get(ours, (None, None))
     for measure, mechanism in product(("rmse", "crps"), CLOSEST if rival else ()):
-        ratios = results.ratios(measure, mechanism, ours, rival)
-        if ratios:
+        if ratios := results.ratios(measure, mechanism, ours, rival):
             worst = max(ratios, key=ratios.get)
             goal = at_most(measure, mechanism, bound, rival) + " on every table"
             text = f"most {ratios[worst]:.3f}, {worst}"
-            yield [goal, text, met(ratios[worst] <= bound)]
+            yield goal, text, ratios[worst] <= bound
 
 
 def no_worse(results, ours):
@@ -188,8 +190,7 @@ def no_worse(results, ours):
             text = f"{good} of {len(worst)}; ratio to the best: "
             text += ", ".join(f"{ratio:.3f} {name}" for name, ratio in worst.items())
             goal = f"CRPS, {mechanism}: no worse than {' and '.join(rivals)} on at "
-            goal += f"least {least} of {len(TABLES)} tables"
-            yield [goal, text, met(good >= least)]
+            yield f"{goal}least {least} of {len(TABLES)} tables", text, good >= least
 
 
 def coverage_goals(results, ours):
@@ -197,42 +198,46 @@ def coverage_goals(results, ours):
     bands = SPECS["coverage"]
     low, high, *mean_band = bands.get(ours, bands["others"])
     for mechanism, measure in product(CLOSEST, ("coverage", "coverage, ties shared")):
-        shares = results.means(measure, mechanism, ours)
-        if not shares:
-            continue
-        outside = [n for n, value in shares.items() if not low <= value <= high]
-        values, mean = shares.values(), float(np.mean([*shares.values()]))
-        text = f"{min(values):.3f} to {max(values):.3f}, mean {mean:.3f}"
-        text += f"; outside: {', '.join(outside)}" if outside else ""
-        goal = f"{NAMES[measure]}, {mechanism}: {low} to {high} on every table"
-        is_met = not outside
-        if mean_band:
-            goal += f", {mean_band[0]} to {mean_band[1]} in the mean"
-            is_met &= mean_band[0] <= mean <= mean_band[1]
-        yield [goal, text, met(is_met)]
+        if shares := results.means(measure, mechanism, ours):
+            outside = [n for n, value in shares.items() if not low <= value <= high]
+            values, mean = shares.values(), float(np.mean([*shares.values()]))
+            text = f"{min(values):.3f} to {max(values):.3f}, mean {mean:.3f}"
+            text += f"; outside: {', '.join(outside)}" if outside else ""
+            goal = f"{NAMES[measure]}, {mechanism}: {low} to {high} on every table"
+            is_met = not outside
+            if mean_band:
+                goal += f", {mean_band[0]} to {mean_band[1]} in the mean"
+                is_met &= mean_band[0] <= mean <= mean_band[1]
+            yield goal, text, is_met
 
 
 def best_table(results):
     """Set the best of ours in CRPS beside the best of mice, on each table."""
     rows = []
     for mechanism, name in product(CLOSEST, results.tables):
-        get = partial(results.seeds, "crps", mechanism, name)
-        sides = [{m: get(m) for m in side if get(m)} for side in SPECS["best"].values()]
-        all_seeds = [set(seeds) for side in sides for seeds in side.values()]
-        common = set.intersection(*all_seeds) if all_seeds else ()
-        if all(sides) and common:
-            means = [
-                {m: np.mean([seeds[s] for s in common]) for m, seeds in side.items()}
-                for side in sides
-            ]
-            best = [min(part, key=part.get) for part in means]
-            scores = [part[m] for part, m in zip(means, best, strict=True)]
-            text = [f"{m}, {v:.3f}" for m, v in zip(best, scores, strict=True)]
-            ratio = scores[0] / scores[1]
-            among = ", ".join(m.removeprefix("mice ") for m in means[1])
-            rows.append([mechanism, name, *text, among, f"{ratio:.3f}", met(ratio < 1)])
+        sides = [scores_on(results, mechanism, name, m) for m in SPECS["best"].values()]
+        every = [set(seeds) for side in sides for seeds in side.values()]
+        if not all(sides) or not (common := set.intersection(*every)):
+            continue
+        means = [
+            {m: np.mean([seeds[s] for s in common]) for m, seeds in side.items()}
+            for side in sides
+        ]
+        best = [min(part, key=part.get) for part in means]
+        scores = [part[m] for part, m in zip(means, best, strict=True)]
+        text = [f"{m}, {v:.3f}" for m, v in zip(best, scores, strict=True)]
+        among = ", ".join(m.removeprefix("mice ") for m in means[1])
+        ratio = scores[0] / scores[1]
+        rows.append([mechanism, name, *text, among, f"{ratio:.3f}", met(ratio < 1)])
     head = ["CRPS", "table", "best of ours", "best of mice", "of", "ratio", ""]
     return [table(head, rows)] if rows else []
+
+
+def scores_on(results, mechanism, name, methods):
+    """Return the CRPS of methods on a table by seed, of those that have some."""
+    scores = {m: results.scores("crps", mechanism, m).items() for m in methods}
+    found = {m: {s: v for (n, s), v in some if n == name} for m, some in scores.items()}
+    return {method: seeds for method, seeds in found.items() if seeds}
 
 
 def losses(results):
@@ -241,8 +246,7 @@ def losses(results):
         f"{NAMES[measure].removesuffix(' of draws')}, {mechanism}": partial(
             results.scores, measure, mechanism
         )
-        for measure, mechanism in product(("rmse", "crps", "energy"), CLOSEST)
-        if mechanism in results.mechanisms
+        for measure, mechanism in product(("rmse", "crps", "energy"), results.closest())
     }
     parts = beside(results.methods, columns, [m for m in OURS if m not in REMOVED])
     there = [results.means("rmse", m, DEFAULT) for m in results.mechanisms]
@@ -384,14 +388,12 @@ def values(results, options):
     if results.having("coverage, ties shared"):
         ties = [TEXTS("Discrete draws cover more")]
         ties += in_full(results, "coverage, ties shared")
-    predictions = [
-        average_table(results, m) for m in CLOSEST if m in results.mechanisms
-    ]
+    predictions = [average_table(results, m) for m in results.closest()]
     for measure in ("linear", "trees"):
         tables = in_full(results, measure)
         predictions += [f"{NAMES[measure]}, table by table:", *tables]
     for measure, digits in (("seconds", 2), ("sample", 2), ("peak", 0)):
-        found[measure] = in_full(results, measure, digits)[:1]
+        found[measure] = [*in_full(results, measure, digits)][:1]
     found |= {
         "protocol": [protocol(results)],
         "notes_on_mice": mice_remarks(results, options.methods),

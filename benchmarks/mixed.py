@@ -11,25 +11,19 @@ of the others.  Each result is a line of FILE; those that are there are not comp
 again.
 """
 
-import time
 from functools import cache, partial
 from typing import NamedTuple
 
-import mixed_rivals
+import _cases
 import numpy as np
 import pandas as pd
-from _beside import beside
-from _data import load
-from _report import (
-    Texts,
-    geometric_mean,
-    specs,
-    table,
-    unanswered,
-)
+from _beside import beside, scores_of
+from _cases import Answer, Case, by_imputer, by_peer, intercepts
+from _data import cpu_seconds, load
+from _peers import LIMIT, Missing, Peer
+from _report import Texts, geometric_mean, grid, specs, table, unanswered
 from _runner import main_of
-from mixed_rivals import RIVALS, Missing
-from mixed_scores import SCORES, Answer, frame_of, score
+from mixed_scores import SCORES, score
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer
@@ -42,7 +36,7 @@ from skvnce import (
     VGIImputer,
 )
 
-TEXTS, SPECS = Texts("mixed", globals(), vars(mixed_rivals)), specs("mixed")
+TEXTS, SPECS = Texts("mixed", globals()), specs("mixed")
 
 DRAWS = 50
 ROUNDS = 5  # of chained forests
@@ -57,18 +51,18 @@ def marginal(case, seed):
         draws.append(rng.choice(seen, (DRAWS, len(test))))
         points[:, j] = seen.mean()
         if kind != "numeric":
-            shares = np.bincount(seen.astype(int), minlength=len(case.levels[j]))
+            shares = np.bincount(seen.astype(int), minlength=case.levels[j])
             probabilities[j] = np.tile(shares / len(seen), (len(test), 1))
             points[:, j] = shares.argmax()
-    return Answer(points, probabilities, np.stack(draws, -1))
+    return Answer(points, np.stack(draws, -1), probabilities)
 
 
 def rounded(case, cells):
     """Round the codes of a filled table (..., n, d) to levels."""
     cells = np.array(cells, dtype=float)
-    for j, levels in enumerate(case.levels):
-        if levels is not None:
-            cells[..., j] = np.clip(cells[..., j].round(), 0, len(levels) - 1)
+    for j, count in enumerate(case.levels):
+        if count:
+            cells[..., j] = np.clip(cells[..., j].round(), 0, count - 1)
     return cells
 
 
@@ -77,7 +71,7 @@ def iterative(case, seed):
     train, test = case.masked
     model = IterativeImputer(random_state=seed, keep_empty_features=True).fit(train)
     points = rounded(case, model.transform(test))
-    return Answer(points, None, np.repeat(points[None], DRAWS, 0))
+    return Answer(points, np.repeat(points[None], DRAWS, 0))
 
 
 def forests(case, seed):
@@ -102,10 +96,10 @@ def forests(case, seed):
             rows = np.delete(test, j, 1)
             test[holes[1][:, j], j] = forest.predict(rows)[holes[1][:, j]]
             if not kind:
-                found = np.zeros((len(test), len(case.levels[j])))
+                found = np.zeros((len(test), case.levels[j]))
                 found[:, forest.classes_.astype(int)] = forest.predict_proba(rows)
                 probabilities[j] = found
-    return Answer(test, probabilities, np.repeat(test[None], DRAWS, 0))
+    return Answer(test, np.repeat(test[None], DRAWS, 0), probabilities)
 
 
 def ours(make, **options):
@@ -113,31 +107,37 @@ def ours(make, **options):
 
     def method(case, seed):
         model = make(handle_unknown="missing", random_state=seed, **options)
-        model.set_output(transform="pandas").fit(frame_of(case, case.masked[0]))
-        return answer_of(model, case, seed)
+        begin, test = cpu_seconds(), case.masked[1:]
+        model, answer = by_imputer(model, case, test, DRAWS, seed)
+        probabilities = {}
+        found = model.category_probabilities(_cases.frame_of(case, *test))
+        for name, shares in found.items():
+            j = case.names.index(name)
+            if case.levels[j]:  # not few whole numbers, which it takes as levels
+                probabilities[j] = np.zeros((len(test[0]), case.levels[j]))
+                probabilities[j][:, list(shares)] = shares.to_numpy()
+        seconds = cpu_seconds() - begin
+        return Answer(*answer.points, *answer.draws, probabilities, seconds)
 
     return method
 
 
-def answer_of(estimator, case, seed):
-    """Fill and draw by a fitted imputer that returns data frames of pandas."""
-    test = frame_of(case, case.masked[1])
-    points = estimator.transform(test).astype(float).to_numpy()
-    drawn = estimator.sample(test, DRAWS, random_state=seed)
-    draws = np.stack([table.astype(float).to_numpy() for table in drawn])
-    probabilities = {}
-    for name, found in estimator.category_probabilities(test).items():
-        j = case.names.index(name)
-        if case.levels[j] is None:  # few whole numbers, which the imputer takes as such
-            continue
-        probabilities[j] = np.zeros((len(test), len(case.levels[j])))
-        probabilities[j][:, list(found)] = found.to_numpy()
-    return Answer(points, probabilities, draws)
+def rival(peer, case, seed):
+    """Let a package of others fill the rows to test: means, most frequent levels."""
+    start = len(case.masked[0])
+    answer = by_peer(peer, case, DRAWS, seed, start=start, limit=LIMIT)
+    points = answer.draws.mean(0)
+    for j, count in enumerate(case.levels):
+        if count:
+            shares = (answer.draws[..., j, None] == np.arange(count)).mean(0)
+            points[:, j] = shares.argmax(1)
+    return answer._replace(points=points)
 
 
 BASE = "draws of the marginal"
 CLOCK = "IterativeImputer, codes and rounding"
-BASELINES = {BASE: marginal, CLOCK: iterative, "chained random forests": forests}
+FORESTS = "chained random forests"
+BASELINES = {BASE: marginal, CLOCK: iterative, FORESTS: forests}
 REMOVED = "ForestImputer", "ForestImputer, LAIR"  # only their results are left
 OURS = {
     "TableImputer": ours(TableImputer),
@@ -147,7 +147,11 @@ OURS = {
     "VGIImputer": ours(VGIImputer, n_draws=DRAWS, on_misfit="ignore"),
     **dict.fromkeys(REMOVED),
 }
-METHODS = BASELINES | OURS | RIVALS
+PEERS = {f"mice {kind}": Peer("mice", kind) for kind in ("default", "cart", "rf")}
+PEERS |= {"gcimpute": None, "mixed-imputer": None, "UnmaskingTrees": Peer("utrees")}
+METHODS = BASELINES | OURS
+METHODS |= {name: peer and partial(rival, peer) for name, peer in PEERS.items()}
+lacking = partial(_cases.lacking, METHODS, PEERS)
 
 
 SHARE, TEST = 0.3, 0.3  # of the observed cells that are hidden, of the rows that test
@@ -177,22 +181,6 @@ ORDERS = {
 }
 
 
-class Case(NamedTuple):
-    """A table with hidden cells."""
-
-    kinds: list  # "numeric", "ordinal" or "nominal"
-    levels: list  # levels of each column in the order of their codes
-    names: list  # list of str
-    # (n, d): Rows to learn from and rows to test, NaN where missing; levels are codes
-    full: tuple
-    masked: tuple
-
-    @property
-    def hidden(self):
-        """The cells that are scored: hidden cells of the test rows."""
-        return np.isnan(self.masked[1]) & ~np.isnan(self.full[1])
-
-
 def encoded(name):
     """Read a table: codes, kinds, levels, names."""
     frame = load(FILES.get(name, name))
@@ -205,13 +193,13 @@ def encoded(name):
     ]
     for column, kind in zip(names, kinds, strict=True):
         cells = frame[column]
-        known = None
+        known = ()
         if kind != "numeric":
             known = ORDERS.get(column) or sorted(cells.dropna().unique())
             codes = {level: code for code, level in enumerate(known)}
             cells = cells.map(codes, na_action="ignore")
         columns.append(pd.to_numeric(cells).to_numpy(float))
-        levels.append(known)
+        levels.append(len(known))
     return np.column_stack(columns), kinds, levels, names
 
 
@@ -238,63 +226,46 @@ def hidden_cells(x, mechanism, rng):
             size=(count, x.shape[1])
         )
         score *= STEEP / np.maximum(score.std(0), 1e-9)
-        chance = 1 / (1 + np.exp(-score - _intercepts(score)))
+        chance = 1 / (1 + np.exp(-score - intercepts(score, SHARE)))
         chance[:, drivers] = 0.0
     return (rng.random(x.shape) < chance) & ~np.isnan(x)
 
 
-def _intercepts(score):
-    """Find the intercepts with which the mean chance of each column is SHARE."""
-    low, high = np.full(score.shape[1], -50.0), np.full(score.shape[1], 50.0)
-    for _ in range(60):
-        middle = (low + high) / 2
-        above = (1 / (1 + np.exp(-score - middle))).mean(0) > SHARE
-        low, high = np.where(above, low, middle), np.where(above, middle, high)
-    return middle
-
-
 RATIOS = "pfc", "log_loss", "brier", "rps", "rmse", "crps"
 NAMES = SPECS["names"]
-GOALS = SPECS["goals"]  # of the best of ours, and of the plain imputer
 GOAL_TABLES = "adult", "titanic", "horse_colic"
 PLAIN = "GaussianImputer"
 BEHIND = 1.02  # of a rival's score
 COLUMNS = (*SCORES, "seconds")
 
 
-def place(record):
-    """Return the cell of a record."""
-    return record["table"], record["mechanism"], record["seed"]
+PLACE = "table", "mechanism"
 
 
 def scored_cells(records, method):
-    """Return the cells (table, mechanism, seed) of a method that have scores."""
-    return {place(r) for r in records if r["method"] == method and "missing" not in r}
+    """Return the cells of a method that have scores."""
+    return {*scores_of(records, method, "seconds", PLACE)}
 
 
 def relative(records, method, name, among=None):
     """Return a score of a method by cell, over the base where it is a ratio."""
-    base = CLOCK if name == "seconds" else BASE
-    own = {place(r): r[name] for r in records if r["method"] == method and name in r}
+    own, other = (scores_of(records, m, name, PLACE) for m in (method, BASE))
     if among is not None:
         own = {cell: value for cell, value in own.items() if cell in among}
-    if name not in (*RATIOS, "seconds"):
-        return own
-    other = {place(r): r[name] for r in records if r["method"] == base and name in r}
     if name == "seconds":
-        own_clock = (r for r in records if r["method"] == method and "clock" in r)
-        other |= {place(r): r["clock"] for r in own_clock}
+        other = scores_of(records, CLOCK, name, PLACE)
+        other |= scores_of(records, method, "clock", PLACE)
+    elif name not in RATIOS:
+        return own
     return {cell: value / other[cell] for cell, value in own.items() if other.get(cell)}
 
 
 def mean(scores, name):
     """Average the scores of cells, geometrically if they are ratios; None if empty."""
-    some = np.array(list(scores.values()))
-    if not len(some):
-        return None
-    if name in (*RATIOS, "seconds"):
+    some = [*scores.values()]
+    if some and name in (*RATIOS, "seconds"):
         return geometric_mean(np.maximum(some, 1e-6))
-    return float(some.mean())
+    return float(np.mean(some)) if some else None
 
 
 def written(value, name):
@@ -307,19 +278,21 @@ def written(value, name):
 
 def pooled(records):
     """Make a table of all methods, pooled over the cells of these records."""
-    lines = []
-    for method in METHODS:
-        if count := len(scored_cells(records, method)):
-            scores = {c: mean(relative(records, method, c), c) for c in COLUMNS}
-            lines.append([method, count, *(written(v, c) for c, v in scores.items())])
-    return table(["method", "cells", *(NAMES[c] for c in COLUMNS)], lines)
+
+    def cell(method, score):
+        return written(mean(relative(records, method, score), score), score)
+
+    counts = {method: len(scored_cells(records, method)) for method in METHODS}
+    rows = {(method, count): method for method, count in counts.items() if count}
+    columns = {NAMES[score]: score for score in COLUMNS}
+    return grid(["method", "cells"], rows, columns, cell, empty=True)
 
 
-def goal_cells(records, methods):
+def goal_cells(records, *methods):
     """Return the cells of the tables of the goals that all these methods have."""
-    of_tables = [r for r in records if r["table"] in GOAL_TABLES]
-    there = [scored_cells(of_tables, method) for method in methods]
-    return set.intersection(*there) if there else set()
+    there = [scored_cells(records, method) for method in methods]
+    common = set.intersection(*there) if there else set()
+    return {cell for cell in common if cell[0][0] in GOAL_TABLES}
 
 
 def of_ours(records):
@@ -332,43 +305,45 @@ def best_of_ours(records):
 
     Only methods with results on all cells are compared: one cell says little.
     """
-    there = {method: goal_cells(records, [method]) for method in of_ours(records)}
+    there = {method: goal_cells(records, method) for method in of_ours(records)}
     every = max(there.values(), key=len, default=set())
     methods = [method for method, cells in there.items() if cells >= every]
-    among = goal_cells(records, methods)
-    losses = {
-        m: mean(relative(records, m, "log_loss", among), "log_loss") for m in methods
-    }
-    losses = {m: loss for m, loss in losses.items() if loss is not None}
+    among = goal_cells(records, *methods)
+    losses = {m: relative(records, m, "log_loss", among) for m in methods}
+    losses = {m: mean(some, "log_loss") for m, some in losses.items() if some}
     return min(losses, key=losses.get) if losses else None
 
 
-def evaluated(records, method, role):
-    """Return for each goal of a role: score, bounds, average, whether it is met."""
-    among = goal_cells(records, [method])
-    for name, (low, high) in GOALS[role].items():
-        value = mean(relative(records, method, name, among), name)
-        if value is not None:
-            yield name, (low, high), value, low <= value <= high
+def evaluated(records):
+    """Yield what has goals, our method, and its goals: score, bounds, average, verdict.
+
+    The best of ours has goals, and the plain imputer.
+    """
+    for role, method in (("best", best_of_ours(records)), ("plain", PLAIN)):
+        among, found = goal_cells(records, method), []
+        for name, (low, high) in SPECS["goals"][role].items():
+            value = mean(relative(records, method, name, among), name)
+            if value is not None:
+                found.append((name, (low, high), value, low <= value <= high))
+        if found:
+            yield role, method, found
 
 
-def roles(records):
-    """Return what has goals: role, words of it, and a method of ours."""
-    plain = "plain", "plain", "as the plain imputer", PLAIN
-    best = best_of_ours(records)
-    first = "best", "best of ours", "as the best of ours", best
-    return [first, plain] if best else [plain]
+LABELS = {
+    "best": ("best of ours", "as the best of ours"),
+    "plain": ("plain", "as the plain imputer"),
+}
 
 
 def goals(records):
     """Make the table of the goals."""
     lines = []
-    for role, label, _, method in roles(records):
-        for name, (low, high), value, is_met in evaluated(records, method, role):
+    for role, method, found in evaluated(records):
+        for name, (low, high), value, is_met in found:
             goal = f"{low} to {high}" if low else f"at most {high}"
-            verdict = "met" if is_met else "missed"
-            cells = [f"{label}: {method}", NAMES[name], goal, written(value, name)]
-            lines.append([*cells, verdict])
+            cells = [f"{LABELS[role][0]}: {method}", NAMES[name], goal]
+            cells += [written(value, name), "met" if is_met else "missed"]
+            lines.append(cells)
     return table(["method", "score", "goal", "value", ""], lines)
 
 
@@ -379,25 +354,22 @@ def versus(records, name):
     rivals, the one that is best beside it on the cells that both have.  Yields table,
     ours, rival, number of cells, score of ours, ratio to the rival.
     """
-    rivals = [m for m in METHODS if m in RIVALS or m == "chained random forests"]
     for one in TABLES:
         some = [r for r in records if r["table"] == one]
-        scores = {m: relative(some, m, name) for m in [*of_ours(some), *rivals]}
+        scores = {m: relative(some, m, name) for m in METHODS}
         own = [m for m in of_ours(some) if scores[m]]
         common = set.intersection(*(set(scores[m]) for m in own)) if own else ()
         if not common:
             continue
-        own = {m: mean({c: scores[m][c] for c in common}, name) for m in own}
-        best = min(own, key=own.get)
-        pairs = []
-        for rival in rivals:
-            both = scores[rival].keys() & scores[best].keys()
-            if both:
-                sides = (
-                    {cell: scores[m][cell] for cell in both} for m in (best, rival)
-                )
-                mine, other = (mean(side, name) for side in sides)
-                pairs.append((mine / other, rival, len(both), mine))
+
+        def over(method, cells, scores=scores):
+            return mean({cell: scores[method][cell] for cell in cells}, name)
+
+        best, pairs = min(own, key=lambda m: over(m, common)), []  # noqa: B023
+        for rival in (FORESTS, *PEERS):
+            if both := scores[rival].keys() & scores[best].keys():
+                mine = over(best, both)
+                pairs.append((mine / over(rival, both), rival, len(both), mine))
         if pairs:
             ratio, rival, count, mine = max(pairs)
             yield one, best, rival, count, mine, ratio
@@ -416,30 +388,22 @@ def duel(records, name):
 
 def losses(records):
     """Set the default beside each other method, where it has results."""
-
-    def scores(score, method):
-        return {
-            ((r["table"], r["mechanism"]), r["seed"]): r[score]
-            for r in records
-            if r["method"] == method and score in r
-        }
-
     names = "pfc", "log_loss", "brier", "rmse", "crps"
-    columns = {NAMES[name]: partial(scores, name) for name in names}
-    parts = beside(list(METHODS), columns, [m for m in OURS if m not in REMOVED])
+    scores = partial(scores_of, records, place=PLACE)
+    columns = {NAMES[name]: partial(scores, score=name) for name in names}
+    parts = beside(list(METHODS), columns, [m for m in OURS if OURS[m]])
     return "\n\n".join([*parts, TEXTS("losses")] if parts else [])
 
 
 def summary(records):
     """Say in words how many goals are met, and where rivals are ahead."""
     lines = []
-    for role, _, words, method in roles(records):
-        if verdicts := list(evaluated(records, method, role)):
-            missed = [NAMES[name] for name, *_, is_met in verdicts if not is_met]
-            met = f"{len(verdicts) - len(missed)} of {len(verdicts)} goals {words}"
-            count = len(goal_cells(records, [method]))
-            end = f", and misses {', '.join(missed)}." if missed else "."
-            lines.append(f"- {method} meets {met} (on {count} of 18 cells){end}")
+    for role, method, verdicts in evaluated(records):
+        missed = [NAMES[name] for name, *_, is_met in verdicts if not is_met]
+        met = f"{len(verdicts) - len(missed)} of {len(verdicts)} goals"
+        met += f" {LABELS[role][1]} (on {len(goal_cells(records, method))} of 18 cells)"
+        end = f", and misses {', '.join(missed)}." if missed else "."
+        lines.append(f"- {method} meets {met}{end}")
     for name in ("log_loss", "crps"):
         if duels := list(versus(records, name)):
             ahead = sum(ratio <= 1 for *_, ratio in duels)
@@ -469,58 +433,44 @@ def remarks(records):
 @cache
 def clock(*place):
     """Time the method that all others are compared with, in the same run."""
-    begin = time.process_time()
+    begin = cpu_seconds()
     METHODS[CLOCK](split(*place), place[-1])
-    return round(time.process_time() - begin, 3)
+    return round(cpu_seconds() - begin, 3)
 
 
 def measured(key, options):
     """Run and score a method, or say why there is no answer."""
-    case, begin = split(*place(key)), time.process_time()
+    place = key["table"], key["mechanism"], key["seed"]
+    case, begin = split(*place), cpu_seconds()
     try:
         answer = METHODS[key["method"]](case, key["seed"])
     except Missing as reason:
         scores = {"missing": str(reason)}
     else:
-        seconds = time.process_time() - begin
-        if answer.seconds is not None:
-            seconds = answer.seconds
-        scores = score(case, answer) | {"seconds": round(seconds, 2)}
-        scores |= answer.notes or {}
-    if key["method"] == CLOCK:
-        return scores
-    return scores | {"clock": clock(*place(key))}
+        seconds = answer.seconds or cpu_seconds() - begin
+        scores = score(case, answer) | {"seconds": round(seconds, 2)} | answer.notes
+    return scores | ({} if key["method"] == CLOCK else {"clock": clock(*place)})
 
 
 def values(results, options):
     """Return what the page names."""
-    records = results.records
     functions = losses, goals, summary, unanswered, remarks
-    return {make.__name__: make(records) for make in functions}
+    return {make.__name__: make(results.records) for make in functions}
 
 
 def duels(results):
     """Write the tables of the best."""
-    pairs = (
-        [f"### {NAMES[n]}", duel(results.records, n)] for n in ("log_loss", "crps")
-    )
-    return sum(pairs, [])
+    for name in ("log_loss", "crps"):
+        yield from (f"### {NAMES[name]}", duel(results.records, name))
 
 
 def means(results):
     """Write the tables of all methods, by mechanism and by table."""
-    places, parts = [(f"All tables, {m}", {"mechanism": m}) for m in MECHANISMS], []
-    for title, key in [*places, *((name, {"table": name}) for name in TABLES)]:
+    places = {f"All tables, {m}": {"mechanism": m} for m in MECHANISMS}
+    for title, key in (places | {name: {"table": name} for name in TABLES}).items():
         some = results.of(**key)
         if any("missing" not in record for record in some):
-            parts += [f"## {title}", pooled(some)]
-    return parts
-
-
-def lacking(methods):
-    """List the methods that cannot be run here."""
-    absent = mixed_rivals.lacking(methods)
-    return [*absent, *(m for m in methods if m in REMOVED)]
+            yield from (f"## {title}", pooled(some))
 
 
 CASES = {"seed": range(3), "mechanism": MECHANISMS, "method": METHODS, "table": TABLES}

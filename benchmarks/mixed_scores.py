@@ -1,9 +1,7 @@
 """Scores of imputed mixed tables by `skvnce.metrics`, for `mixed.py`."""
 
-from typing import NamedTuple
-
 import numpy as np
-import pandas as pd
+from _cases import frame_of
 
 from skvnce import metrics
 
@@ -15,22 +13,10 @@ SCORES = (
 )
 
 
-class Answer(NamedTuple):
-    """What a method says about the test rows."""
-
-    points: np.ndarray  # (n, d): Best guesses; codes of levels
-    # (n, n_levels): Of levels; None means the frequencies of the draws
-    probabilities: dict | None
-    draws: np.ndarray  # (m, n, d)
-    seconds: float | None = None  # of CPU, where the method was run by another process
-    # what a record of the results keeps besides: version, remarks
-    notes: dict | None = None
-
-
 def score(case, answer):
     """Score the hidden cells of the test rows: means over columns, but for ECE, AUC."""
     found = {name: [] for name in SCORES}
-    scored = [j for j in range(len(case.kinds)) if case.hidden[:, j].sum() >= FEWEST]
+    scored = [j for j in range(len(case.kinds)) if case.hidden[1][:, j].sum() >= FEWEST]
     for j in scored:
         of_kind = of_numbers if case.kinds[j] == "numeric" else of_levels
         for name, value in of_kind(case, answer, j).items():
@@ -39,16 +25,16 @@ def score(case, answer):
     of_all = [j for j in scored if case.kinds[j] != "numeric"]
     if of_all:
         probabilities = {j: probabilities_of(case, answer, j) for j in of_all}
-        categories = {j: range(len(case.levels[j])) for j in of_all}
+        categories = {j: range(case.levels[j]) for j in of_all}
         found["ece"] = metrics.expected_calibration_error(
-            case.full[1], probabilities, case.hidden, categories=categories
+            case.full[1], probabilities, case.hidden[1], categories=categories
         )
     return found | {"auc": area_under_curve(case, answer)}
 
 
 def of_numbers(case, answer, j):
     """Score a column of numbers, in its standard deviations."""
-    truth, hidden = case.full[1][:, [j]], case.hidden[:, [j]]
+    truth, hidden = case.full[1][:, [j]], case.hidden[1][:, [j]]
     draws, sd = answer.draws[..., [j]], np.nanstd(case.full[0][:, j])
     return {
         "rmse": metrics.imputation_rmse(truth, answer.points[:, [j]], hidden, scale=sd),
@@ -59,9 +45,9 @@ def of_numbers(case, answer, j):
 
 def of_levels(case, answer, j):
     """Score a column of levels."""
-    truth, hidden = case.full[1][:, [j]], case.hidden[:, [j]]
+    truth, hidden = case.full[1][:, [j]], case.hidden[1][:, [j]]
     p = {0: probabilities_of(case, answer, j)}
-    options = {"categories": {0: range(len(case.levels[j]))}}
+    options = {"categories": {0: range(case.levels[j])}}
     loss = metrics.category_log_loss(truth, p, hidden, floor=FLOOR, **options)
     if answer.probabilities is None:
         options["n_draws"] = len(answer.draws)
@@ -82,7 +68,7 @@ def probabilities_of(case, answer, j):
     """Return probabilities of levels, from frequencies of draws if need be."""
     if answer.probabilities is not None:
         return answer.probabilities[j]
-    return (answer.draws[..., j, None] == np.arange(len(case.levels[j]))).mean(0)
+    return (answer.draws[..., j, None] == np.arange(case.levels[j])).mean(0)
 
 
 def area_under_curve(case, answer):
@@ -90,21 +76,7 @@ def area_under_curve(case, answer):
 
     Cells that are really missing stay missing in both.
     """
-    truth, hidden = case.full[1], case.hidden
+    truth, hidden = case.full[1], case.hidden[1]
     completed = np.where(hidden, answer.draws[0], truth)
     pair = [frame_of(case, x) for x in (truth, completed)]
     return metrics.two_sample_auc(*pair, hidden, random_state=0)
-
-
-def frame_of(case, x):
-    """Make a data frame whose data types tell the kinds of columns."""
-    columns = {}
-    for j, name in enumerate(case.names):
-        cells = x[:, j]
-        if case.levels[j] is not None:
-            codes = np.nan_to_num(cells, nan=-1).astype(int)
-            levels = pd.Index(range(len(case.levels[j])))
-            ordered = case.kinds[j] == "ordinal"
-            cells = pd.Categorical.from_codes(codes, levels, ordered=ordered)
-        columns[name] = cells
-    return pd.DataFrame(columns)

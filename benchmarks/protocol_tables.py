@@ -5,11 +5,11 @@ the same order of rows then have the same hidden cells.
 """
 
 from functools import cache
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
+from _cases import Case, intercepts
 from _data import load
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
@@ -21,15 +21,6 @@ from skvnce import metrics
 IMPUTATIONS = 5  # of protocol A
 ENOUGH = 20  # draws for intervals of 90 %
 MANY = 2000  # rows: of larger tables some, or none, are compared as samples
-
-
-class Answer(NamedTuple):
-    """What a method fills in."""
-
-    points: list | None  # one filled table a part; None means the mean of the draws
-    draws: list | None  # (m, n, d)
-    seconds: float  # of CPU
-    notes: dict = {}  # what a record of the results keeps besides
 
 
 def scaled(x, full, nominal):
@@ -151,19 +142,12 @@ FITS = "complete rows", "masked rows alone"  # of protocol D
 MECHANISMS_D = "MCAR 25 %", "MCAR 50 %", "MAR 25 %", "MAR 50 %"
 
 
-class Case(NamedTuple):
-    """A masked table, and the rows to fill."""
-
-    key: tuple  # names the case
-    # rows to learn from, and in protocol B other rows; categories are codes
-    full: tuple
-    masked: tuple
-    nominal: tuple  # columns of categories
-
-    @property
-    def hidden(self):
-        """Cells to score of each part."""
-        return tuple(np.isnan(x) for x in self.masked)
+def case_of(full, masked, n_levels=()):
+    """Make a case of tables whose last columns have these numbers of levels."""
+    width = full[0].shape[1]
+    kinds = ["numeric"] * (width - len(n_levels)) + ["nominal"] * len(n_levels)
+    levels = [0] * (width - len(n_levels)) + [*n_levels]
+    return Case(kinds, levels, [f"x{j}" for j in range(width)], full, masked)
 
 
 def of_file(name, target, drop=(), classes=False):
@@ -238,9 +222,8 @@ def case_a(name, mechanism, seed):
     kept = ~hidden.all(1)
     masked = full.copy()
     masked[:, :-1][hidden] = np.nan
-    nominal = (x.shape[1],) if classes else ()
-    key = "A", name, mechanism, seed
-    return Case(key, (full[kept],), (masked[kept],), nominal)
+    n_levels = [int(y.max()) + 1] if classes else []
+    return case_of((full[kept],), (masked[kept],), n_levels)
 
 
 def mar_columns(x, rng, share):
@@ -252,21 +235,9 @@ def mar_columns(x, rng, share):
     scores /= scores.std(0)
     hidden = np.zeros(x.shape, dtype=bool)
     for j, score in zip(others, scores.T, strict=True):
-        chance = 1 / (1 + np.exp(-score - intercept(score, share)))
+        chance = 1 / (1 + np.exp(-score - intercepts(score, share)))
         hidden[:, j] = rng.random(len(x)) < chance
     return hidden
-
-
-def intercept(score, share, wide=100.0):
-    """Find by bisection what makes logistic chances average to a share."""
-    low, high = -wide, wide
-    for _ in range(60):
-        middle = (low + high) / 2
-        if (1 / (1 + np.exp(-score - middle))).mean() < share:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
 
 
 def split(name, mechanism, share, mask):
@@ -291,7 +262,7 @@ def case_b(name, mechanism, mask):
     seen = parts[1][0]
     mean, sd = np.nanmean(seen, 0), np.nanstd(seen, 0)
     full, masked = (tuple((part - mean) / sd for part in pair) for pair in parts)
-    return Case(("B", name, mechanism, mask), full, masked, ())
+    return case_of(full, masked)
 
 
 def case_d(name, mechanism, mask):
@@ -304,10 +275,9 @@ def case_d(name, mechanism, mask):
     (known, full), (_, masked) = split(name, kind, float(share) / 100, mask)
     mean, sd = known.mean(0), known.std(0)
     known, full, masked = ((part - mean) / sd for part in (known, full, masked))
-    key = "D", name, mechanism, mask
     if fit == FITS[0]:
-        return Case(key, (known, full), (known, masked), ())
-    return Case(key, (full,), (masked,), ())
+        return case_of((known, full), (known, masked))
+    return case_of((full,), (masked,))
 
 
 def dummies(x, nominal, n_levels=None, first=0):

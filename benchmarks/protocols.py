@@ -1,8 +1,8 @@
 """Three published protocols, whose authors print figures of rivals.
 
     python benchmarks/protocols.py [--results FILE] [--only-report] [--quick]
-        [--protocols A B] [--tables concrete letter] [--mechanisms MCAR]
-        [--methods GaussianImputer] [--seeds 3] [--output doc/benchmarks/protocols.md]
+        [--only protocol=A table=concrete method=GaussianImputer mechanism=MCAR]
+        [--output doc/benchmarks/protocols.md]
 
 Protocol A is that of ForestDiffusion and UnmaskingTrees: 80 % of the rows, each cell
 but the target's hidden with probability .2, five imputations of the same rows. The
@@ -13,34 +13,20 @@ that of HARPOON: the same tables, of which only the other rows are masked and fi
 what is learned from complete rows, or from the masked rows alone. Each result is a line
 of FILE; those that are there are not computed again.
 
-R's mice needs `Rscript` with the packages mice, ranger and rpart; missForest needs
-itself. The Python packages of others need the environment of `mixed_rivals`, and
-HyperImpute one with numpy 1.26, pandas 2.2 and scikit-learn 1.5; each run is a process
-that reads an .npz file and writes another (`_protocol_rivals.py`).
+Packages of others need what `_peers` says.
 """
 
 from functools import lru_cache, partial
 from itertools import product
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
+import _cases
 import numpy as np
-import pandas as pd
-from _beside import beside
+from _beside import beside, scores_of
+from _cases import Answer, by_imputer, by_peer
 from _data import cpu_seconds
-from _mice import Mice, installed, run_r
-from _report import (
-    Texts,
-    geometric_mean,
-    made_by,
-    mean,
-    notes_of,
-    specs,
-    table,
-    unanswered,
-)
-from _runner import carry_out
-from mixed_rivals import Missing, execute, has_package, interpreter
+from _peers import LIMIT, Missing, Peer
+from _report import Texts, geometric_mean, grid, mean, specs, table, unanswered
+from _runner import main_of
 from protocol_tables import (
     FITS,
     IMPUTATIONS,
@@ -50,7 +36,6 @@ from protocol_tables import (
     SCORERS,
     TABLES_A,
     TABLES_B,
-    Answer,
     case_a,
     case_b,
     case_d,
@@ -79,49 +64,23 @@ def goal_a(name):
     return min(reported[method][0] for method in ("UnmaskingTrees", "miceforest"))
 
 
-_SCRIPT = str(Path(__file__).with_name("_protocol_rivals.py"))
+ASKED = {"A": IMPUTATIONS, "B": 20, "D": 20}  # draws of peers
 
 
-def exchange(learn, others, levels, *arguments):
-    """Give tables to a run, and return the arrays that it writes."""
-    with TemporaryDirectory() as folder:
-        given, answer = Path(folder, "given.npz"), Path(folder, "answer.npz")
-        np.savez(given, learn=learn, others=others, levels=levels)
-        command = [interpreter(), _SCRIPT, given, answer, *arguments]
-        execute([str(part) for part in command])
-        with np.load(answer) as arrays:
-            return dict(arrays)
-
-
-def levels_of(case):
-    """Count the levels of the columns of a case; 0 for numbers."""
-    full = case.full[0]
-    columns = range(full.shape[1])
-    return np.array(
-        [int(full[:, j].max()) + 1 if j in case.nominal else 0 for j in columns]
-    )
-
-
-class Rival:
-    """A method that runs a package: a case and a seed to an `Answer`."""
-
-    def __init__(self, module):
-        self.module = module
-
-    def __call__(self, case, seed, n_draws):
-        """Fill all parts of a case."""
-        learn = case.masked[0]
-        others = case.masked[1] if len(case.masked) > 1 else learn[:0]
-        found = exchange(learn, others, levels_of(case), self.module, n_draws, seed)
-        version, seconds, *remarks = map(str, found["notes"])
-        notes = {"version": version} | ({"remarks": remarks} if remarks else {})
-        parts = range(len(case.masked))
-        draws = [found[f"draws{i}"] for i in parts]
-        if any(np.isnan(part).any() for part in draws):
-            raise Missing("leaves cells missing")
-        if len(draws[0]) < n_draws:  # one table, as of a package that does not draw
-            return Answer([part[0] for part in draws], None, float(seconds), notes)
-        return Answer(None, draws, float(seconds), notes)
+def rival(peer, case, seed, protocol):
+    """Let a package of others fill all parts of a case."""
+    parts = len(case.masked)
+    if peer.package == "missForest" and parts > 1:
+        raise Missing("fills only the rows that it learns from")
+    limit = None if peer.package in ("mice", "missForest") else LIMIT
+    answer = by_peer(peer, case, ASKED[protocol], seed, limit=limit)
+    if any("left missing" in remark for remark in answer.notes.get("remarks", ())):
+        raise Missing("leaves cells missing")
+    ends = np.cumsum([len(part) for part in case.masked])[:-1]
+    draws = np.split(answer.draws, ends, axis=1)
+    if len(draws[0]) < ASKED[protocol]:  # one table, of a package that does not draw
+        return answer._replace(points=[part[0] for part in draws], draws=None)
+    return answer._replace(points=None, draws=draws)
 
 
 DRAWS = 50  # of ours in protocol A
@@ -137,7 +96,7 @@ class Plain:
     def __init__(self, make):
         self.make = make
 
-    def __call__(self, case, seed, n_draws):
+    def __call__(self, case, seed, protocol):
         """Fill all parts of a case."""
         begin = cpu_seconds()
         tables = [coded(case, part) for part in case.masked]
@@ -148,7 +107,7 @@ class Plain:
             decoded(case, part, scaler.inverse_transform(x))
             for part, x in zip(case.masked, filled, strict=True)
         ]
-        return Answer(found, None, cpu_seconds() - begin)
+        return Answer(found, None, seconds=cpu_seconds() - begin)
 
 
 def coded(case, x):
@@ -164,69 +123,15 @@ def decoded(case, masked, filled):
     return found
 
 
-def iterative_draws(case, seed, n_draws):
+def iterative_draws(case, seed, protocol):
     """Draw from the posterior of chained ridge regressions, a chain a draw."""
     begin, tables = cpu_seconds(), []
-    for m in range(n_draws):
+    for m in range(ASKED[protocol]):
         options = {"sample_posterior": True, "random_state": 1000 * seed + m}
         plain = Plain(lambda _, options=options: IterativeImputer(**options))
-        tables.append(plain(case, seed, 1).points)
+        tables.append(plain(case, seed, protocol).points)
     draws = [np.stack(part) for part in zip(*tables, strict=True)]
-    return Answer(None, draws, cpu_seconds() - begin)
-
-
-class Chained:
-    """R's mice with one kind of model for all columns.
-
-    It returns draws of the rows that it has not learned from, or else of those that it
-    has; of two parts it therefore fills means of the draws.
-    """
-
-    def __init__(self, kind):
-        self.kind = kind
-
-    def __call__(self, case, seed, n_draws):
-        """Fill all parts of a case."""
-        begin = cpu_seconds()
-        tables = [coded(case, part) for part in case.masked]
-        model = Mice(self.kind, seed).fit(tables[0])
-        try:
-            drawn = model.sample(tables[-1], n_draws, seed)
-        except RuntimeError as error:  # that of R, whose last line says nothing
-            reason = str(error).removesuffix("Execution halted").split()
-            raise Missing(" ".join(reason)[:200]) from error
-        draws = decoded(case, case.masked[-1], drawn)
-        notes = {"version": f"mice {model.remarks['mice']}"}
-        if len(tables) == 1:
-            return Answer(None, [draws], cpu_seconds() - begin, notes)
-        points = [decoded(case, case.masked[0], model.transform(tables[0]))]
-        return Answer([*points, draws.mean(0)], None, cpu_seconds() - begin, notes)
-
-
-def miss_forest(case, seed, n_draws):
-    """Fill the rows of protocol A by R's missForest, which keeps no model of others."""
-    if len(case.masked) > 1:
-        raise Missing("fills only the rows that it learns from")
-    x = case.masked[0]
-    with TemporaryDirectory() as folder:
-        folder = Path(folder)
-        x.T.astype("<f8").tofile(folder / "table.bin")
-        for name, numbers in ("shape", x.shape), ("levels", levels_of(case)):
-            (folder / f"{name}.txt").write_text(" ".join(map(str, numbers)))
-        run_r(str(Path(__file__).with_name("_miss_forest.R")), str(folder), str(seed))
-        filled = np.fromfile(folder / "filled.bin", "<f8").reshape(x.T.shape).T
-        version, seconds = (folder / "notes.txt").read_text().split("\n")[:2]
-    return Answer([filled], None, float(seconds), {"version": version})
-
-
-def frame(case, x):
-    """Make a data frame, of whose columns classes are categories."""
-    found = pd.DataFrame({f"x{j}": cells for j, cells in enumerate(x.T)})
-    for j in case.nominal:
-        levels = range(int(case.full[0][:, j].max()) + 1)
-        codes = pd.Categorical.from_codes(x[:, j].astype(int), list(levels))
-        found[f"x{j}"] = codes
-    return found
+    return Answer(None, draws, seconds=cpu_seconds() - begin)
 
 
 class Ours:
@@ -239,45 +144,24 @@ class Ours:
         Fill the medians of the draws in place of the means.
     """
 
-    last = None, None
+    last = None, None, None
 
     def __init__(self, make, median=False):
         self.make, self.median = make, median
 
-    def __call__(self, case, seed, n_draws):
+    def __call__(self, case, seed, protocol):
         """Fill all parts of a case."""
-        protocol = case.key[0]
-        wanted = DRAWS if protocol == "A" else n_draws if self.median else 0
-        answer = self._fill(case, seed, wanted)
+        wanted = DRAWS if protocol == "A" else ASKED[protocol] if self.median else 0
+        # the median needs no second fit where the means were filled just before
+        asked = self.make, wanted
+        if Ours.last[0] != asked or Ours.last[1] is not case:
+            found = by_imputer(self.make(seed), case, case.masked, wanted, seed)
+            Ours.last = asked, case, found[1]
+        answer = Ours.last[2]
         if self.median:
             middles = [np.median(part, 0) for part in answer.draws]
             answer = answer._replace(points=middles)
         return answer if protocol == "A" else answer._replace(draws=None)
-
-    def _fill(self, case, seed, wanted):
-        # the median needs no second fit where the means were filled just before
-        asked = self.make, case.key, wanted
-        if Ours.last[0] != asked:
-            Ours.last = asked, self._fit_and_fill(case, seed, wanted)
-        return Ours.last[1]
-
-    def _fit_and_fill(self, case, seed, wanted):
-        begin, frames = cpu_seconds(), [frame(case, part) for part in case.masked]
-        model = self.make(seed).set_output(transform="pandas").fit(frames[0])
-        points = [as_codes(model.transform(part)) for part in frames]
-        draws = [
-            np.stack(
-                [as_codes(one) for one in model.sample(part, wanted, random_state=seed)]
-            )
-            for part in frames
-            if wanted
-        ]
-        return Answer(points, draws or None, cpu_seconds() - begin)
-
-
-def as_codes(filled):
-    """Convert a filled data frame to an array."""
-    return filled.astype(float).to_numpy()
 
 
 def default(seed):
@@ -291,20 +175,18 @@ def chained_forests(seed):
     return IterativeImputer(trees, max_iter=ROUNDS, random_state=seed)
 
 
-PACKAGES = {
-    "miceforest": "miceforest",
-    "UnmaskingTrees": "utrees",
-    "HyperImpute": "hyperimpute",
+PEERS = {f"mice {kind}": Peer("mice", kind) for kind in ("pmm", "cart", "rf")} | {
+    "missForest": Peer("missForest"),
+    "miceforest": None,  # not run any more
+    "UnmaskingTrees": Peer("utrees"),
+    "HyperImpute": Peer("hyperimpute"),
 }
-MICE = {f"mice {kind}": kind for kind in ("pmm", "cart", "rf")}
 RIVALS = {
     "KNN(1)": Plain(lambda seed: KNNImputer(n_neighbors=1)),
     "IterativeImputer": Plain(lambda seed: IterativeImputer(random_state=seed)),
     "IterativeImputer, draws": iterative_draws,
     "IterativeImputer, forests": Plain(chained_forests),
-    **{name: Chained(kind) for name, kind in MICE.items()},
-    "missForest": miss_forest,
-    **{name: Rival(module) for name, module in PACKAGES.items()},
+    **{name: peer and partial(rival, peer) for name, peer in PEERS.items()},
     "ForestDiffusion": None,  # not run any more
 }
 OURS = {  # None: of ForestImputer, which was removed, only results are left
@@ -320,15 +202,7 @@ OURS = {  # None: of ForestImputer, which was removed, only results are left
 METHODS = RIVALS | OURS
 
 
-def lacking(methods):
-    """List the methods that cannot be run here."""
-    needs = dict.fromkeys(MICE, "mice") | {"missForest": "missForest"}
-    r = [m for m in methods if not METHODS[m] or m in needs and not installed(needs[m])]
-    return r + [
-        method
-        for method in methods
-        if method in PACKAGES and not has_package(PACKAGES[method])
-    ]
+lacking = partial(_cases.lacking, METHODS, PEERS)
 
 
 GOALS = {  # geometric mean of the ratios, worst table
@@ -404,10 +278,8 @@ def goals_a(places):
     for score, (most, most_of_worst) in GOALS.items():
         for method in METHODS:
             if found := ratios(places, method, score):
-                worst, overall = (
-                    max(found, key=found.get),
-                    geometric_mean(found.values()),
-                )
+                worst = max(found, key=found.get)
+                overall = geometric_mean(found.values())
                 good = found[worst] <= most_of_worst and (not most or overall <= most)
                 verdict = ("met" if good else "missed") if method in OURS else ""
                 cells = [method, NAMES[score], len(found), f"{overall:.3f}"]
@@ -419,12 +291,11 @@ def goals_a(places):
 def by_table(places, score):
     """Make the table of the ratios of ours by table."""
     found = {m: own for m in OURS if (own := ratios(places, m, score))}
-    lines = [
-        [name, *(f"{own[name]:.3f}" if name in own else "-" for own in found.values())]
-        for name in TABLES_A
-        if any(name in own for own in found.values())
-    ]
-    return table(["table", *found], lines)
+
+    def cell(name, method):
+        return f"{found[method][name]:.3f}" if name in found[method] else "-"
+
+    return grid("table", TABLES_A, [*found], cell)
 
 
 def table_a(place, reported):
@@ -436,9 +307,6 @@ def table_a(place, reported):
         if place.seeds(method) or notes:
             shown = (notes or ["-", "-"]) if head else []
             lines.append([method, *shown, *place.cells(method, scores)])
-    for method in [m for m in reported if m not in METHODS]:
-        notes = [f"{value:.3f}" for value in reported[method]]
-        lines.append([method, *notes, 0, *["-"] * len(scores)])
     return table(["method", *head, "seeds", *(NAMES[s] for s in scores)], lines)
 
 
@@ -492,36 +360,34 @@ def table_d(results, fit):
 
 def losses(results):
     """Set the default beside each other method in protocol A, MCAR."""
-
-    def scores(score, method):
-        some = results.of(protocol="A", mechanism="MCAR", method=method)
-        return {(r["table"], r["seed"]): r[score] for r in some if score in r}
-
+    some = results.of(protocol="A", mechanism="MCAR")
     names = "crps", "rmse", "mae_median", "min_mae", "energy"
-    columns = {NAMES[name]: partial(scores, name) for name in names}
+    columns = {
+        NAMES[name]: partial(scores_of, some, score=name, place=["table"])
+        for name in names
+    }
     parts = beside(list(METHODS), columns, [m for m in OURS if OURS[m]])
     return [*parts, TEXTS("losses")] if parts else []
 
 
-def versions(records):
+def peers(results):
     """List versions and remarks of the rivals."""
-    found = {r["version"]: r.get("remarks", []) for r in records if "version" in r}
+    some = [r for r in results.records if "version" in r]
+    found = {r["version"]: r.get("remarks", []) for r in some}
     names = [" ".join([v, *(f"({x})" for x in some)]) for v, some in found.items()]
     return f"Versions: {', '.join(sorted(names)) or 'none'}."
 
 
-def page(results, options):
-    """Return the parts of the page."""
+def goals(results):
+    """Write the tables of the goals of protocol A."""
     places = {name: Place(results, "A", name, "MCAR") for name in TABLES_A}
-    parts = [
-        "# Three published protocols",
-        made_by("protocols.py", f"Code of commit {results.commits()}."),
-        *(notes_of(__doc__), TEXTS("text"), *losses(results)),
-        *("## Goals", TEXTS("goals"), goals_a(places)),
-    ]
+    yield goals_a(places)
     for score in GOALS:
-        parts += [f"### {NAMES[score]} by table", by_table(places, score)]
-    parts += ["### Protocol B", TEXTS("goals b"), goals_b(results)]
+        yield from (f"### {NAMES[score]} by table", by_table(places, score))
+
+
+def scores(results):
+    """Write the tables of protocols A and B."""
     written = {
         "A": (table_a, "MCAR", REPORTED_A),
         "B": (table_b, "MAR", REPORTED_B),
@@ -530,38 +396,38 @@ def page(results, options):
         for mechanism, name in product(MECHANISMS[protocol], TABLES[protocol]):
             place = Place(results, protocol, name, mechanism)
             if any(place.records.values()):
-                parts.append(f"## Protocol {protocol}: {name}, {mechanism}")
-                beside_it = reported[name] if mechanism == of_reported else {}
-                parts.append(write(place, beside_it))
-    parts += ["## Protocol D", TEXTS("protocol d")]
+                yield f"## Protocol {protocol}: {name}, {mechanism}"
+                yield write(place, reported[name] if mechanism == of_reported else {})
+
+
+def protocol_d(results):
+    """Write the tables of protocol D."""
     for fit in FITS:
-        parts += [f"### Learned from {fit}", table_d(results, fit)]
-    parts += ["## Without an answer", TEXTS("missing"), unanswered(results.records)]
-    return [*parts, "## Rivals", TEXTS("rivals"), versions(results.records)]
+        yield from (f"### Learned from {fit}", table_d(results, fit))
+
+
+def failures(results):
+    """Write the table of cells without an answer."""
+    return unanswered(results.records)
 
 
 TABLES = {"A": TABLES_A, "B": TABLES_B, "D": TABLES_B}
 WAYS_D = [f"{way}, {fit}" for way, fit in product(MECHANISMS_D, FITS)]
 MECHANISMS = {"A": MECHANISMS_A, "B": MECHANISMS_B, "D": WAYS_D}
-ASKED = {"A": IMPUTATIONS, "B": 20, "D": 20}  # draws
-CASES = {"A": case_a, "B": case_b, "D": case_d}
+_CASES = {"A": case_a, "B": case_b, "D": case_d}
 
 
-def cells(options):
-    """List what is asked for, one case after the other."""
-    for protocol in options.protocols:
-        tables = [t for t in TABLES[protocol] if t in options.tables]
-        some = [m for m in MECHANISMS[protocol] if m.split()[0] in options.mechanisms]
-        ways = product(range(options.seeds), some, tables, options.methods)
-        for seed, mechanism, name, method in ways:
-            key = {"protocol": protocol, "table": name, "mechanism": mechanism}
-            yield key | {"seed": seed, "method": method}
+def possible(key):
+    """Say whether a protocol has a table and a mechanism, of which masks are made."""
+    protocol, mechanism = key["protocol"], key["mechanism"]
+    there = mechanism in MECHANISMS[protocol] and key["table"] in TABLES[protocol]
+    return there and not mechanism.startswith("pyampute")
 
 
 @lru_cache(1)
 def case_of(protocol, *place):
     """Make a case."""
-    return CASES[protocol](*place)
+    return _CASES[protocol](*place)
 
 
 def measured(key, options):
@@ -569,7 +435,7 @@ def measured(key, options):
     protocol, seed = key["protocol"], key["seed"]
     case = case_of(protocol, key["table"], key["mechanism"], seed)
     try:
-        answer = METHODS[key["method"]](case, seed, ASKED[protocol])
+        answer = METHODS[key["method"]](case, seed, protocol)
     except Missing as reason:
         return {"missing": str(reason)}
     answer = answer._replace(
@@ -588,23 +454,12 @@ def observed_kept(case, tables):
     return [np.where(np.isnan(masked), filled, masked) for filled, masked in parts]
 
 
-def main():
-    """Measure and report."""
-    methods = ["KNN(1)", "GaussianImputer"]
-    carry_out(
-        __doc__,
-        cells,
-        measured,
-        page,
-        {"protocols": ["A"], "tables": ["iris"], "seeds": 1, "methods": methods},
-        lacking,
-        protocols=[*TABLES],
-        tables=[*TABLES_A, *TABLES_B],
-        mechanisms=["MCAR", "MAR"],
-        methods=[*METHODS],
-        seeds=3,
-    )
-
-
-if __name__ == "__main__":
-    main()
+CASES = {
+    "protocol": TABLES,
+    "seed": range(3),
+    "mechanism": dict.fromkeys(sum(map(list, MECHANISMS.values()), [])),
+    "table": dict.fromkeys([*TABLES_A, *TABLES_B]),
+    "method": METHODS,
+}
+QUICK = {"protocol": ["A"], "table": ["iris"], "seed": [0], "mechanism": ["MCAR"]}
+main = main_of(globals(), QUICK | {"method": ["KNN(1)", "GaussianImputer"]})

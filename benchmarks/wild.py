@@ -15,12 +15,13 @@ import signal
 import traceback
 import warnings
 from functools import cache, partial
+from itertools import product
 
 import _wild_tables
 import numpy as np
 import pandas as pd
 from _data import cpu_seconds
-from _report import Texts, geometric_mean, table
+from _report import Texts, geometric_mean, grid, table
 from _runner import main_of
 from _wild_tables import (
     DRAWS,
@@ -142,9 +143,9 @@ def of_skvnce(name, random_state):
 
 BASE, CLOCK = "mean and mode", "IterativeImputer"
 OURS = "TableImputer", "GaussianImputer", "MixtureImputer", "ForestImputer"
-REMOVED = OURS[-1:]  # only its results are left
 METHODS = {BASE: Marginal, CLOCK: iterative}
 METHODS |= {name: partial(of_skvnce, name) for name in OURS}
+METHODS[OURS[-1]] = None  # removed: only its results are left
 
 
 class OutOfTime(BaseException):
@@ -293,28 +294,25 @@ def written(value):
 
 def means(records, methods, way, among=None):
     """Make a table of averages over the tables that each method has, or of `among`."""
-    lines = []
+
+    def cell(method, score):
+        found = relative(records, method, way, score)
+        return written(mean((only(found, among) if among else found).values(), score))
+
+    rows = {}
     for method in methods:
         some = [r for r in records if is_of(r, method, way)]
-        if among is not None:
-            some = [r for r in some if r["table"] in among]
-        line = [method, len(some), sum("error" in r for r in some)]
-        for score in SCORES:
-            found = relative(records, method, way, score)
-            some = [v for name, v in found.items() if among is None or name in among]
-            line.append(written(mean(some, score)))
-        lines.append(line)
-    header = ["method", "tables", "failures", *(name for name, _ in SCORES.values())]
-    return table(header, lines)
+        some = [r for r in some if among is None or r["table"] in among]
+        rows[method, len(some), sum("error" in r for r in some)] = method
+    columns = {name: score for score, (name, _) in SCORES.items()}
+    return grid(["method", "tables", "failures"], rows, columns, cell, empty=True)
 
 
 def sections(results):
     """Write the parts of both ways."""
-    parts = []
     for way, heading in HEADINGS.items():
         if some := results.of(way=way):
-            parts += [f"## {heading}", *section(some, way)]
-    return parts
+            yield from (f"## {heading}", *section(some, way))
 
 
 def section(records, way):
@@ -323,15 +321,14 @@ def section(records, way):
     have = {m: tables for m, tables in have.items() if tables}
     every = have.get(CLOCK, set())
     whole = [m for m, tables in have.items() if tables >= every]
-    parts = [f"{len(every)} tables.", means(records, whole, way, every)]
-    parts += [spread(records, whole, way, score) for score in POINTS]
-    parts += [manners(records, whole, way)]
+    yield from (f"{len(every)} tables.", means(records, whole, way, every))
+    yield from (spread(records, whole, way, score) for score in POINTS)
+    yield manners(records, whole, way)
     among = set.intersection(*have.values())
     if len(whole) < len(have) and among:
-        parts.append(f"All methods, on the {len(among)} tables that all of them have.")
-        parts.append(means(records, list(have), way, among))
-        parts += [spread(records, list(have), way, s, among) for s in POINTS]
-    return parts
+        yield f"All methods, on the {len(among)} tables that all of them have."
+        yield means(records, [*have], way, among)
+        yield from (spread(records, [*have], way, s, among) for s in POINTS)
 
 
 def spread(records, methods, way, score, among=None):
@@ -339,10 +336,8 @@ def spread(records, methods, way, score, among=None):
     found = {m: relative(records, m, way, score) for m in methods}
     if among is not None:
         found = {m: only(some, among) for m, some in found.items()}
-    least = {}
-    for some in found.values():
-        for name, value in some.items():
-            least[name] = min(value, least.get(name, value))
+    names = set().union(*found.values())
+    least = {n: min(some[n] for some in found.values() if n in some) for n in names}
     lines = []
     for method, some in found.items():
         if some:
@@ -368,17 +363,12 @@ def manners(records, methods, way):
         some = [r for r in records if is_of(r, method, way)]
         counts = [r["warnings"] for r in some if "warnings" in r]
         unfilled = [r["unfilled"] for r in some if r.get("unfilled")]
-        warned = sum(count > 0 for count in counts)
-        lines.append(
-            [
-                method,
-                sum("error" in r for r in some),
-                f"{sum(unfilled)} ({len(unfilled)})",
-                warned,
-                f"{np.mean(counts or [0]):.2f}",
-                max(counts, default=0),
-            ]
-        )
+        line = [method, sum("error" in r for r in some)]
+        line += [
+            f"{sum(unfilled)} ({len(unfilled)})",
+            sum(count > 0 for count in counts),
+        ]
+        lines.append([*line, f"{np.mean(counts or [0]):.2f}", max(counts, default=0)])
     header = ["failures", "cells left missing or infinite (tables)"]
     header += ["tables with warnings", "warnings a table", "most"]
     return table(["method", *header], lines)
@@ -386,29 +376,22 @@ def manners(records, methods, way):
 
 def losses(results):
     """Say where the best of ours is behind, by the geometric mean of each score."""
-    records = results.records
     lines = []
-    for way, score in ((w, s) for w in HEADINGS for s in POINTS):
-        found = {m: relative(records, m, way, score) for m in METHODS}
+    for way, score in product(HEADINGS, POINTS):
+        found = {m: relative(results.records, m, way, score) for m in METHODS}
         found = {m: some for m, some in found.items() if some}
         among = set.intersection(*map(set, found.values())) if found else set()
         pooled = {m: mean(only(v, among).values(), score) for m, v in found.items()}
         ours = [m for m in OURS if m in pooled]
-        if not among or not ours:
-            continue
-        best = min(ours, key=pooled.get)
-        rival = min(set(pooled) - {*OURS}, key=pooled.get)
-        behind = [name for name, value in found[best].items() if value > 1.1]
-        lines.append(
-            [
-                f"{SCORES[score][0]}, {way}",
-                f"{best}: {written(pooled[best])}",
-                f"{rival}: {written(pooled[rival])}",
-                len(among),
-                f"{len(behind)} of {len(found[best])}: "
-                + ", ".join(sorted(behind, key=found[best].get, reverse=True)[:5]),
-            ]
-        )
+        if among and ours:
+            best = min(ours, key=pooled.get)
+            rival = min(set(pooled) - {*OURS}, key=pooled.get)
+            behind = [name for name, value in found[best].items() if value > 1.1]
+            worst = sorted(behind, key=found[best].get, reverse=True)[:5]
+            line = [f"{SCORES[score][0]}, {way}"]
+            line += [f"{m}: {written(pooled[m])}" for m in (best, rival)]
+            count = f"{len(behind)} of {len(found[best])}: {', '.join(worst)}"
+            lines.append([*line, len(among), count])
     header = ["score", "best of ours", "best rival", "tables that all have"]
     header.append(f"tables above 1.1 of {CLOCK} (categories: {BASE}), the worst first")
     return table(header, lines)
@@ -445,9 +428,8 @@ def begin(text):
 
 def possible(key):
     """Say whether a method is there, and a table has columns to hide in this way."""
-    return key["method"] not in REMOVED and (
-        key["way"] != "joint" or key["table"] in groups()
-    )
+    there = key["way"] != "joint" or key["table"] in groups()
+    return there and METHODS[key["method"]]
 
 
 CASES = {"way": WAYS, "table": names, "method": METHODS}

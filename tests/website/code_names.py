@@ -214,16 +214,17 @@ def unknown(code):
 
 
 @cache
-def removed_scripts():
-    """Return the scripts of pages of benchmarks that name the last commit with it."""
-    made = re.compile(r"`python (benchmarks/\w+\.py)[^`]*` of commit \w+, which")
+def removed_files():
+    """Return the files of commands of pages that name the last commit with these."""
+    made = re.compile(r"`(python benchmarks/[^`]*)` of commit \w+, which")
     pages = (ROOT / "doc" / "benchmarks").glob("*.md")
-    return {path for page in pages for path in made.findall(page.read_text())}
+    commands = [one for page in pages for one in made.findall(page.read_text())]
+    return {path for one in commands for path in FILE.findall(one)}
 
 
 def _files(code):
     for path in FILE.findall(code):
-        elsewhere = path.startswith(("http", "../")) or path in removed_scripts()
+        elsewhere = path.startswith(("http", "../")) or path in removed_files()
         if elsewhere or "<" in code:
             continue
         places = (ROOT, ROOT / "skvnce", ROOT / "doc", ROOT / "tests")
