@@ -1,9 +1,8 @@
 """The comparison that every imputer must face.
 
     python benchmarks/imputation.py --results FILE [--also FILES] [--only-report]
-        [--tables diabetes digits] [--mechanisms "MCAR 50" "MAR 50"]
-        [--methods BR GaussianImputer] [--seeds 3] [--title "Imputers compared"]
-        [--output doc/benchmarks/imputation.md]
+        [--only table=diabetes "mechanism=MCAR 50" method=BR seed=0] [--quick]
+        [--title "Imputers compared"] [--output doc/benchmarks/imputation.md]
 
 Tables and masks are those of `imputation_tables`, methods those of `_rivals`.  Every
 method learns from the masked training rows and is scored on the masked unseen rows.
@@ -30,7 +29,7 @@ from _beside import DEFAULT, beside, by_place
 from _data import cpu_seconds
 from _report import Texts, geometric_mean, grid, met, specs, table
 from _rivals import METHODS, MICE, OURS, REMOVED, SEEDS_AT_MOST, lacking  # noqa: F401
-from _runner import Some, main_of
+from _runner import Some, by_name, main_of
 from imputation_tables import (
     DRAWS,
     MECHANISMS,
@@ -55,11 +54,10 @@ class Comparison:
     def __init__(self, records, options):
         self.records = {}
         axes = {"mechanism": MECHANISMS, "table": TABLES, "method": METHODS}
-        asked = options.mechanisms, options.tables, options.methods
+        asked = by_name(options.only).items()
         for record in records:
             key = tuple(record[name] for name in axes)
-            wanted = all(map(list.__contains__, asked, key))
-            if wanted and record["seed"] < options.seeds:
+            if all(str(record[name]) in some for name, some in asked):
                 seconds = {"seconds": record["fit"] + record["transform"]}
                 self.records.setdefault((*key, record["seed"]), record | seconds)
         self.mechanisms, self.tables, self.methods = (
@@ -361,18 +359,15 @@ def forget_peak():
         pass
 
 
-def cells(options):
-    """List what is asked for, one method and table after the other."""
-    for method, name in product(options.methods, options.tables):
-        n_seeds = min(options.seeds, SEEDS_AT_MOST.get(method, options.seeds))
-        for mechanism, seed in product(options.mechanisms, range(n_seeds)):
-            key = {"table": name, "mechanism": mechanism, "method": method}
-            yield key | {"seed": seed}
+def possible(key):
+    """Say whether a method has so many seeds."""
+    return key["seed"] < SEEDS_AT_MOST.get(key["method"], SEEDS)
 
 
-QUICK = {"tables": ["diabetes"], "methods": ["BR", "GaussianImputer"], "seeds": 1}
-ASKED = {"tables": [*TABLES], "mechanisms": [*MECHANISMS], "methods": [*METHODS]}
-MORE = {"seeds": 3, "also": Some([], None), "title": "Imputers compared"}
+SEEDS = 3
+CASES = {"method": METHODS, "table": TABLES, "mechanism": MECHANISMS}
+CASES["seed"] = range(SEEDS)
+QUICK = {"table": ["diabetes"], "method": ["BR", "GaussianImputer"], "seed": [0]}
 
 
 def values(results, options):
@@ -396,7 +391,9 @@ def values(results, options):
         found[measure] = [*in_full(results, measure, digits)][:1]
     found |= {
         "protocol": [protocol(results)],
-        "notes_on_mice": mice_remarks(results, options.methods),
+        "notes_on_mice": mice_remarks(
+            results, by_name(options.only).get("method", METHODS)
+        ),
         "commits_by_table": commits(results),
         "losses": losses(results),
         "goals": [
@@ -412,4 +409,4 @@ def values(results, options):
     return {name: "\n\n".join(parts) for name, parts in found.items()}
 
 
-main = main_of(globals(), QUICK, **ASKED, **MORE)
+main = main_of(globals(), QUICK, also=Some([], None), title="Imputers compared")

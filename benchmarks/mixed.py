@@ -12,7 +12,6 @@ again.
 """
 
 from functools import cache, partial
-from typing import NamedTuple
 
 import _cases
 import numpy as np
@@ -159,16 +158,9 @@ STEEP = 2.0  # slope of the log-odds of MAR, a standard deviation of the driver
 MECHANISMS = "MCAR", "MAR"
 
 
-class Kinds(NamedTuple):
-    """Columns of a table by kind; all others are left out."""
-
-    numeric: tuple
-    ordinal: tuple = ()
-    nominal: tuple = ()
-
-
-TABLES = {
-    name: Kinds(**{kind: tuple(columns) for kind, columns in kinds.items()})
+KINDS = "numeric", "ordinal", "nominal"
+TABLES = {  # the kinds of their columns; all others are left out
+    name: {column: kind for kind in KINDS for column in kinds.get(kind, ())}
     for name, kinds in specs("mixed_tables").items()
 }
 FILES = {"adult": "adult6k", "nhanes": "nhanes_adults"}
@@ -186,12 +178,8 @@ def encoded(name):
     frame = load(FILES.get(name, name))
     if name == "adult":
         frame["capital_gain"] = np.log1p(frame["capital_gain"])
-    asked, columns, levels = TABLES[name], [], []
-    names = [c for some in asked for c in some]
-    kinds = [
-        kind for kind, some in zip(Kinds._fields, asked, strict=True) for _ in some
-    ]
-    for column, kind in zip(names, kinds, strict=True):
+    columns, levels = [], []
+    for column, kind in TABLES[name].items():
         cells = frame[column]
         known = ()
         if kind != "numeric":
@@ -200,7 +188,8 @@ def encoded(name):
             cells = cells.map(codes, na_action="ignore")
         columns.append(pd.to_numeric(cells).to_numpy(float))
         levels.append(len(known))
-    return np.column_stack(columns), kinds, levels, names
+    kinds = [*TABLES[name].values()]
+    return np.column_stack(columns), kinds, levels, [*TABLES[name]]
 
 
 def split(name, mechanism, seed):

@@ -58,39 +58,27 @@ def wasserstein(first, second):
 
 
 def score_a(case, answer):
-    """Score the rows to learn from by protocol A."""
+    """Score the rows to learn from; columns of categories are complete."""
     (full,), (hidden,), nominal = case.full, case.hidden, case.nominal
     points = None if answer.points is None else answer.points[0]
     draws = None if answer.draws is None else answer.draws[0]
     five = points[None] if draws is None else draws[:IMPUTATIONS]
     ones = five if points is None else points[None]
+    best = draws.mean(0) if points is None else points
+    span = np.ptp(full, axis=0)
+    scale = np.where(span > 0, span, 1)
     found = {
         "min_mae": min_mae(five, full, hidden, nominal),
         "avg_mae": avg_mae(ones, full, hidden, nominal),
-        "rmse": rmse(draws.mean(0) if points is None else points, full, hidden),
+        "rmse": metrics.imputation_rmse(full, best, hidden, scale=scale),
     } | of_samples(five, full, nominal)
     if draws is not None:
         middle = np.where(hidden, np.median(draws, 0), full)
         found["avg_mae_draws"] = avg_mae(five, full, hidden, nominal)
         found["mae_median"] = avg_mae(middle[None], full, hidden, nominal)
-        found |= of_draws(draws, full, hidden)
-    return found
-
-
-def rmse(filled, full, hidden):
-    """Compute the RMSE of cells, in ranges of the columns."""
-    span = np.ptp(full, axis=0)
-    scale = np.where(span > 0, span, 1)
-    return metrics.imputation_rmse(full, filled, hidden, scale=scale)
-
-
-def of_draws(draws, full, hidden):
-    """Score draws cell by cell; columns of categories are complete in protocol A."""
-    span = np.ptp(full, axis=0)
-    scale = np.where(span > 0, span, 1)
-    found = {"crps": metrics.crps(full, draws, hidden, scale=scale)}
-    if len(draws) >= ENOUGH:
-        found["coverage"] = metrics.coverage(full, draws, hidden, ties="shared")
+        found["crps"] = metrics.crps(full, draws, hidden, scale=scale)
+        if len(draws) >= ENOUGH:
+            found["coverage"] = metrics.coverage(full, draws, hidden, ties="shared")
     return found
 
 
@@ -294,13 +282,8 @@ def dummies(x, nominal, n_levels=None, first=0):
     """
     columns = []
     for j in range(x.shape[-1]):
-        cells = x[..., j]
+        cells, count = x[..., [j]], 0
         if j in nominal:
-            count = (n_levels or {}).get(j) or int(np.nanmax(cells)) + 1
-            if count > 2:
-                levels = np.arange(first, count)
-                own = (cells[..., None] == levels).astype(float)
-                columns.append(np.where(np.isnan(cells)[..., None], np.nan, own))
-                continue
-        columns.append(cells[..., None])
-    return np.concatenate(columns, -1)
+            count = (n_levels or {}).get(j) or int(cells.max()) + 1
+        columns.append(cells == np.arange(first, count) if count > 2 else cells)
+    return np.concatenate(columns, -1, dtype=float)

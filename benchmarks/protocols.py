@@ -67,18 +67,18 @@ def goal_a(name):
 ASKED = {"A": IMPUTATIONS, "B": 20, "D": 20}  # draws of peers
 
 
-def rival(peer, case, seed, protocol):
+def rival(peer, *place):
     """Let a package of others fill all parts of a case."""
-    parts = len(case.masked)
-    if peer.package == "missForest" and parts > 1:
+    case, n_draws = case_of(*place), ASKED[place[0]]
+    if peer.package == "missForest" and len(case.masked) > 1:
         raise Missing("fills only the rows that it learns from")
     limit = None if peer.package in ("mice", "missForest") else LIMIT
-    answer = by_peer(peer, case, ASKED[protocol], seed, limit=limit)
+    answer = by_peer(peer, case, n_draws, place[-1], limit=limit)
     if any("left missing" in remark for remark in answer.notes.get("remarks", ())):
         raise Missing("leaves cells missing")
     ends = np.cumsum([len(part) for part in case.masked])[:-1]
     draws = np.split(answer.draws, ends, axis=1)
-    if len(draws[0]) < ASKED[protocol]:  # one table, of a package that does not draw
+    if len(draws[0]) < n_draws:  # one table, of a package that does not draw
         return answer._replace(points=[part[0] for part in draws], draws=None)
     return answer._replace(points=None, draws=draws)
 
@@ -87,86 +87,58 @@ DRAWS = 50  # of ours in protocol A
 ROUNDS = 5  # of chained forests
 
 
-class Plain:
-    """Imputers of arrays of numbers, on scaled columns; one filled table each.
+def plain(make, *place):
+    """Fill by an imputer of arrays of numbers, on scaled columns.
 
     Classes of three levels and more, which are complete, are columns of zeros and ones.
     """
-
-    def __init__(self, make):
-        self.make = make
-
-    def __call__(self, case, seed, protocol):
-        """Fill all parts of a case."""
-        begin = cpu_seconds()
-        tables = [coded(case, part) for part in case.masked]
-        scaler = StandardScaler().fit(tables[0])
-        imputer = self.make(seed).fit(scaler.transform(tables[0]))
-        filled = (imputer.transform(scaler.transform(x)) for x in tables)
-        found = [
-            decoded(case, part, scaler.inverse_transform(x))
-            for part, x in zip(case.masked, filled, strict=True)
-        ]
-        return Answer(found, None, seconds=cpu_seconds() - begin)
+    begin, case = cpu_seconds(), case_of(*place)
+    tables = [dummies(part, case.nominal, first=1) for part in case.masked]
+    scaler = StandardScaler().fit(tables[0])
+    imputer = make(place[-1]).fit(scaler.transform(tables[0]))
+    width, found = len(case.kinds) - len(case.nominal), [*map(np.copy, case.masked)]
+    for part, x in zip(found, tables, strict=True):
+        filled = scaler.inverse_transform(imputer.transform(scaler.transform(x)))
+        part[:, :width] = filled[:, :width]
+    return Answer(found, None, seconds=cpu_seconds() - begin)
 
 
-def coded(case, x):
-    """Replace a class by columns of zeros and ones, the last column of the table."""
-    return dummies(x, case.nominal, first=1)
-
-
-def decoded(case, masked, filled):
-    """Return the filled cells of a table; a class is complete, and the last column."""
-    width = masked.shape[1] - len(case.nominal)
-    found = np.tile(masked, (*filled.shape[:-2], 1, 1))
-    found[..., :width] = filled[..., :width]
-    return found
-
-
-def iterative_draws(case, seed, protocol):
+def iterative_draws(*place):
     """Draw from the posterior of chained ridge regressions, a chain a draw."""
     begin, tables = cpu_seconds(), []
-    for m in range(ASKED[protocol]):
-        options = {"sample_posterior": True, "random_state": 1000 * seed + m}
-        plain = Plain(lambda _, options=options: IterativeImputer(**options))
-        tables.append(plain(case, seed, protocol).points)
+    for m in range(ASKED[place[0]]):
+        options = {"sample_posterior": True, "random_state": 1000 * place[-1] + m}
+        answer = plain(lambda _, options=options: IterativeImputer(**options), *place)
+        tables.append(answer.points)
     draws = [np.stack(part) for part in zip(*tables, strict=True)]
     return Answer(None, draws, seconds=cpu_seconds() - begin)
 
 
-class Ours:
-    """An imputer of skvnce; draws in protocol A, or for the median.
+def ours(make, *place, median=False):
+    """Fill by an imputer of skvnce, or by medians of draws; draw in protocol A."""
+    protocol = place[0]
+    wanted = DRAWS if protocol == "A" else ASKED[protocol] if median else 0
+    answer = filled(make, wanted, *place)
+    if median:
+        answer = answer._replace(points=[np.median(part, 0) for part in answer.draws])
+    return answer if protocol == "A" else answer._replace(draws=None)
 
-    Parameters
-    ----------
-    make : function of the seed to an imputer
-    median : bool
-        Fill the medians of the draws in place of the means.
-    """
 
-    last = None, None, None
-
-    def __init__(self, make, median=False):
-        self.make, self.median = make, median
-
-    def __call__(self, case, seed, protocol):
-        """Fill all parts of a case."""
-        wanted = DRAWS if protocol == "A" else ASKED[protocol] if self.median else 0
-        # the median needs no second fit where the means were filled just before
-        asked = self.make, wanted
-        if Ours.last[0] != asked or Ours.last[1] is not case:
-            found = by_imputer(self.make(seed), case, case.masked, wanted, seed)
-            Ours.last = asked, case, found[1]
-        answer = Ours.last[2]
-        if self.median:
-            middles = [np.median(part, 0) for part in answer.draws]
-            answer = answer._replace(points=middles)
-        return answer if protocol == "A" else answer._replace(draws=None)
+@lru_cache(1)  # the median needs no second fit where the means were filled just before
+def filled(make, wanted, *place):
+    """Fit an imputer, fill and draw."""
+    case, seed = case_of(*place), place[-1]
+    return by_imputer(make(seed), case, case.masked, wanted, seed)[1]
 
 
 def default(seed):
     """Make the default imputer, which two methods share."""
     return TableImputer(random_state=seed)
+
+
+def lair(seed):
+    """Make an imputer of as many draws as are wanted."""
+    return LAIRImputer(n_draws=DRAWS, random_state=seed)
 
 
 def chained_forests(seed):
@@ -182,22 +154,22 @@ PEERS = {f"mice {kind}": Peer("mice", kind) for kind in ("pmm", "cart", "rf")} |
     "HyperImpute": Peer("hyperimpute"),
 }
 RIVALS = {
-    "KNN(1)": Plain(lambda seed: KNNImputer(n_neighbors=1)),
-    "IterativeImputer": Plain(lambda seed: IterativeImputer(random_state=seed)),
+    "KNN(1)": partial(plain, lambda seed: KNNImputer(n_neighbors=1)),
+    "IterativeImputer": partial(
+        plain, lambda seed: IterativeImputer(random_state=seed)
+    ),
     "IterativeImputer, draws": iterative_draws,
-    "IterativeImputer, forests": Plain(chained_forests),
+    "IterativeImputer, forests": partial(plain, chained_forests),
     **{name: peer and partial(rival, peer) for name, peer in PEERS.items()},
     "ForestDiffusion": None,  # not run any more
 }
 OURS = {  # None: of ForestImputer, which was removed, only results are left
-    "TableImputer": Ours(default),
-    "TableImputer, median": Ours(default, median=True),
-    "GaussianImputer": Ours(lambda seed: GaussianImputer(random_state=seed)),
-    "MixtureImputer": Ours(lambda seed: MixtureImputer(random_state=seed)),
-    "LAIRImputer": Ours(lambda seed: LAIRImputer(n_draws=DRAWS, random_state=seed)),
-    "ForestImputer": None,
-    "ForestImputer, median": None,
-    "stack": None,
+    "TableImputer": partial(ours, default),
+    "TableImputer, median": partial(ours, default, median=True),
+    "GaussianImputer": partial(ours, lambda seed: GaussianImputer(random_state=seed)),
+    "MixtureImputer": partial(ours, lambda seed: MixtureImputer(random_state=seed)),
+    "LAIRImputer": partial(ours, lair),
+    **dict.fromkeys(["ForestImputer", "ForestImputer, median", "stack"]),
 }
 METHODS = RIVALS | OURS
 
@@ -432,17 +404,14 @@ def case_of(protocol, *place):
 
 def measured(key, options):
     """Run and score a method, or say why there is no answer."""
-    protocol, seed = key["protocol"], key["seed"]
-    case = case_of(protocol, key["table"], key["mechanism"], seed)
+    place = [key[name] for name in ("protocol", "table", "mechanism", "seed")]
+    case = case_of(*place)
     try:
-        answer = METHODS[key["method"]](case, seed, protocol)
+        answer = METHODS[key["method"]](*place)
     except Missing as reason:
         return {"missing": str(reason)}
-    answer = answer._replace(
-        points=observed_kept(case, answer.points),
-        draws=observed_kept(case, answer.draws),
-    )
-    scores = SCORERS[protocol](case, answer)
+    sides = (observed_kept(case, some) for some in (answer.points, answer.draws))
+    scores = SCORERS[place[0]](case, Answer(*sides))
     return scores | {"seconds": round(answer.seconds, 2)} | answer.notes
 
 

@@ -135,37 +135,38 @@ def extent(results, method):
 
 def tables(results):
     """Write the tables over tables, and by table."""
-    methods, parts = [m for m in NAMES if results.has(method=m)], []
-
-    def scores(method, key):
-        return mean_cell(results.of(method=method, **key))
-
-    def reported(kind, keys):
-        for name, of in REPORTED[kind].items():
-            pairs = [of.get(key) for key in keys]
-            yield [name, *(cell(*pair) if pair else "" for pair in pairs)]
-
+    methods = [m for m in NAMES if results.has(method=m)]
     for mechanism in MECHANISMS:
         rates = [r for r in RATES if results.has(mechanism=mechanism, rate=r)]
-        keys = [{"mechanism": mechanism, "rate": r} for r in rates]
-        rows = [
-            [extent(results, m), *(scores(m, key) for key in keys)] for m in methods
-        ]
-        for name, *shown in reported("shares", [f"{mechanism} {r}" for r in rates]):
-            rows.append([f"{name}, reported (11 tables)", *shown])
-        header = ["method", *(f"{r:.0%} missing" for r in rates)]
-        parts += [f"## {mechanism}, mean over tables", table(header, rows)]
+        keys = {f"{r:.0%} missing": {"mechanism": mechanism, "rate": r} for r in rates}
+        rows = {extent(results, m): m for m in methods}
+        places = [f"{mechanism} {r}" for r in rates]
+        others = reported("shares", places, "reported (11 tables)")
+        yield f"## {mechanism}, mean over tables"
+        yield scores(results, rows, keys, others)
     for mechanism, rate in product(MECHANISMS, (0.3, 0.7)):
-        keys = [
-            {"mechanism": mechanism, "rate": rate, "table": name} for name in TABLES
-        ]
-        rows = [[NAMES[m], *(scores(m, k) for k in keys)] for m in methods]
-        if (mechanism, rate) == ("MCAR", 0.3):
-            for name, *shown in reported("tables", TABLES):
-                rows.append([f"{name}, reported", *shown])
-        title = f"## {mechanism}, {rate:.0%} missing"
-        parts += [title, table(["method", *TABLES], rows)]
-    return parts
+        key = {"mechanism": mechanism, "rate": rate}
+        keys = {name: key | {"table": name} for name in TABLES}
+        is_theirs = (mechanism, rate) == ("MCAR", 0.3)
+        others = reported("tables", TABLES, "reported") if is_theirs else ()
+        yield f"## {mechanism}, {rate:.0%} missing"
+        yield scores(results, {NAMES[m]: m for m in methods}, keys, others)
+
+
+def scores(results, methods, keys, others):
+    """Write a table of methods and keys, with lines of others."""
+    lines = [
+        [label, *(mean_cell(results.of(method=m, **key)) for key in keys.values())]
+        for label, m in methods.items()
+    ]
+    return table(["method", *keys], [*lines, *others])
+
+
+def reported(kind, places, words):
+    """Yield the lines of figures that others report."""
+    for name, of in REPORTED[kind].items():
+        pairs = [of.get(place) for place in places]
+        yield [f"{name}, {words}", *(cell(*pair) if pair else "" for pair in pairs)]
 
 
 def seconds_table(results):
