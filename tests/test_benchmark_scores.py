@@ -1,5 +1,10 @@
 """Scores of benchmarks that decide something, against values by hand."""
 
+import sys
+
+import _cases
+import _peers
+import _python_peers
 import copula_graph
 import mixed
 import numpy as np
@@ -61,6 +66,46 @@ def test_methods_do_not_see_hidden_cells():
         assert np.array_equal(first.draws, second.draws)
     leaky = np.nan_to_num(one.full[1]), np.nan_to_num(other.full[1])
     assert not np.array_equal(*leaky)
+
+
+def means_and_leaks(learn, parts, kinds, n_draws, seed):
+    """Fill means, and leave the last gap of the first column missing."""
+    assert kinds == ["numeric", "ordinal"]
+    assert set(np.unique(learn[~np.isnan(learn[:, 1]), 1])) == {0, 1}
+    draws = [np.where(np.isnan(x), np.nanmean(learn, 0), x) for x in parts]
+    draws[-1][np.flatnonzero(np.isnan(parts[-1][:, 0]))[-1], 0] = np.nan
+    return [np.stack([one] * n_draws) for one in draws], ["a remark"]
+
+
+@pytest.mark.parametrize("start", [0, 5])
+def test_a_peer_gets_levels_that_it_has_seen_and_fills_the_rows_asked_for(
+    start, monkeypatch
+):
+    """Level 1 of 3 is in new rows only; the last column is constant."""
+
+    def in_this_process(command, limit):
+        monkeypatch.setattr(sys, "argv", [str(word) for word in command[1:]])
+        _python_peers.main()
+
+    package = "numpy"  # that there is, and has a version
+    monkeypatch.setattr(_peers, "execute", in_this_process)
+    monkeypatch.setitem(_python_peers.PACKAGES, package, means_and_leaks)
+    full = np.column_stack([np.arange(8.0), [0, 2, 0, 2, 2, 1, 0, 2], np.full(8, 5.0)])
+    masked = full.copy()
+    masked[[1, 4, 5, 6, 7], [0, 1, 1, 0, 2]] = np.nan
+    sides = (full[:5], full[5:]), (masked[:5], masked[5:])
+    kinds, levels = ["numeric", "ordinal", "nominal"], [0, 3, 6]
+    case = _cases.Case(kinds, levels, list("abc"), *sides)
+    answer = _cases.by_peer(_peers.Peer(package), case, 2, 0, start=start)
+    draws, rows = answer.draws, masked[start:]
+    assert draws.shape == (2, 8 - start, 3) and not np.isnan(draws).any()
+    assert np.array_equal(draws[0][~np.isnan(rows)], rows[~np.isnan(rows)])
+    assert draws[0, 5 - start, 1] in (0, 2)  # a rounded mean of codes 0 and 1
+    assert draws[0, 7 - start, 2] == 5
+    assert draws[0, 6 - start, 0] in masked[:5, 0]  # left missing: an observed cell
+    if start == 0:
+        assert draws[0, 1, 0] == np.nanmean(masked[:5, 0])
+    assert answer.notes["remarks"] == ["a remark", "cells left missing: 1"]
 
 
 def test_f1_is_that_of_the_pairs():
