@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from sklearn import datasets
 
 from skvnce.datasets._tables import VARIABLE, find
 
@@ -54,3 +55,8 @@ def load_array(name, key):
     """
     with np.load(find(name, (".npz",), _HOW, folder())) as arrays:
         return arrays[key]
+
+
+def bundled(name):
+    """Load rows and target of a table that scikit-learn has."""
+    return getattr(datasets, f"load_{name}")(return_X_y=True)

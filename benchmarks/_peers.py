@@ -138,7 +138,8 @@ class Mice:
     """Multiple imputation by chained equations of one kind: R's mice.
 
     Rows of `fit` are only kept: `transform` and `sample` run R once for the training
-    rows and the new rows together, where only the training rows are learned from.
+    rows and the new rows together, where only the training rows are learned from, with
+    as many draws as `draws_at_most` and the seed of the start.
     What mice leaves missing is filled by the means of the training rows, and counted.
 
     Parameters
@@ -169,26 +170,20 @@ class Mice:
 
     def transform(self, X):
         """Fill by the mean of the draws."""
-        X = np.asarray(X, dtype=float)
-        if self._done and np.array_equal(X, self.train, equal_nan=True):
-            mean = self._done[1][:, : len(X)].mean(0)
-        else:
-            mean = self.sample(X, IMPUTATIONS, self.seed).mean(0)
-        return np.where(np.isnan(X), mean, X)
+        return np.where(np.isnan(X), self.sample(X).mean(0), X)
 
-    def sample(self, X, n_draws, random_state):
-        """Draw tables; those that the last call drew, where it was the same."""
-        X = np.asarray(X, dtype=float)
-        asked = (X.tobytes(), n_draws, random_state)
-        if not self._done or self._done[0] != asked:
-            self._done = asked, self._impute(X, n_draws, random_state)
+    def sample(self, X, n_draws=IMPUTATIONS, random_state=None):
+        """Draw tables; those of the last run, where it has these rows."""
+        known = np.array_equal(X, self.train, equal_nan=True)
+        if known and self._done:
+            return self._done[1][:, : len(X)]
+        if not self._done or self._done[0] != X.tobytes():
+            self._done = X.tobytes(), self._impute(X[:0] if known else X)
         return self._done[1][:, -len(X) :]
 
-    def _impute(self, X, n_draws, seed):
-        known = np.array_equal(X, self.train, equal_nan=True)
-        X = X[:0] if known else X
+    def _impute(self, X):
         columns = [("numeric", 0)] * X.shape[1]
-        run = self.peer.run(self.train, X, columns, n_draws, seed)
+        run = self.peer.run(self.train, X, columns, IMPUTATIONS, self.seed)
         self.peak = run.peak
         repeated = [int(remark.split()[-1]) for remark in run.remarks]
         self.remarks = {

@@ -88,7 +88,7 @@ def carry_out(doc, cells, measured, page, quick=None, lacking=None, **options):
         todo = [key for key in cells(options) if not results.has(**key)]
         methods = dict.fromkeys(key["method"] for key in todo if "method" in key)
         if absent := lacking(methods) if lacking else []:
-            print("not installed, left out:", ", ".join(absent))
+            print("removed or not installed, left out:", ", ".join(absent))
         with threadpool_limits(1):
             for key in todo:
                 if key.get("method") not in absent:

@@ -196,7 +196,7 @@ def case_of(name, way, seed=0):
     return Case(name, full, hidden, {c: kind_of(full[c]) for c in full})
 
 
-def hidden_cells(full, blocks, rng, share=SHARE):
+def hidden_cells(full, blocks, rng):
     """Hide a share of the observed cells of each column.
 
     `blocks` lists the columns that are hidden together: in the same rows, those with
@@ -208,7 +208,7 @@ def hidden_cells(full, blocks, rng, share=SHARE):
         order = rng.random(len(full))
         for j in full.columns.get_indexer(block):
             rows = np.flatnonzero(seen[:, j])
-            number = max(1, round(share * len(rows)))
+            number = max(1, round(SHARE * len(rows)))
             hidden[rows[np.argsort(order[rows])[:number]], j] = True
     return hidden
 

@@ -10,8 +10,7 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from _data import load, load_array
-from sklearn import datasets
+from _data import bundled, load, load_array
 from sklearn.ensemble import (
     HistGradientBoostingClassifier,
     HistGradientBoostingRegressor,
@@ -95,19 +94,14 @@ def last_column(table):
     return table[:, :-1], table[:, -1], False
 
 
-def bundled(name, classes):
-    """Load a table that scikit-learn has."""
-    return (*getattr(datasets, f"load_{name}")(return_X_y=True), classes)
-
-
 TABLES = {
-    "diabetes": lambda: bundled("diabetes", classes=False),
-    "breast_cancer": lambda: bundled("breast_cancer", classes=True),
+    "diabetes": lambda: (*bundled("diabetes"), False),
+    "breast_cancer": lambda: (*bundled("breast_cancer"), True),
     "wine_red": lambda: last_column(load("wine_red")),
     "concrete": lambda: last_column(load("concrete")),
     "gas_turbine": lambda: last_column(load("gas_turbine")),
     "miniboone": lambda: last_column(load_array("miniboone", "train")),
-    "digits": lambda: bundled("digits", classes=True),
+    "digits": lambda: (*bundled("digits"), True),
 }
 
 

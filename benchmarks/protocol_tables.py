@@ -10,10 +10,9 @@ import numpy as np
 import pandas as pd
 import torch
 from _cases import Case, intercepts
-from _data import load
+from _data import bundled, load
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
-from sklearn import datasets
 from sklearn.model_selection import train_test_split
 
 from skvnce import metrics
@@ -146,11 +145,6 @@ def of_file(name, target, drop=(), classes=False):
     return frame.to_numpy(float), y, classes
 
 
-def of_sklearn(name):
-    """Load a table of classes that scikit-learn has."""
-    return (*getattr(datasets, f"load_{name}")(return_X_y=True), True)
-
-
 def housing():
     """Compute the columns of scikit-learn's version from those of the census."""
     raw = load("california")
@@ -176,8 +170,8 @@ _LOADERS = {
     "wdbc": lambda: of_file("wdbc", "diagnosis", ["id"], classes=True),
     "ionosphere": lambda: of_file("ionosphere", "class", ["v2"], classes=True),
     "wine_red": lambda: of_file("wine_red", "quality", ["fixed_acidity"]),
-    "wine": lambda: of_sklearn("wine"),
-    "iris": lambda: of_sklearn("iris"),
+    "wine": lambda: (*bundled("wine"), True),
+    "iris": lambda: (*bundled("iris"), True),
     "california": housing,
 }
 
