@@ -100,8 +100,8 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
     `on_misfit`.
     """
 
-    _has_density = True
-    _is_for_filling = True  # as the parameters of members count as known
+    # parameters of members count as known in draws
+    _has_density = _is_for_filling = True
     _network = "decoder"  # of a member, in messages
 
     @reports_fit

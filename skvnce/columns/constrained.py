@@ -140,6 +140,7 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
         "random_state": RANDOM_STATE,
         "verbose": ["verbose"],
     }
+    _is_for_filling = property(lambda self: self.model_._is_for_filling)
 
     def __init__(
         self,

@@ -478,7 +478,7 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
     (3, 3)
     """
 
-    _has_density = True
+    _has_density = _is_for_filling = True  # parameters count as known
     _parts = {"solver": lambda name: Adam() if name == "adam" else LBFGS()}
     _parameter_constraints = {
         "model": [None, callable],

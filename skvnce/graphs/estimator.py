@@ -306,7 +306,8 @@ class TruncatedGaussianGraphLearner(GraphLearner):
     0     x0     x1
     """
 
-    _is_positive = _has_density = True
+    # parameters count as known in draws
+    _is_positive = _has_density = _is_for_filling = True
 
     _parameter_constraints = {
         "alpha": [validation.Number(Real, 0, None, closed="left")],

@@ -159,6 +159,8 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     """
 
     _takes_limits = _has_density = _has_new_rows = True
+    # with categories, whose relations components blur
+    _is_for_filling = property(lambda self: self._schema.is_categorical.any())
 
     _parameter_constraints = {
         "n_components": [AUTO, integer_from(1)],
@@ -310,11 +312,6 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
             self.n_jobs,
             self.on_misfit != "ignore",
         )
-
-    @property
-    def _is_for_filling(self):
-        """Return whether there are categories, whose relations components blur."""
-        return self._schema.is_categorical.any()
 
     def _drawing_models(self, n_draws, *, is_joint=True):
         return self._fitted.model.models
