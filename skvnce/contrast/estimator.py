@@ -459,7 +459,8 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
     Notes
     -----
     Columns are numbers, and not scaled, except for the default model.  Each row counts
-    once.  There is no `n_jobs`.
+    once.  There is no `n_jobs`.  Draws of `sample` are for filling, and it warns: the
+    parameters count as known.
 
     References
     ----------

@@ -132,7 +132,8 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     -----
     In tables with categories draws are for filling, and `sample` warns: categories and
     numbers are independent within components, so that their relations are weakened.
-    See the page of validity for the coverage of intervals.
+    See the page of validity for the coverage of intervals.  With one member parameters
+    count as known in any table.
 
     There is no `partial_fit`: the components of new rows would have to be found anew.
     A large table in parts is fitted by a sample of its rows.  The user guide has the
