@@ -163,7 +163,7 @@ class Imputer(IncompleteTransformer):
     _has_density = False  # whether they have `log_density`
     _has_new_rows = False  # whether draws of rows of which nothing is known are exact
     # whether less than 90 % of the 95 % intervals of `doc/benchmarks/validity.md`
-    # contain the truth in tables with linear relations
+    # contain the truth in tables with linear relations, or parameters count as known
     _is_for_filling = False
 
     @by_parts

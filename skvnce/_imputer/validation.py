@@ -65,7 +65,8 @@ _CGROUPS = (
 )
 
 _READERS_OF_PARTS = (
-    "GaussianImputer, CopulaGraphLearner, IncompleteFactorAnalysis and MixtureImputer"
+    "GaussianImputer, CopulaGraphLearner, IncompleteFactorAnalysis and, to a sample of "
+    "their rows, TableImputer and MixtureImputer"
 )
 _SMALLER = (
     "Fit to a sample of the rows; transform takes all of them in parts. "

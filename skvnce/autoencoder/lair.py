@@ -100,8 +100,8 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
     `on_misfit`.
     """
 
-    _has_density = True
-    _is_for_filling = True  # as the parameters of members count as known
+    # parameters of members count as known in draws
+    _has_density = _is_for_filling = True
     _network = "decoder"  # of a member, in messages
 
     @reports_fit
@@ -384,7 +384,7 @@ class LAIRImputer(DrawnByMembers):
         Number of autoencoders to train.  Several get random weights of the rows, whose
         variance is an eighth of that of the Bayesian bootstrap (Rubin 1981), and as
         many rounds as held-out cells choose for the first one.  Draws come from each in
-        turn, and so include the uncertainty of the parameters.  ``"auto"`` is 40
+        turn, and vary less than parameters of a posterior would.  ``"auto"`` is 40
         columns / rows, rounded up, and at most 4.  A frozen model counts as one.
     strategy : {"mean", "median", "mode"}, default="mean"
         How `transform` summarises the draws of a number.  Categories always get their
@@ -451,8 +451,8 @@ class LAIRImputer(DrawnByMembers):
     Notes
     -----
     Draws are for filling, and `sample` warns: the parameters count as known, so that
-    intervals of estimates that are pooled over draws are too narrow.  There is no
-    `n_jobs`: members are trained one after the other.
+    intervals of estimates that are pooled over draws are too narrow; see the page of
+    validity.  There is no `n_jobs`: members are trained one after the other.
 
     Bounds apply to draws, not to the training or to `score_samples`.  `transform` fills
     a row by the same values in any table, unless `sampler` is a function without the

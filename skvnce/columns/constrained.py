@@ -102,7 +102,8 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
     which hold none, are rounded, so that the equation holds only approximately.  It is
     how imputers keep the relations that they find.  Moved cells are not draws from the
     model given the equation; they are close to it if the model has learned the equation
-    from complete rows.  Bounds of `model` do not restrict moved cells.
+    from complete rows.  Bounds of `model` do not restrict moved cells.  `sample` warns
+    that draws are for filling if those of `model` are.
 
     Rows of observed cells that contradict an equation are errors of `fit`, `transform`
     and `sample`.  Quantiles of `interval` and `quantile` are those of each cell alone.
@@ -140,6 +141,7 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
         "random_state": RANDOM_STATE,
         "verbose": ["verbose"],
     }
+    _is_for_filling = property(lambda self: self.model_._is_for_filling)
 
     def __init__(
         self,

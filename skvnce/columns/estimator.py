@@ -139,10 +139,11 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
     `model`, with a warning if its estimator was named; so are, with ``weight="auto"``,
     numbers that nearly repeat others (a squared correlation above 0.9975).
 
-    Draws are for filling, and `sample` warns: the estimators count as known.  Averages
-    of models draw too widely (Gneiting and Ranjan 2013).  So draws of numbers
-    that do not repeat are moved towards the mean of the cell, by the factor of
-    `spreads_` with which ranks of held-out cells are uniform; not with a given weight.
+    Draws are for filling, and `sample` warns: the estimators count as known, and pooled
+    intervals contain the truth too rarely; see the page of validity.  Averages of
+    models draw too widely (Gneiting and Ranjan 2013).  So draws of numbers that do not
+    repeat are moved towards the mean of the cell, by the factor of `spreads_` with
+    which ranks of held-out cells are uniform; not with a given weight.
 
     A draw takes a column either from `model` or from the estimator, which sees the
     other cells of the draw.  Estimators of columns do not form a joint distribution, so

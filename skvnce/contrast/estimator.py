@@ -459,7 +459,8 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
     Notes
     -----
     Columns are numbers, and not scaled, except for the default model.  Each row counts
-    once.  There is no `n_jobs`.
+    once.  There is no `n_jobs`.  Draws of `sample` are for filling, and it warns: the
+    parameters count as known.
 
     References
     ----------
@@ -478,7 +479,7 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
     (3, 3)
     """
 
-    _has_density = True
+    _has_density = _is_for_filling = True  # parameters count as known
     _parts = {"solver": lambda name: Adam() if name == "adam" else LBFGS()}
     _parameter_constraints = {
         "model": [None, callable],

@@ -136,7 +136,8 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         a column shows, such as that no number of it is negative.
     n_parameter_draws : int, default=20
         Number of draws of mean and covariance from their posterior, which `sample` uses
-        in turn, as multiple imputation requires; 0 uses the fitted parameters alone.
+        in turn, as multiple imputation requires; 0 uses the fitted parameters alone, so
+        that pooled intervals are too narrow.
     max_iter : int, default=200
         Maximum number of rounds of EM; of sweeps of Gibbs sampling with groups, and
         twice the number of sweeps with categories or limits of cells.

@@ -38,7 +38,8 @@ class CopulaGraphLearner(GraphLearner):
     variables are dependent given those of all other columns.  Stochastic EM estimates
     their moments, and draws the missing cells.  Then the graphical lasso chooses the
     edges, and the model, arrays and no torch module, is fitted to them without a
-    penalty.  A fit has no `n_jobs`; that of `CopulaGraphLearnerCV` has.
+    penalty.  A fit has no `n_jobs`; that of `CopulaGraphLearnerCV` has.  Draws of
+    `sample` are for filling, and it warns: the parameters count as known.
 
     Parameters
     ----------
@@ -151,7 +152,8 @@ class CopulaGraphLearner(GraphLearner):
     1     Age   Pulse
     """
 
-    _takes_limits = _has_density = _has_new_rows = True
+    # parameters count as known in draws
+    _takes_limits = _has_density = _has_new_rows = _is_for_filling = True
 
     _parameter_constraints = {
         "alpha": [validation.Number(Real, 0, None, closed="left")],

@@ -192,6 +192,7 @@ class TruncatedGaussianGraphLearner(GraphLearner):
     its E-step draws the missing cells (NaN): none is imputed beforehand or dropped.
     A fit is one sequence of rounds, and has no `n_jobs`; that of the class with CV has.
 
+    Draws of `sample` are for filling, and it warns: the parameters count as known.
     Scores need no normalising constant: `score_samples` hides five blocks of columns of
     a row in turn, and averages their log predictive densities given the others, in
     nats, over two partitions.
@@ -306,7 +307,8 @@ class TruncatedGaussianGraphLearner(GraphLearner):
     0     x0     x1
     """
 
-    _is_positive = _has_density = True
+    # parameters count as known in draws
+    _is_positive = _has_density = _is_for_filling = True
 
     _parameter_constraints = {
         "alpha": [validation.Number(Real, 0, None, closed="left")],

@@ -132,7 +132,8 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     -----
     In tables with categories draws are for filling, and `sample` warns: categories and
     numbers are independent within components, so that their relations are weakened.
-    See the page of validity for the coverage of intervals.
+    See the page of validity for the coverage of intervals.  With one member parameters
+    count as known in any table.
 
     There is no `partial_fit`: the components of new rows would have to be found anew.
     A large table in parts is fitted by a sample of its rows.  The user guide has the
@@ -159,6 +160,8 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     """
 
     _takes_limits = _has_density = _has_new_rows = True
+    # with categories, whose relations components blur
+    _is_for_filling = property(lambda self: self._schema.is_categorical.any())
 
     _parameter_constraints = {
         "n_components": [AUTO, integer_from(1)],
@@ -310,11 +313,6 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
             self.n_jobs,
             self.on_misfit != "ignore",
         )
-
-    @property
-    def _is_for_filling(self):
-        """Return whether there are categories, whose relations components blur."""
-        return self._schema.is_categorical.any()
 
     def _drawing_models(self, n_draws, *, is_joint=True):
         return self._fitted.model.models

@@ -54,7 +54,8 @@ class TableImputer(CallbackSupportMixin, Imputer):
     n_estimators : "auto" or int, default="auto"
         Number of trees of each forest.  ``"auto"`` is 21 to 80; 0 grows none.
     n_parameter_draws : int, default=20
-        Number of draws of the parameters, of which `sample` takes one after the other.
+        Number of draws of the parameters, of which `sample` takes one after the other;
+        for more tables than that, raise it to their number.
     strategy : {"mean", "median", "mode"}, default="mean"
         How `transform` fills numbers: by conditional means, medians or modes.
         Categories always get their most probable level.

@@ -129,8 +129,9 @@ class VGIImputer(DrawnByMembers):
 
     Notes
     -----
-    Draws are for filling, and `sample` warns: the parameters count as known.  There is
-    no `n_jobs`: members are trained one after the other.
+    Draws are for filling, and `sample` warns: the parameters count as known, and pooled
+    intervals are too narrow; see the page of validity.  There is no `n_jobs`: members
+    are trained one after the other.
 
     Chains of the training stay in the range of the observed values; a
     `ConvergenceWarning` names columns in which many proposals were outside.

@@ -14,6 +14,8 @@ from statistical import FAILURE, p_mean, within_standard_errors
 
 from skvnce import (
     ColumnImputer,
+    ConstrainedImputer,
+    CopulaGraphLearner,
     GaussianImputer,
     IncompleteFactorAnalysis,
     LAIRImputer,
@@ -231,10 +233,16 @@ FILLS = [
     VGIImputer(IncompleteDensity("flow", max_iter=0), n_estimators=1, **SHORT),
     MixtureImputer(1, n_estimators=1, categorical_features=[2], random_state=0),
     ColumnImputer(regressor=LinearRegression(), random_state=0),
+    ConstrainedImputer(
+        MixtureImputer(1, n_estimators=1, categorical_features=[2]), random_state=0
+    ),
+    CopulaGraphLearner(0.1, random_state=0),
+    VNCEEstimator(random_state=0),
 ]
 POOLED = [
     GaussianImputer(categorical_features=[2], random_state=0),
     MixtureImputer(1, n_estimators=1, random_state=0),
+    ConstrainedImputer(random_state=0),
 ]
 
 
