@@ -1,6 +1,5 @@
 """Scores of benchmarks that decide something, against values by hand."""
 
-import copula_graph
 import mixed
 import numpy as np
 import protocol_tables
@@ -61,18 +60,6 @@ def test_methods_do_not_see_hidden_cells():
         assert np.array_equal(first.draws, second.draws)
     leaky = np.nan_to_num(one.full[1]), np.nan_to_num(other.full[1])
     assert not np.array_equal(*leaky)
-
-
-def test_f1_is_that_of_the_pairs():
-    truth = np.zeros((4, 4), dtype=bool)
-    for i, j in ((0, 1), (1, 2), (2, 3)):
-        truth[i, j] = truth[j, i] = True
-    edges = np.zeros_like(truth)
-    for i, j in ((0, 1), (0, 2)):
-        edges[i, j] = edges[j, i] = True
-    assert copula_graph.f1(edges, truth) == pytest.approx(2 * 1 / (2 + 3))
-    assert copula_graph.f1(truth, truth) == 1
-    assert copula_graph.f1(np.zeros_like(truth), truth) == 0
 
 
 def test_random_intercepts_maximise_the_restricted_likelihood(seed):

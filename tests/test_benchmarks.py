@@ -22,11 +22,13 @@ from pictures import (
 
 ROOT = Path(__file__).parents[1]
 DOC = ROOT / "doc" / "benchmarks"
-COMMAND = re.compile(r"`python benchmarks/(\w+\.py[^`]*)`")
-COMMANDS = {
-    path.stem: shlex.split(COMMAND.search(path.read_text(encoding="utf-8"))[1])
+COMMAND = re.compile(r"`python benchmarks/(\w+\.py[^`]*)`(?: of commit (\w+))?")
+MADE = {
+    path.stem: COMMAND.search(path.read_text(encoding="utf-8"))
     for path in sorted(DOC.glob("*.md"))
 }
+# pages that are no longer written have the commit whose script wrote them
+COMMANDS = {name: shlex.split(made[1]) for name, made in MADE.items() if not made[2]}
 # what makes a page of records without computing anything
 READS = "--only-report", "--repetitions=0"
 
@@ -56,6 +58,14 @@ def body(text):
 
 class ParsedError(Exception):
     """The command line was read."""
+
+
+def test_a_page_without_a_script_names_the_commit_that_has_it():
+    for name in MADE.keys() - COMMANDS.keys():
+        assert re.fullmatch("[0-9a-f]{8}", MADE[name][2]), name
+        script, text = MADE[name][1].split()[0], MADE[name].string
+        gone = not (ROOT / "benchmarks" / script).exists()
+        assert gone == ("which is the last that has it" in text), name
 
 
 @pytest.mark.parametrize("page", COMMANDS)
