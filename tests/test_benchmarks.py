@@ -29,15 +29,16 @@ MADE = {
 }
 # pages that are no longer written have the commit whose script wrote them
 COMMANDS = {name: shlex.split(made[1]) for name, made in MADE.items() if not made[2]}
+# commands of the page on figures of the papers
+FIDELITY = (DOC.parent / "fidelity.md").read_text(encoding="utf-8")
+FIGURES = sorted({m[1] for m in COMMAND.finditer(FIDELITY) if not m[2]})
 # what makes a page of records without computing anything
 READS = "--only-report", "--repetitions=0"
 
 
 def makes_a_page(words):
-    records = {f"--results={name}" for name in ("graph_recovery.jsonl",)}
     options = {f"{a}={b}" for a, b in zip(words, [*words[1:], ""], strict=True)}
-    reads = any(name in words or name in options for name in READS)
-    return reads and not records & options
+    return any(name in words or name in options for name in READS)
 
 
 def run(monkeypatch, words):
@@ -68,8 +69,10 @@ def test_a_page_without_a_script_names_the_commit_that_has_it():
         assert gone == ("which is the last that has it" in text), name
 
 
-@pytest.mark.parametrize("page", COMMANDS)
-def test_the_command_of_a_page_has_its_options(page, monkeypatch):
+@pytest.mark.parametrize(
+    "words", [*COMMANDS.values(), *map(shlex.split, FIGURES)], ids=" ".join
+)
+def test_the_command_of_a_page_has_its_options(words, monkeypatch):
     read_options = argparse.ArgumentParser.parse_args
 
     def stop(parser, *arguments):
@@ -78,9 +81,9 @@ def test_the_command_of_a_page_has_its_options(page, monkeypatch):
 
     monkeypatch.setattr(argparse.ArgumentParser, "parse_args", stop)
     with pytest.raises(ParsedError):
-        run(monkeypatch, COMMANDS[page])
+        run(monkeypatch, words)
     with pytest.raises(SystemExit):
-        run(monkeypatch, [*COMMANDS[page], "--no-such-option"])
+        run(monkeypatch, [*words, "--no-such-option"])
 
 
 @pytest.mark.parametrize("page", [p for p in COMMANDS if makes_a_page(COMMANDS[p])])
