@@ -23,3 +23,24 @@ def medians(records, keys, scores, digits=3):
 
     columns = {label: column(score) for score, label in scores.items()}
     return lines(by(records, *keys).items(), {"fits": len} | columns, *keys)
+
+
+def slope(records, size, score):
+    """Fit log median score over log size; the slope and its standard error."""
+    groups = by([r for r in records if r.get(score) is not None], size).items()
+    x = np.log([n for (n,), _ in groups])
+    y = np.log([np.median([r[score] for r in some]) for _, some in groups])
+    x, y = x - x.mean(), y - y.mean()
+    steep = x @ y / (x @ x)
+    rest = y - steep * x
+    return steep, np.sqrt(rest @ rest / max(1, len(x) - 2) / (x @ x))
+
+
+def slopes(records, keys, size, scores):
+    """Tabulate slopes of scores, which have labels, by keys."""
+
+    def column(score):
+        return lambda some: "{:.2f} ({:.2f})".format(*slope(some, size, score))
+
+    columns = {label: column(score) for score, label in scores.items()}
+    return lines(by(records, *keys).items(), columns, *keys)
