@@ -13,6 +13,12 @@ def spread(numbers, digits=3):
     return f"{middle:.{digits}g}{around}"
 
 
+def each(numbers, digits=3):
+    """Write the median, and all of several numbers."""
+    shown = ", ".join(f"{number:.{digits}f}" for number in numbers)
+    return f"{np.median(numbers):.{digits}f}", shown
+
+
 def medians(records, keys, scores, digits=3):
     """Tabulate medians and quartiles of scores, which have labels, by keys."""
 
@@ -23,6 +29,23 @@ def medians(records, keys, scores, digits=3):
 
     columns = {label: column(score) for score, label in scores.items()}
     return lines(by(records, *keys).items(), {"fits": len} | columns, *keys)
+
+
+def along(records, keys, points, found, unit=""):
+    """Tabulate medians of what a function finds of records at several points."""
+
+    def column(point):
+        return lambda some: spread([v for r in some for v in found(r, point)])
+
+    columns = {f"{point}{unit}": column(point) for point in points}
+    return lines(by(records, *keys).items(), columns, *keys)
+
+
+def of_curve(which):
+    """Find a score of a record's curve, whose lines are a point and its scores."""
+    return lambda record, point: [
+        line[1 + which] for line in record["curve"] if line[0] == point
+    ]
 
 
 def slope(records, size, score):
