@@ -99,6 +99,18 @@ def test_a_page_is_that_of_its_records(page, monkeypatch, tmp_path):
     assert not others[:2]
 
 
+@pytest.mark.parametrize(
+    "command", [text for text in FIGURES if makes_a_page(shlex.split(text))]
+)
+def test_a_command_of_figures_reads_its_records(command, monkeypatch, tmp_path):
+    run(monkeypatch, [*shlex.split(command), "--output", str(tmp_path / "page.md")])
+    page = (tmp_path / "page.md").read_text(encoding="utf-8")
+    name = re.search(r"results/(\w+)\.jsonl", command)[1]
+    records = (ROOT / f"benchmarks/results/{name}.jsonl").read_text(encoding="utf-8")
+    for method in set(re.findall(r'"method": "([^"]+)"', records)) - {"fit"}:
+        assert f"| {method} |" in page, method
+
+
 @pytest.mark.parametrize("name", PICTURES)
 def test_the_picture_of_a_page_is_current(name):
     text = (DOC / f"{name}.md").read_text(encoding="utf-8")
