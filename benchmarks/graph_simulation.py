@@ -19,6 +19,7 @@ from skvnce._core.incomplete import Incomplete
 from skvnce._core.models import run_chain
 from skvnce._core.random import seeded
 from skvnce.graphs.problem import CONTROLS
+from skvnce.graphs.pseudo_likelihood import FILLERS
 from skvnce.graphs.truncated_gaussian import TruncatedGaussian
 
 
@@ -44,6 +45,9 @@ def graph_learner(alpha=0.02, *, algorithm, imputation="mean", **given):
         What the two controls ``"imputed-..."`` fill in; see
         `skvnce.graphs.pseudo_likelihood`.
     """
+    if imputation not in FILLERS:
+        known = ", ".join(map(repr, FILLERS))
+        raise ValueError(f"imputation is {imputation!r}, and should be one of {known}.")
     if algorithm not in CONTROLS:
         return TruncatedGaussianGraphLearner(alpha, algorithm=algorithm, **given)
     learner = GraphControl(alpha, algorithm=algorithm, **given)
