@@ -8,7 +8,6 @@ loader in `skvnce.datasets`, which takes ``data_home=folder()``.
 
 import os
 import resource
-import sys
 import time
 from pathlib import Path
 
@@ -17,12 +16,6 @@ import pandas as pd
 from sklearn import datasets
 
 from skvnce.datasets._tables import VARIABLE, find
-
-
-def peak_mib():
-    """Return the largest resident memory of this process so far, in MiB."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (2**20 if sys.platform == "darwin" else 2**10)
 
 
 def cpu_seconds():

@@ -1,26 +1,27 @@
 """Recovery of simulated graphs from incomplete tables, beside simpler ways.
 
-    python benchmarks/graph_recovery.py [--sets 10] [--missing 0 0.3 0.5]
-        [--graphs ring hub ring-mixed hub-mixed thesis] [--methods NAME ...]
-        [--without NAME ...] [--linear 0 fitted] [--only-report]
-        [--results graph_recovery.jsonl] [--output doc/benchmarks/graph_recovery.md]
+    python benchmarks/graph_recovery.py [--results FILE] [--only-report] [--quick]
+        [--only graph=thesis missing=0.5 seed=0] [--output FILE]
 
-Edges are ranked by |K_ij| (or the absolute marginal or partial correlation); the score
-is the area under the ROC curve over all pairs.  Every method sees the same tables, and
-each fit has one thread.  With ``--results`` each fit is a line of that file; a run
-makes those which the file lacks, and the report shows all that it has.
+Figure 5 of Rhodes and Gutmann (2019) and figures 5.2 to 5.4 of Rhodes (2018).  Edges
+are ranked by |K_ij| (or the absolute marginal or partial correlation); the score is the
+area under the ROC curve over all pairs.  Every method sees the same tables, and each
+fit has one thread.  All fits take days: choose some by ``--only``.  With ``--results``
+each fit is a line of that file; a run makes those which the file lacks, and the report
+shows all that it has.  The figures go to the folder of the page.
 """
 
 import time
 import warnings
-from collections import defaultdict
 from functools import lru_cache
-from itertools import chain, product
+from pathlib import Path
 from typing import NamedTuple
 
+import matplotlib.pyplot as plt
 import numpy as np
-from _report import Texts, made_by, met, specs, table
-from _runner import Some, carry_out
+from _paper import medians
+from _report import by, made_by
+from _runner import main_of
 from graph_simulation import GRAPHS, graph_learner, simulate
 from sklearn.covariance import GraphicalLassoCV
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
@@ -28,8 +29,6 @@ from sklearn.impute import IterativeImputer, SimpleImputer
 from sklearn.preprocessing import StandardScaler
 
 from skvnce.metrics import edge_auc
-
-TEXTS, SPECS = Texts("graph_recovery", globals()), specs("graph_recovery")
 
 
 class Estimate(NamedTuple):
@@ -40,48 +39,13 @@ class Estimate(NamedTuple):
     linear: np.ndarray | None = None
 
 
-class Method(NamedTuple):
-    """A way to learn a graph from a table with missing values.
-
-    ``fit`` maps (X, seed) to an Estimate.  ``linear`` says whether b is fitted, None
-    where the method has no b: it then stands in both tables.  ``ours`` are the methods
-    that account for missing values, not the imputed baselines.  ``thesis`` marks what
-    only the thesis compares with.
-    """
-
-    name: str
-    fit: callable
-    linear: bool | None = None
-    ours: bool = False
-    thesis: bool = False
-
-    @property
-    def label(self):
-        """Tell the two fits of a method apart."""
-        return self.name + {None: "", False: ", b = 0", True: ", b fitted"}[self.linear]
-
-    def fits(self, graph):
-        """Tell whether to run it: b of the thesis is not zero."""
-        return self.linear is not False if graph == "thesis" else not self.thesis
-
-
-GOALS, MEASURES = SPECS["goals"], SPECS["measures"]
-ERRORS = {name: text for name, text in MEASURES.items() if name != "auc"}
-FAILED = 0.75  # of the median AUC, below which a fit has failed
-
-
 def learner(linear, algorithm="score-matching", imputer=None, **options):
     """Fit our learner without an L1 penalty, after an imputer if one is given."""
 
     def fit(X, seed):
         X = X if imputer is None else imputer(seed).fit_transform(X)
-        model = graph_learner(
-            alpha=0,
-            algorithm=algorithm,
-            fit_linear=linear,
-            random_state=seed,
-            **options,
-        ).fit(X)
+        fixed = {"algorithm": algorithm, "fit_linear": linear, "random_state": seed}
+        model = graph_learner(alpha=0, **fixed, **options).fit(X)
         return Estimate(model.precision_, model.precision_, model.linear_)
 
     return fit
@@ -118,47 +82,46 @@ def iterative_imputer(seed):
     return IterativeImputer(min_value=0, random_state=seed)
 
 
-OURS = (
-    *("score-matching", "maximum-likelihood", "pseudo-likelihood"),
-    *("vnce", "vnce-cdi", "vnce-lognormal"),
-)
-FREE = ", b free"  # of a name: without the automatic ridge on b
-COSTLY = *(f"skvnce {name}" for name in OURS[2:]), f"skvnce vnce{FREE}"
-FILLED = "mean-filled score matching"
-ROUGH = tuple(("imputed-nce", filling) for filling in ("noise", "uniform", "zeros"))
+OURS = "score-matching", "maximum-likelihood", "pseudo-likelihood", "vnce"
+OURS += "vnce-cdi", "vnce-lognormal"
+COSTLY = OURS[2:]
+FILLED = [("imputed-score-matching", "mean"), ("imputed-score-matching", "zeros")]
+FILLED += [("imputed-nce", "mean")]
+# what only the thesis compares with
+ROUGH = [("imputed-nce", filling) for filling in ("noise", "uniform", "zeros")]
+B = {False: ", b = 0", True: ", b fitted"}
 
 
 def methods(linear):
-    """List the methods that have a b, fitted or not."""
-    yield from (
-        Method(f"skvnce {name}", learner(linear, name), linear, ours=True)
-        for name in OURS
-    )
-    fillings = [("imputed-score-matching", "mean"), ("imputed-score-matching", "zeros")]
-    fillings += [("imputed-nce", "mean"), *(ROUGH if linear else ())]
-    for name, filling in fillings:
+    """Make the methods that have a b, fitted or not, by name."""
+    found = {f"skvnce {name}": learner(linear, name) for name in OURS}
+    for name, filling in [*FILLED, *(ROUGH if linear else ())]:
         fit = learner(linear, name, imputation=filling)
-        label = f"skvnce {name}, {filling}"
-        yield Method(label, fit, linear, thesis=(name, filling) in ROUGH)
-    yield Method(FILLED, learner(linear, imputer=mean_imputer), linear)
+        found[f"skvnce {name}, {filling}"] = fit
+    found["mean-filled score matching"] = learner(linear, imputer=mean_imputer)
+    if linear:
+        for name in ("score-matching", "maximum-likelihood", "vnce"):
+            free = learner(True, name, ridge_linear=0)  # no automatic ridge on b
+            found[f"skvnce {name}, b free"] = free
+        found["IterativeImputer + score m."] = learner(True, imputer=iterative_imputer)
+    return {name + B[linear]: fit for name, fit in found.items()}
 
 
-METHODS = [
-    *methods(False),
-    *methods(True),
-    *(
-        Method(f"skvnce {name}{FREE}", learner(True, name, ridge_linear=0), True)
-        for name in ("score-matching", "maximum-likelihood", "vnce")
-    ),
-    Method(
-        "IterativeImputer + score m.", learner(True, imputer=iterative_imputer), True
-    ),
-    Method("mean-filled GraphicalLassoCV", graphical_lasso),
-    Method("mean-filled partial corr.", partial_correlation),
-    Method("mean-filled marginal corr.", marginal_correlation),
-]
-NAMES = list(dict.fromkeys(method.name for method in METHODS))
-BY_LABEL = {method.label: method for method in METHODS}
+METHODS = {
+    **methods(False),
+    **methods(True),
+    "mean-filled GraphicalLassoCV": graphical_lasso,
+    "mean-filled partial corr.": partial_correlation,
+    "mean-filled marginal corr.": marginal_correlation,
+}
+
+
+def possible(key):
+    """Say that b of the thesis, whose shares reach 90 %, is not zero."""
+    if key["graph"] == "thesis":
+        return B[False] not in key["method"]
+    rough = any(", ".join(one) in key["method"] for one in ROUGH)
+    return not rough and key["missing"] <= 0.5
 
 
 @lru_cache(maxsize=2)
@@ -177,7 +140,7 @@ def measured(key, options):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         begin = time.process_time()
-        found = BY_LABEL[key["method"]].fit(X, key["seed"])
+        found = METHODS[key["method"]](X, key["seed"])
         seconds = time.process_time() - begin
     strengths, below = np.abs(found.strengths), np.tril_indices(len(data.precision), -1)
     order = np.argsort(-strengths[below], kind="stable")
@@ -189,6 +152,13 @@ def measured(key, options):
         **errors(found, data),
         "ranking": "".join("01"[int(edge)] for edge in edges),
     }
+
+
+ERRORS = {
+    "linear_mse": "MSE of b",
+    "diagonal_mse": "MSE of diag K",
+    "link_mse": "MSE of off-diagonal K",
+}
 
 
 def errors(found, data):
@@ -204,296 +174,89 @@ def errors(found, data):
     return {name: float(np.mean(part**2)) for name, part in parts.items()}
 
 
-class Fits:
-    """Records of fits: {seed: record} of each graph, share missing and method."""
-
-    def __init__(self, results):
-        self.cells = defaultdict(dict)
-        for r in results.records:
-            self.cells[r["graph"], r["missing"], r["method"]][r["seed"]] = r
-
-    def cell(self, graph, missing, method):
-        """Get {seed: record}, empty where nothing was run."""
-        return self.cells.get((graph, missing, method.label), {})
-
-    def there(self, graph, missing, methods):
-        """Return the cells of methods that have results: {method: cell}."""
-        cells = {method: self.cell(graph, missing, method) for method in methods}
-        return {method: cell for method, cell in cells.items() if cell}
+# Figures
 
 
-def chosen(names, graph, linears=(False, True)):
-    """List the methods to run on a graph."""
-    return [
-        method
-        for method in METHODS
-        if method.name in names and method.fits(graph)
-        if method.linear in (*linears, None)
-    ]
+def roc(ranking, at):
+    """Share of edges found at each share of other pairs taken for edges."""
+    edge = np.array(list(ranking)) == "1"
+    hits = np.append(0, np.cumsum(edge)) / edge.sum()
+    false = np.append(0, np.cumsum(~edge)) / (~edge).sum()
+    return hits[np.searchsorted(false, at + 1e-9, side="right") - 1]
 
 
-def cells(options):
-    """List what the command line asks for, set by set."""
-    names = set(options.methods) - set(options.without)
-    linears = [linear == "fitted" for linear in options.linear]
-    ways = product(range(options.sets), options.graphs, options.missing)
-    for seed, graph, missing in ways:
-        key = {"graph": graph, "seed": seed, "missing": missing}
-        for method in chosen(names, graph, linears):
-            yield key | {"method": method.label}
-
-
-def values(cell, measure):
-    """Take a measure of all sets."""
-    return [record[measure] for record in cell.values()]
-
-
-def quantiles(cell, measure, digits=3):
-    """Write the median and the quartiles."""
-    if not cell:
-        return "-"
-    low, middle, high = np.quantile(values(cell, measure), [0.25, 0.5, 0.75])
-    return f"{middle:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
-
-
-def median(cell, measure):
-    """Take the median over the sets."""
-    return float(np.median(values(cell, measure)))
-
-
-def b_of(linear):
-    """Write how b is fitted."""
-    return {None: "", False: "0", True: "fitted"}[linear]
-
-
-def recovery_table(fits, options, linear):
-    """Tabulate the AUC of the methods which fit b, or do not."""
-    rates = options.missing
-    listed = ", ".join(f"{m:.0%}" for m in rates)
-    header = ["graph", "method", *(f"{m:.0%} missing" for m in rates)]
-    header += [f"sets ({listed})", f"CPU s ({listed})", "warned"]
-    rows = []
-    for graph, method in product(options.graphs, METHODS):
-        cells = [fits.cell(graph, m, method) for m in rates]
-        if method.fits(graph) and method.linear in (linear, None) and any(cells):
-            rows.append([graph, method.name, *recovery_cells(cells)])
-    ours = {row[0] for row in rows if row[1].removeprefix("skvnce ") in OURS}
-    return table(header, [row for row in rows if row[0] in ours])
-
-
-def recovery_cells(cells):
-    """Write the scores, the number of sets, the seconds and the fits that warned."""
-    seconds = ", ".join(f"{median(c, 'seconds'):.2g}" if c else "-" for c in cells)
-    warned = sum(bool(r["warned"]) for c in cells for r in c.values())
-    scores = [quantiles(c, "auc") for c in cells]
-    sets = ", ".join(str(len(c)) for c in cells)
-    return [*scores, sets, seconds, f"{warned} of {sum(map(len, cells))}"]
-
-
-def error_table(fits, options):
-    """Tabulate the errors of K and b on the ring and on the graph of the thesis."""
-    graphs, rows = sorted({"ring", "thesis"} & set(options.graphs)), []
-    for graph, linear, missing in product(graphs, (False, True), options.missing):
-        setting = [graph, b_of(linear), f"{missing:.0%}"]
-        methods = [m for m in METHODS if m.linear is linear and m.fits(graph)]
-        for method, cell in fits.there(graph, missing, methods).items():
-            found = [quantiles(cell, e) for e in ("link_mse", "diagonal_mse")]
-            found.append(quantiles(cell, "linear_mse") if linear else "-")
-            rows.append([*setting, method.name, *found, len(cell)])
-    return table(["graph", "b", "missing", "method", *ERRORS.values(), "sets"], rows)
-
-
-def goal_table(fits):
-    """Compare the best of our methods with each goal that was measured.
-
-    Of the methods with the most sets.
-    """
-    rows = []
-    for graph, missing, measure, linear, bound in GOALS:
-        ours = [m for m in METHODS if m.ours and m.linear is linear]
-        there = fits.there(graph, missing, ours)
-        if there:
-            most = max(map(len, there.values()))
-            found = [
-                (median(cell, measure), method.name)
-                for method, cell in there.items()
-                if len(cell) == most
-            ]
-            is_auc = measure == "auc"
-            value, name = (max if is_auc else min)(found)
-            good = value >= bound if is_auc else value < bound
-            goal = f"{'>=' if is_auc else '<'} {bound:g}"
-            setting = [graph, f"{missing:.0%}", b_of(linear), MEASURES[measure], goal]
-            rows.append([*setting, f"{value:.4f}", name, most, met(good)])
-    header = ["graph", "missing", "b", "measure", "goal", "measured", "by", "sets", ""]
-    return table(header, rows)
-
-
-def rival_table(fits, options):
-    """Set the best of ours beside the best of the others, by the median AUC."""
-    rows = []
-    for graph, linear, missing in product(
-        options.graphs, (False, True), options.missing
-    ):
-        if best := best_two(fits, graph, missing, linear):
-            _, sets, word = against(*(cell for *_, cell in best))
-            shown = [f"{value:.3f} {name}" for value, name, _ in best]
-            rows.append([graph, f"{missing:.0%}", b_of(linear), *shown, sets, word])
-    header = ["graph", "missing", "b", "best of ours", "best of the others"]
-    return table([*header, "sets ahead, level, behind", ""], rows)
-
-
-def best_two(fits, graph, missing, linear):
-    """Find the best of ours and of the others, (median AUC, name, cell).
-
-    Only methods with as many sets as the best run ones take part.
-    """
-    methods = [m for m in METHODS if m.linear in (linear, None) and m.fits(graph)]
-    there = fits.there(graph, missing, methods)
-    most = max(map(len, there.values()), default=0)
-    sides = [
-        [
-            (median(cell, "auc"), method.name, cell)
-            for method, cell in there.items()
-            if method.ours is ours and len(cell) == most
+def draw_medians(ax, records, score):
+    """Draw medians and quartiles of a score against the share of missing cells."""
+    records = [record for record in records if record[score] is not None]
+    for n, ((method,), some) in enumerate(by(records, "method").items()):
+        cells = by(sorted(some, key=lambda r: r["missing"]), "missing")
+        spread = [
+            np.quantile([r[score] for r in cell], [0.25, 0.5, 0.75])
+            for cell in cells.values()
         ]
-        for ours in (True, False)
-    ]
-    return [max(side, key=lambda one: one[:2]) for side in sides] if all(sides) else []
+        low, middle, high = np.transpose(spread)
+        at = 100 * np.array([missing for (missing,) in cells]) + 0.1 * n
+        bars, look = [middle - low, high - middle], {"color": f"C{n % 10}", "lw": 1}
+        line = "-:"[n // 10 % 2]
+        ax.errorbar(at, middle, bars, label=method, marker=".", ls=line, **look)
+    ax.set(xlabel="% missing", ylabel={"auc": "AUC of |K|", **ERRORS}[score])
+    ax.set_yscale("linear" if score == "auc" else "log")
 
 
-def against(ours, theirs):
-    """Compare two cells on the sets that both have: medians, sets, a word."""
-    both = sorted(ours.keys() & theirs.keys())
-    a, b = ([cell[seed]["auc"] for seed in both] for cell in (ours, theirs))
-    sign = np.sign(np.subtract(a, b))
-    sets = ", ".join(str(np.count_nonzero(sign == s)) for s in (1, 0, -1))
-    medians = float(np.median(a)), float(np.median(b))
-    words = {1: "ahead", 0: "level", -1: "**behind**"}
-    return medians, sets, words[np.sign(round(medians[0] - medians[1], 9))]
+def draw_curves(ax, records):
+    """Draw ROC curves: for each share of false edges, the median of the true."""
+    at = np.linspace(0, 1, 51)
+    for (method,), some in by(records, "method").items():
+        curves = [roc(record["ranking"], at) for record in some]
+        ax.plot(at, np.median(curves, 0), label=method, lw=1)
+    ax.set(xlabel="false positive rate", ylabel="true positive rate")
 
 
-def filling_table(fits, options):
-    """Set our methods with b fitted beside mean filling with b fitted."""
-    filled = next(m for m in METHODS if m.name == FILLED and m.linear)
-    methods, rows = [m for m in METHODS if m.ours and m.linear], []
-    rates = [missing for missing in options.missing if missing]
-    for method, graph, missing in product(methods, options.graphs, rates):
-        ours, theirs = (fits.cell(graph, missing, m) for m in (method, filled))
-        if ours and theirs:
-            medians, sets, word = against(ours, theirs)
-            shown = [f"{value:.3f}" for value in medians]
-            rows.append([method.name, graph, f"{missing:.0%}", *shown, sets, word])
-    header = ["method", "graph", "missing", "median", "mean-filled"]
-    return table([*header, "sets ahead, level, behind", ""], rows)
-
-
-def failure_table(fits, options):
-    """Count the sets at which a method failed, of ours, b = 0 or fitted."""
-    header = ["method", "b", "missing", "graphs", "sets", "lowest AUC"]
-    header += ["failed", "warned", "not finite or MSE of K above 10"]
-    rows = []
-    for method, missing in product([m for m in METHODS if m.ours], options.missing):
-        cells = {graph: fits.cell(graph, missing, method) for graph in options.graphs}
-        cells = {graph: cell for graph, cell in cells.items() if cell}
-        if cells:
-            setting = [method.name, b_of(method.linear), f"{missing:.0%}"]
-            rows.append([*setting, *failure_cells(cells)])
-    return table(header, rows)
-
-
-def failure_cells(cells):
-    """Count failures over graphs; each set is held against the median of its graph."""
-    low = {g: min((r["auc"], seed) for seed, r in c.items()) for g, c in cells.items()}
-    worst = ", ".join(f"{g} {auc:.3f} (set {seed})" for g, (auc, seed) in low.items())
-    failed = sum(
-        auc < FAILED * median(c, "auc")
-        for c in cells.values()
-        for auc in values(c, "auc")
+def save(panels, path):
+    """Draw panels beside each other: titles, functions and what they are given."""
+    fig, axes = plt.subplots(
+        1, len(panels), figsize=(5 * len(panels), 6), squeeze=False, layout="tight"
     )
-    records = [r for c in cells.values() for r in c.values()]
-    warned = sum(bool(r["warned"]) for r in records)
-    wild = sum(not r["link_mse"] + r["diagonal_mse"] < 10 for r in records)
-    sets = ", ".join(str(len(c)) for c in cells.values())
-    return [", ".join(cells), sets, worst, failed, warned, wild]
+    for ax, (title, function, *given) in zip(axes.flat, panels, strict=True):
+        function(ax, *given)
+        ax.set_title(title)
+    axes.flat[-1].legend(fontsize=6)
+    fig.savefig(path, dpi=80)
+    plt.close(fig)
 
 
-def warning_list(fits, options):
-    """List what the warnings said, and how often."""
-    count = defaultdict(int)
-    for (graph, missing, label), cell in fits.cells.items():
-        if graph in options.graphs and missing in options.missing:
-            for message in chain(*values(cell, "warned")):
-                count[label, " ".join(message.split())] += 1
-    rows = [[*key, n] for key, n in sorted(count.items())]
-    return table(["method", "warning begins", "fits"], rows) if rows else "None."
-
-
-def absent_table(fits, options):
-    """List where a method has fewer sets than were asked for."""
-    rows = []
-    for method in METHODS:
-        for graph in filter(method.fits, options.graphs):
-            sets = [len(fits.cell(graph, m, method)) for m in options.missing]
-            if min(sets) < options.sets:
-                absent = [options.sets - n for n in sets]
-                rows.append([method.name, b_of(method.linear), graph, *absent])
-    header = ["method", "b", "graph", *(f"{m:.0%} missing" for m in options.missing)]
-    return table(header, rows) if rows else "None."
+def draw(results, folder):
+    """Draw figure 5 of the paper, and figures 5.2 to 5.4 of the thesis."""
+    thesis = results.of(graph="thesis")
+    shares = by(sorted(thesis, key=lambda r: r["missing"]), "missing").items()
+    others = by([r for r in results.records if r["graph"] != "thesis"], "graph").items()
+    figures = {
+        "graph_paper_5": [(g, draw_medians, some, "auc") for (g,), some in others],
+        "graph_thesis_5_2": [("", draw_medians, thesis, score) for score in ERRORS],
+        "graph_thesis_5_3": [(f"{m:.0%}", draw_curves, some) for (m,), some in shares],
+        "graph_thesis_5_4": [("", draw_medians, thesis, "auc")],
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, panels in figures.items():
+        if panels and all(given[0] for _, _, *given in panels):
+            save(panels, folder / f"{name}.png")
 
 
 def page(results, options):
-    """Write all tables."""
-    fits = Fits(results)
+    """Draw, and write medians of all scores."""
+    if options.output:
+        draw(results, Path(options.output).parent)
+    scores = {"auc": "AUC of edges", **ERRORS, "seconds": "CPU s"}
+    notes = "Medians over the sets, in brackets the quartiles; 1000 rows, MCAR masks."
     return [
         "# Recovery of simulated graphs",
-        made_by("graph_recovery.py", "One thread a fit; CPU seconds."),
-        TEXTS("Cells: median [quartiles]"),
-        "## Goals",
-        "The best of our methods (those that account for missing values), among those "
-        "with the most sets.",
-        goal_table(fits),
-        "## No method below mean filling, with b fitted?",
-        TEXTS("Each method against score"),
-        filling_table(fits, options),
-        "## Failed sets",
-        f"A set has failed where the AUC is below {FAILED:g} of its graph's median.",
-        failure_table(fits, options),
-        "## As the paper has it (b = 0)",
-        recovery_table(fits, options, False),
-        "## With b fitted on both sides",
-        recovery_table(fits, options, True),
-        "## Errors of K and b",
-        "MSE of b is left out where b is fixed at its true value 0.",
-        error_table(fits, options),
-        "## Ahead of or behind simpler ways",
-        "Only methods with the most sets of a setting take part.",
-        rival_table(fits, options),
-        "## Warnings",
-        warning_list(fits, options),
-        "## Sets not run",
-        TEXTS("How many of sets each", options=options),
-        absent_table(fits, options),
+        made_by("graph_recovery.py", notes),
+        medians(results.records, ("graph", "missing", "method"), scores),
     ]
 
 
-def main():
-    """Run and report."""
-    quick = {"sets": 1, "missing": [0.3], "graphs": ["ring", "hub", "thesis"]}
-    carry_out(
-        __doc__,
-        cells,
-        measured,
-        page,
-        quick | {"without": COSTLY},
-        sets=10,
-        graphs=[*GRAPHS],
-        missing=[0.0, 0.3, 0.5],
-        methods=NAMES,
-        without=Some([], NAMES),
-        linear=["0", "fitted"],
-    )
-
-
-if __name__ == "__main__":
-    main()
+RATES = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
+CASES = {"seed": range(10), "graph": GRAPHS, "missing": RATES, "method": METHODS}
+CHEAP = [m for m in METHODS if not any(f"skvnce {name}" in m for name in COSTLY)]
+QUICK = {"graph": ["ring", "hub", "thesis"], "method": CHEAP}
+main = main_of(globals(), {"seed": [0], "missing": [0.3], **QUICK})

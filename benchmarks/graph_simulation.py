@@ -24,7 +24,20 @@ from skvnce.graphs.truncated_gaussian import TruncatedGaussian
 
 
 class GraphControl(TruncatedGaussianGraphLearner):
-    """The graph learner, with a control as `algorithm`.
+    """The graph learner, with a control as `algorithm`: see `graph_learner`."""
+
+    _parameter_constraints = {
+        **TruncatedGaussianGraphLearner._parameter_constraints,
+        "algorithm": [StrOptions(set(CONTROLS))],
+    }
+    imputation = "mean"
+
+    def _options(self):
+        return super()._options()._replace(imputation=self.imputation)
+
+
+def graph_learner(alpha=0.02, *, algorithm, imputation="mean", **given):
+    """Make the learner of a method, which may be a control.
 
     Parameters
     ----------
@@ -32,57 +45,14 @@ class GraphControl(TruncatedGaussianGraphLearner):
         What the two controls ``"imputed-..."`` fill in; see
         `skvnce.graphs.pseudo_likelihood`.
     """
-
-    _parameter_constraints = {
-        **TruncatedGaussianGraphLearner._parameter_constraints,
-        "algorithm": [StrOptions(set(CONTROLS))],
-        "imputation": [StrOptions(set(FILLERS))],
-    }
-
-    def __init__(
-        self,
-        alpha=0.02,
-        *,
-        algorithm="imputed-score-matching",
-        imputation="mean",
-        fit_linear=True,
-        ridge="auto",
-        ridge_linear="auto",
-        noise_ratio=10,
-        n_steps=30,
-        max_iter=100,
-        tol="auto",
-        on_misfit="warn",
-        keep_empty_features=False,
-        random_state=None,
-        verbose=0,
-    ):
-        super().__init__(
-            alpha,
-            algorithm=algorithm,
-            fit_linear=fit_linear,
-            ridge=ridge,
-            ridge_linear=ridge_linear,
-            noise_ratio=noise_ratio,
-            n_steps=n_steps,
-            max_iter=max_iter,
-            tol=tol,
-            on_misfit=on_misfit,
-            keep_empty_features=keep_empty_features,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.imputation = imputation
-
-    def _options(self):
-        return super()._options()._replace(imputation=self.imputation)
-
-
-def graph_learner(alpha=0.02, *, algorithm, **given):
-    """Make the learner of a method, which may be a control."""
-    control = algorithm in CONTROLS
-    kind = GraphControl if control else TruncatedGaussianGraphLearner
-    return kind(alpha, algorithm=algorithm, **given)
+    if imputation not in FILLERS:
+        known = ", ".join(map(repr, FILLERS))
+        raise ValueError(f"imputation is {imputation!r}, and should be one of {known}.")
+    if algorithm not in CONTROLS:
+        return TruncatedGaussianGraphLearner(alpha, algorithm=algorithm, **given)
+    learner = GraphControl(alpha, algorithm=algorithm, **given)
+    learner.imputation = imputation
+    return learner
 
 
 GRAPHS = ("ring", "hub", "ring-mixed", "hub-mixed", "thesis")

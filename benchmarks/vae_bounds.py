@@ -1,7 +1,7 @@
 """Which bound fits a variational autoencoder best when half of the cells are missing?
 
     python benchmarks/vae_bounds.py [--results benchmarks/results/vae_bounds.jsonl]
-        [--quick] [--output doc/benchmarks/vae_bounds.md]
+        [--only-report] [--quick] [--output FILE]
 
 Figures 2, 5 and 6 of Simkus and Gutmann (2024), Improving variational autoencoder
 estimation from incomplete data with mixture variational families, at a smaller budget:
@@ -15,10 +15,10 @@ from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
-import _vae_networks
 import numpy as np
 import torch
-from _report import Texts, commits, differences, specs, table
+from _paper import each
+from _report import made_by, specs, table
 from _runner import main_of
 from _vae_networks import (
     LATENTS,
@@ -39,8 +39,6 @@ from skvnce._core.random import global_stream
 from skvnce._core.training.adam import descend
 from skvnce.autoencoder.losses import BOUNDS, COMPLETED_BOUNDS
 
-TEXTS = Texts("vae_bounds", globals(), vars(_vae_networks))
-
 N_BELLS, MISSING = 15, 0.5
 N_TRAIN, N_TEST = 20000, 1000
 BATCH, RATE = 64, 3e-3
@@ -49,16 +47,12 @@ REACH, POINTS = 5.0, 160  # of the grid of latents
 # the first from 2024 at which no bell makes half of the variance of a column: else the
 # other fourteen are specks in it
 DATA_SEED = 2027
-ELBOS = "mvae", "miss-vae", "miss-svae"
-IWELBOS = "miwae", "miss-iwae", "miss-siwae"
 COMPLETING = "demiss-vae", "cvi-vae", "mvb-vae"  # on imputations of their own
-SPECS = specs("vae_bounds")
 
 
 class Study(NamedTuple):
     """A part of the page."""
 
-    title: str
     methods: list
     epochs: int
     budget: int  # draws, components or imputations of a row: the same for all
@@ -67,7 +61,7 @@ class Study(NamedTuple):
     n_seeds: int = len(SEEDS)
 
 
-STUDIES = {name: Study(**one) for name, one in SPECS["studies"].items()}
+STUDIES = {name: Study(**one) for name, one in specs("vae_bounds").items()}
 
 
 def counts(method, budget):
@@ -127,12 +121,9 @@ def encoder_of(method, n_fits, budget, width=WIDTH, d=D, n_latents=LATENTS):
     return MixtureEncoder(network, n_components, n_latents)
 
 
-def loss_of(method, model, posterior, x, observed, budget, move, compiled=None):
-    """Make the loss of given rows; imputations rest in the first epoch.
-
-    `compiled` is the bound of the method, compiled.
-    """
-    bound = compiled or {**BOUNDS, **COMPLETED_BOUNDS}[method]
+def loss_of(method, model, posterior, x, observed, budget, move):
+    """Make the loss of given rows; imputations rest in the first epoch."""
+    bound = {**BOUNDS, **COMPLETED_BOUNDS}[method]
     _, n_draws = counts(method, budget)
     store = Store(move, x, observed, budget) if method in COMPLETING else None
     seen_rows = 0
@@ -221,12 +212,6 @@ def sizes_of(options):
     return (500, 50) if options.quick else (N_TRAIN, N_TEST)
 
 
-def best_score(options):
-    """Return the mean log-density of the test rows under the mixture itself."""
-    data = simulated(tuple(SEEDS[:1]), *sizes_of(options))
-    return log_truth(data.truth, data.test)
-
-
 def cells(options):
     """List the fits of the studies."""
     for name in options.studies:
@@ -263,119 +248,20 @@ def measured(key, options):
     return {"scores": scores, "errors": errors, "minutes": minutes}
 
 
-def of_study(results, name, imputer="LAIR"):
-    """List the records of a study by method."""
-    records = results.of(study=name)
-    return {r["method"]: r for r in records if r["imputer"] in (imputer, None)}
+def page(results, options):
+    """Write the scores of all seeds."""
 
+    def row(record):
+        names = [record["study"], record["imputer"] or "", record["method"]]
+        return [*names, *each(record["scores"]), f"{record['minutes']:.1f}"]
 
-def median_table(records, truth):
-    """Set the scores of the methods in a table."""
-    rows = []
-    for name, record in records.items():
-        v = record["scores"]
-        each = ", ".join(f"{score:.3f}" for score in v)
-        row = [name, f"{np.median(v):.3f}", f"{min(v):.3f} to {max(v):.3f}", each]
-        rows.append([*row, f"{record['minutes']:.1f}"])
-    rows.append(["the truth itself", f"{truth:.3f}", "", "", ""])
-    return table(["method", "median", "range", "by seed", "minutes, all seeds"], rows)
-
-
-def apart(records, better, other):
-    """Subtract the scores of two methods seed by seed; None if one is not there."""
-    if {better, other} <= records.keys():
-        return np.subtract(records[better]["scores"], records[other]["scores"])
-    return None
-
-
-def difference_table(records):
-    """Compare pairs of methods seed by seed."""
-    rows = [
-        [f"{better} - {other}", f"{np.median(gaps):+.3f}", *differences(gaps)]
-        for better, other in SPECS["pairs"]
-        if (gaps := apart(records, better, other)) is not None
+    best = log_truth(*simulated(tuple(SEEDS[:1]), *sizes_of(options))[::3])
+    header = ["study", "imputations", "method", "median", "by seed", "minutes"]
+    return [
+        "# Bounds for variational autoencoders",
+        made_by("vae_bounds.py", f"The truth itself has {best:.3f}."),
+        table(header, map(row, results.records)),
     ]
-    return table(["pair", "median", "better", "by seed"], rows)
-
-
-def imputation_table(results, imputations):
-    """Compare DeMissVAE with its controls for each kind of imputations."""
-    rows = []
-    for imputer in imputations:
-        records = of_study(results, "imputations", imputer)
-        if {*COMPLETING} <= records.keys():
-            medians = [np.median(records[name]["scores"]) for name in COMPLETING]
-            row = [imputer, *(f"{median:.3f}" for median in medians)]
-            for other in COMPLETING[1:]:
-                gaps = apart(records, "demiss-vae", other)
-                row.append(f"{np.median(gaps):+.3f} ({differences(gaps)[0]})")
-            rows.append(row)
-    head = ["imputations", *COMPLETING, *(f"demiss - {o}" for o in COMPLETING[1:])]
-    return table(head, rows)
-
-
-FAMILIES = "MIWAE, MissIWAE and MissSIWAE fit better than the ELBOs, on average"
-
-
-def verdict(records):
-    """Say which of the findings of the paper come out."""
-    claims = {claim: apart(records, *pair) for claim, pair in SPECS["claims"].items()}
-    if records.keys() >= {*IWELBOS, *ELBOS}:
-        means = [
-            np.mean([records[name]["scores"] for name in names], 0)
-            for names in (IWELBOS, ELBOS)
-        ]
-        claims[FAMILIES] = np.subtract(*means)
-    lines = []
-    for claim, gaps in claims.items():
-        if gaps is not None:
-            wins, middle = int((gaps > 0).sum()), np.median(gaps)
-            shown = "shown" if wins == len(gaps) else "**not shown**"
-            lines.append(
-                f"- {claim}: {shown} (better at {wins} of {len(gaps)} seeds, median "
-                f"difference {middle:+.3f})."
-            )
-    return "\n".join(lines)
-
-
-def effort_of(records):
-    """Say how much was fitted, and by which commits."""
-    record = records[0]
-    seeds, rows = record["seeds"], record["rows"]
-    steps = record["epochs"] * -(-rows // BATCH)
-    return (
-        f"{len(seeds)} seeds ({min(seeds)} to {max(seeds)}) of mask and start; {steps} "
-        f"steps of {BATCH} of {rows} rows; a budget of {record['budget']} draws of "
-        f"each row. Code of commit {commits(records)}."
-    )
-
-
-def section(results, name, truth):
-    """Write the part of a study that was made."""
-    title, imputations = STUDIES[name].title, STUDIES[name].imputers
-    records = of_study(results, name)
-    if name == "imputations":
-        some = results.of(study=name)
-        shown = imputation_table(results, imputations)
-        medians = "Medians of the scores, and of differences (better at so many seeds)."
-        parts = [TEXTS("imputations"), shown, medians]
-    else:
-        some = [*records.values()]
-        parts = [difference_table(records), verdict(records)]
-        parts = [median_table(records, truth), *parts]
-    return [f"## {title}", effort_of(some), *parts] if some else []
-
-
-def values(results, options):
-    """Return what the page names besides."""
-    worst = max(max(record.get("errors", [0])) for record in results.records)
-    return {"n_test": sizes_of(options)[1], "worst": worst, "points": 2 * POINTS}
-
-
-def studies(results, options):
-    """Write the parts of all studies."""
-    truth = best_score(options)
-    return [part for name in STUDIES for part in section(results, name, truth)]
 
 
 main = main_of(globals(), {}, studies=[*STUDIES])

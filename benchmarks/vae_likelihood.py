@@ -2,7 +2,7 @@
 
     python benchmarks/vae_likelihood.py --results FILE [--only-report] [--quick]
         [--only table=uci_power method=mvae]
-        [--output doc/benchmarks/vae_likelihood.md]
+        [--output FILE]
 
 Figure 3 of Simkus and Gutmann (2024), Improving variational autoencoder estimation from
 incomplete data with mixture variational families.  Cells of training and validation
@@ -17,10 +17,10 @@ import math
 import time
 from typing import NamedTuple
 
-import _vae_networks
 import numpy as np
 import torch
-from _report import Texts, by, differences, table
+from _paper import each
+from _report import made_by, table
 from _runner import main_of
 from _vae_networks import (
     Autoencoder,
@@ -29,17 +29,14 @@ from _vae_networks import (
     Store,
     importance_resampled,
 )
-from torch import nn
 from torch.distributions import Independent, Normal
-from vae_bounds import COMPLETING, SPECS, encoder_of, loss_of
+from vae_bounds import COMPLETING, encoder_of, loss_of
 from vae_tables import rows_of
 
 from skvnce._core.models import draw_latents, iwelbo, log_joint
 from skvnce._core.random import global_stream
 from skvnce.autoencoder.losses import averaged_log_prob, miss_iwae, miss_vae
 from skvnce.missingness import mcar
-
-TEXTS = Texts("vae_likelihood", globals(), vars(_vae_networks))
 
 TABLES = "uci_power", "miniboone"
 METHODS = "mvae", "miss-svae", "miwae", "demiss-vae", "miss-siwae"
@@ -163,9 +160,7 @@ def fit(method, train, validation, n_latents, n_steps, seed=0):
     posterior = encoder_of(method, n_fits, BUDGET, WIDTH, d, n_latents)
     move = importance_resampled
     store = Store(move, *validation, BUDGET) if method in COMPLETING else None
-    leaves = [
-        leaf for leaf in nn.ModuleList([model, posterior]).parameters()
-    ]  # (fits, ...)
+    leaves = [*model.parameters(), *posterior.parameters()]  # (fits, ...)
     adam = torch.optim.Adam(leaves, lr=RATE, amsgrad=True, fused=True)
     cosine = torch.optim.lr_scheduler.CosineAnnealingLR(adam, n_steps)
     loss = loss_of(method, model, posterior, *train, BUDGET, move)
@@ -290,60 +285,23 @@ def measured(key, options):
 # Report
 
 
-def estimate(rows):
-    """Average over masks and rows (masks, n): mean, its error over rows, by mask."""
-    by_row = np.mean(rows, 0)
-    error = by_row.std(ddof=1) / len(by_row) ** 0.5
-    return by_row.mean(), error, np.mean(rows, 1)
+def page(results, options):
+    """Write the scores of all masks, and their errors over rows."""
 
+    def row(record):
+        by_row = np.mean(record["rows"], 0)
+        error = f"{by_row.std(ddof=1) / len(by_row) ** 0.5:.3f}"
+        gain = f"{max(record['gain of twice the draws']):.3f}"
+        found = [*each(np.mean(record["rows"], 1)), error, gain, record["minutes"]]
+        return [record["table"], record["method"], *found]
 
-def score_table(records):
-    """Set the log-likelihoods of a table in a table."""
-    lines = []
-    for method, record in records.items():
-        mean, error, each = estimate(record["rows"])
-        by_mask = ", ".join(f"{v:.3f}" for v in each)
-        steps = ", ".join(map(str, record["best step"]))
-        gain = max(record["gain of twice the draws"])
-        line = [method, f"{mean:.3f} ± {error:.3f}", by_mask, steps, f"{gain:.3f}"]
-        lines.append([*line, record["minutes"]])
-    head = ["method", "log p(x)", "by mask", "best step", "gain of the last draws"]
-    return table([*head, "CPU minutes"], lines)
-
-
-def pair_table(records):
-    """Compare methods row by row, by the same test rows and masks."""
-    lines = []
-    for better, other in SPECS["likelihood"]["pairs"]:
-        if {better, other} <= records.keys():
-            apart = np.subtract(records[better]["rows"], records[other]["rows"])
-            mean, error, each = estimate(apart)
-            over = each.std(ddof=1) / len(each) ** 0.5
-            errors = [f"{e:.3f} ({mean / e:+.1f})" for e in (error, over)]
-            middle = f"{np.median(np.mean(apart, 0)):+.3f}"
-            line = [f"{better} - {other}", f"{mean:+.3f}", *errors, middle]
-            lines.append([*line, *differences(each)])
-    head = ["pair", "mean", "error over rows (in errors)"]
-    head += ["error over masks (in errors)", "median row", "better", "by mask"]
-    return table(head, lines)
-
-
-def values(results, options):
-    """Return what the page names besides."""
-    return {"sizes": sizes_of(options), "masks": len(MASKS)}
-
-
-def sections(results):
-    """Write the parts of all tables."""
-    parts = []
-    for (name,) in by(results.records, "table"):
-        found = {r["method"]: r for r in results.of(table=name)}
-        records = {method: found[method] for method in METHODS if method in found}
-        if records:
-            n = next(iter(records.values()))["training rows"]
-            parts += [f"## {name}, {n} training rows", score_table(records)]
-            parts.append(pair_table(records))
-    return parts
+    header = ["table", "method", "median", "by mask", "error over rows"]
+    header += ["gain of the last draws", "CPU minutes"]
+    return [
+        "# Log-likelihood of autoencoders fitted to incomplete tables",
+        made_by("vae_likelihood.py", "log p(x) of complete test rows."),
+        table(header, map(row, results.records)),
+    ]
 
 
 CASES = {"table": TABLES, "method": METHODS, "steps": [FULL.steps]}

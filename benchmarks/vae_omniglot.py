@@ -1,7 +1,7 @@
 """Which sampler completes handwritten characters best, given an autoencoder?
 
     python benchmarks/vae_omniglot.py --results FILE [--only-report] [--quick]
-        [--seeds 5] [--output doc/benchmarks/vae_omniglot.md]
+        [--seeds 5] [--output FILE]
 
 Figure 6 of Simkus and Gutmann (2023), Conditional sampling of variational autoencoders
 via iterated approximate ancestral sampling, on a part of Omniglot: an autoencoder is
@@ -19,32 +19,21 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from _autoencoders import Autoencoder, bound, train
-from _conditional_samplers import FRACTIONS, METHODS, N_CHAINS, WARM_UP, Problem
-from _conditional_scores import (
-    Claim,
-    claim_table,
-    curve_table,
-    f1,
-    rounded,
-    row_f1,
-    spread,
-    ssim,
-)
+from _conditional_samplers import FRACTIONS, METHODS, Problem
+from _conditional_scores import f1, rounded, row_f1, ssim
 from _data import load_array
-from _report import Texts, grid, specs
+from _paper import along, of_curve
+from _report import made_by, specs
 from _runner import main_of
 
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import seeded
-
-TEXTS = Texts("vae_omniglot", globals())
 
 QUADRANTS = 1, 2, 3  # hidden
 EPS = 0.05  # of AC-MWG, as in the paper
 HISTORY = 10
 INK = 64  # grey values above are 1
 DRAW_SEED = 100  # of masks and training; samplers have seeds 0, 1, ...
-SAMPLERS = [name for name in METHODS if name != "marginal"]
 
 
 class Study(NamedTuple):
@@ -59,7 +48,7 @@ class Study(NamedTuple):
     n_steps: int
 
 
-STUDIES = {name: Study(**one) for name, one in specs("vae_omniglot")["studies"].items()}
+STUDIES = {name: Study(**one) for name, one in specs("vae_omniglot").items()}
 
 
 # Images
@@ -174,54 +163,18 @@ def images_asked(options):
     return "bars" if options.quick else "omniglot"
 
 
-# Report
-
-BETTER = ("better",)
-PAIRS = {
-    "all are better than marginal": [(name, "marginal") for name in SAMPLERS],
-    "MWG is better than pseudo-Gibbs": [("MWG", "pseudo-Gibbs")],
-    "MWG' is better than MWG": [("MWG'", "MWG")],
-    "AC-MWG' and LAIR are better than MWG'": [
-        ("AC-MWG'", "MWG'"),
-        ("LAIR 4 + 1", "MWG'"),
-    ],
-}
-CLAIMS = [
-    Claim("6", f"{label}: {text}", score, tuple(pairs), BETTER, higher=True)
-    for score, label in (("f1", "F1"), ("ssim", "SSIM"))
-    for text, pairs in PAIRS.items()
-]
-
-
-def values(records, options):
-    """Return the tables of the page, and what it names besides."""
-    images = {"images": images_asked(options)}
-    fit, study = records.find(**images, method="fit"), STUDIES[images["images"]]
-    hidden = {f"{k} hidden": images | {"quadrants": k} for k in QUADRANTS}
-
-    def last(which):
-        def cell(method, key):
-            found = records.of(method=method, **key)
-            return spread([r["curve"][-1][1 + which] for r in found])
-
-        return grid("sampler", METHODS.keys(), hidden, cell)
-
-    two = images | {"quadrants": 2}
-    names = {
-        "name": images["images"],
-        "n_seeds": len({r["seed"] for r in records.of(method="marginal")}),
-        "n_chains": N_CHAINS,
-        "share": 1 / WARM_UP,
-        "eps": EPS,
-        "bounds": " and ".join(f"{b:.1f}" for b in fit["bounds"]),
-        "seconds": fit["seconds"],
-        "claims": claim_table(records, CLAIMS, hidden | {"all": images}),
-        "f1_table": last(0),
-        "ssim_table": last(1),
-        "curves": curve_table(records, SAMPLERS, FRACTIONS, 0, **two),
-    }
-    training = {f"training_{k}": v for k, v in study.training.items()}
-    return study._asdict() | names | training
+def page(results, options):
+    """Write medians of scores along the budget."""
+    records = [record for record in results.records if "curve" in record]
+    keys = "quadrants", "method"
+    return [
+        "# Conditional sampling of autoencoders: characters",
+        made_by("vae_omniglot.py", "Medians over seeds; more is better."),
+        "F1 along the budget:",
+        along(records, keys, FRACTIONS, of_curve(0)),
+        "SSIM:",
+        along(records, keys, FRACTIONS, of_curve(1)),
+    ]
 
 
 main = main_of(globals(), {"seeds": 2}, seeds=5)

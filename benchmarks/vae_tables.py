@@ -2,7 +2,7 @@
 
     python benchmarks/vae_tables.py --results FILE [--only-report] [--quick]
         [--only table=uci_power seed=0]
-        [--output doc/benchmarks/vae_tables.md]
+        [--output FILE]
 
 Figures 5, 9, 14 and 15 of Simkus and Gutmann (2023), Conditional sampling of
 variational autoencoders via iterated approximate ancestral sampling: an autoencoder is
@@ -23,102 +23,25 @@ from _conditional_samplers import (
     ABLATIONS,
     FRACTIONS,
     METHODS,
-    N_CHAINS,
-    WARM_UP,
     Problem,
     reference,
 )
 from _conditional_scores import (
-    Claim,
-    claim_table,
-    curve_table,
     rmse,
     rounded,
     row_energy,
     sinkhorn,
-    spread,
     squared_errors,
 )
 from _data import load, load_array
-from _report import Texts, by, specs, table
+from _paper import along, medians, of_curve
+from _report import made_by, specs
 from _runner import main_of
 
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import seeded
 from skvnce.metrics import energy_distance
 from skvnce.missingness import mcar
-
-TEXTS = Texts("vae_tables", globals())
-
-CLAIMS = [
-    Claim(**one | {"pairs": [*map(tuple, one["pairs"])]})
-    for one in specs("vae_tables")["claims"]
-]
-
-
-def scores_table(records, methods, name):
-    """Tabulate the scores at the end of the budget."""
-    hidden, rows = np.sum(records.find(table=name, method="exact")["hidden"]), []
-    for method in methods:
-        found = records.of(table=name, method=method)
-        cells = [
-            spread([np.sqrt(np.sum(r["squared"]) / hidden) for r in found]),
-            spread([np.mean(r["energy"]) for r in found]),
-            *(
-                spread([r[k] for r in found], 4)
-                for k in ("sinkhorn", "energy to truth")
-            ),
-            *(f"{r['seconds']:.0f}" if "seconds" in r else "" for r in found[:1]),
-        ]
-        rows.append([method, *cells])
-    header = ["sampler", "RMSE", "to the exact conditional", "Sinkhorn"]
-    return table([*header, "energy to the truth", "CPU s"], rows)
-
-
-def setting(records, name, study):
-    """Describe the autoencoder and the reference of a table."""
-    (found,) = records.of(table=name, method="exact")
-    training, exact = study.training, study.exact
-    least, low, middle = found["sizes"]
-    return TEXTS(
-        "Autoencoder: latents",
-        locals(),
-        seconds=found["training seconds"],
-        hidden=np.sum(found["hidden"]),
-    )
-
-
-def section(records, name, study):
-    """Write the part of one table."""
-    methods = ["exact", *METHODS, *ABLATIONS]
-    return [
-        f"## {name}",
-        setting(records, name, study),
-        scores_table(records, methods, name),
-        TEXTS("Energy distance to the"),
-        curve_table(records, methods[2:], FRACTIONS, 1, table=name),
-        "RMSE:",
-        curve_table(records, methods[2:], FRACTIONS, 0, table=name),
-    ]
-
-
-def values(records, options):
-    """Return what the page names besides."""
-    n_seeds = len({r["seed"] for r in records.of(method="marginal")})
-    return {"n_seeds": n_seeds, "n_chains": N_CHAINS, "share": 1 / WARM_UP}
-
-
-def claims(records):
-    """Compare the samplers as the paper does."""
-    keys = {name: {"table": name} for (name,) in by(records.records, "table")}
-    return claim_table(records, CLAIMS, keys)
-
-
-def sections(records):
-    """Write the parts of all tables."""
-    names = by(records.of(method="exact"), "table")
-    return sum((section(records, name, STUDIES[name]) for (name,) in names), [])
-
 
 HIDDEN = 0.5
 EPS = 0.3  # of AC-MWG, as in the paper
@@ -139,7 +62,7 @@ class Study(NamedTuple):
     exact: dict  # arguments of `reference`
 
 
-STUDIES = {name: Study(**one) for name, one in specs("vae_tables")["studies"].items()}
+STUDIES = {name: Study(**one) for name, one in specs("vae_tables").items()}
 
 
 # Tables
@@ -280,6 +203,21 @@ def of_exact(name):
         "curve": [[1, *rounded([rmse(errors, ~data.observed), energy.mean()])]],
         **final(x, truth, errors, energy),
     }
+
+
+def page(results, options):
+    """Write medians of scores, at the end and along the budget."""
+    records, keys = results.records, ("table", "method")
+    ends = {"sinkhorn": "Sinkhorn", "energy to truth": "energy to the truth"}
+    return [
+        "# Conditional sampling of autoencoders: tables",
+        made_by("vae_tables.py", "Medians over seeds; less is better."),
+        medians(records, keys, ends | {"seconds": "CPU s"}),
+        "RMSE along the budget:",
+        along(records, keys, FRACTIONS, of_curve(0)),
+        "Energy distance to the exact conditional distribution:",
+        along(records, keys, FRACTIONS, of_curve(1)),
+    ]
 
 
 CASES = {

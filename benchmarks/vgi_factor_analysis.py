@@ -1,7 +1,6 @@
 """Does variational Gibbs inference estimate factor analysis as well as EM does?
 
-    python benchmarks/vgi_factor_analysis.py [--quick] [--results found.jsonl]
-        [--output doc/benchmarks/vgi_factor_analysis.md]
+    python benchmarks/vgi_factor_analysis.py [--quick] [--results FILE] [--output FILE]
 
 Figures 3 to 7 of Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for
 statistical model estimation from incomplete data: factor analysis of six columns and
@@ -11,12 +10,12 @@ fitted is kept in a file, and a later run goes on from there.
 """
 
 import time
-from itertools import chain, product
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from _report import Texts, grid, met, table
+from _paper import medians, slopes
+from _report import made_by
 from _runner import main_of
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer
@@ -46,8 +45,6 @@ from skvnce.vgi.training import (
     warm_up_conditionals,
 )
 
-TEXTS = Texts("vgi_factor_analysis", globals())
-
 # The truth is that of appendix K, but for the sign of a loading and a digit of a noise
 # variance, in which the printed tables differ from the data that were used.
 TRUTH = FactorModel(
@@ -63,7 +60,6 @@ EFFORT = TrainingSettings(
 )
 Q_WARM_UP, WARM_UP = 120, 100  # steps
 DATA_SEED = 2027
-GOAL = 1.5
 LOWER = 0.2  # factor of the learning rates after a third of the epochs
 EM = {"floor": 1e-6, "max_iter": 3000, "tol": 1e-6}
 
@@ -296,9 +292,9 @@ def covariance_error(model):
     return float(apart.square().mean().sqrt())
 
 
-def accuracy(fraction, seed, n_train, n_steps, n_test):
-    """Fit all methods to one mask."""
-    x, test = simulate(n_train, 0), simulate(n_test, 1)
+def accuracy(fraction, seed, size):
+    """Fit all methods to one mask; a record for each."""
+    x, test = simulate(size.n_train, 0), simulate(N_TEST, 1)
     data = hide(x, fraction, seed)
     exact = fit_em(data)
     fits = {
@@ -308,213 +304,92 @@ def accuracy(fraction, seed, n_train, n_steps, n_test):
         "chained regressions": fit_mice(data, seed),
         "mean field": fit_mean_field(data, exact),
     }
-    found = {"rows": len(data.x)}
+    for name, model in fits.items():
+        yield {"method": name, "kl": float(normal(TRUTH, model))}
     for name, make in CONDITIONALS.items():
         begin = time.process_time()
-        model, q, chains = fit_vgi(data, make, seed, n_steps)
-        found[f"seconds, {name}"] = time.process_time() - begin
-        found[f"outside, {name}"] = int(chains.n_outside.sum())
-        for target, exactly in (("truth", TRUTH), ("model", model)):
-            values = conditional_kl(q, exactly, test)
-            found[f"{target}, {name}"] = float(values.median())
-            found[f"{target}, {name}, 95%"] = float(values.quantile(0.95))
-        fits[f"VGI, {name}"] = model
-    return found | {name: float(normal(TRUTH, model)) for name, model in fits.items()}
+        model, q, chains = fit_vgi(data, make, seed, size.n_steps)
+        seconds = time.process_time() - begin
+        near = {
+            f"to the {target}": float(conditional_kl(q, exactly, test).median())
+            for target, exactly in (("truth", TRUTH), ("model", model))
+        }
+        found = {"method": f"VGI, {name}", "kl": float(normal(TRUTH, model)), **near}
+        yield found | {"seconds": seconds, "outside": int(chains.n_outside.sum())}
 
 
-def consistency(n, seed, n_steps):
+def consistency(n, seed, size):
     """Fit VGI and EM to rows of their own, half of the cells missing."""
     data = hide(simulate(n, 2, seed), 0.5, seed)
-    found = {}
-    for name, model in (
-        ("EM", fit_em(data)),
-        ("VGI", fit_vgi(data, independent, seed, n_steps)[0]),
-    ):
-        found |= {
-            f"parameters, {name}": parameter_error(model),
-            f"covariance, {name}": covariance_error(model),
-            f"KL, {name}": float(normal(TRUTH, model)),
-        }
-    return found
-
-
-class Plan(NamedTuple):
-    """What is fitted: of both parts the settings, the seeds, rows and steps."""
-
-    fractions: list = [k / D for k in range(1, D)]
-    seeds: range | list = range(20, 23)
-    n_train: int = 6400
-    n_steps: int = 800
-    sizes: list = [1000, 4000, 16000]
-    size_seeds: range | list = range(20, 23)
-    size_steps: int = 800
-
-    @property
-    def parts(self):
-        """The arguments of the functions, by setting."""
-        effort = self.n_train, self.n_steps, N_TEST
-        return {
-            "accuracy": {
-                fraction: [[fraction, seed, *effort] for seed in self.seeds]
-                for fraction in self.fractions
-            },
-            "consistency": {
-                n: [[n, seed, self.size_steps] for seed in self.size_seeds]
-                for n in self.sizes
-            },
+    fits = {
+        "EM": fit_em(data),
+        "VGI": fit_vgi(data, independent, seed, size.n_steps)[0],
+    }
+    for name, model in fits.items():
+        yield {
+            "method": name,
+            "parameters": parameter_error(model),
+            "covariance": covariance_error(model),
+            "kl": float(normal(TRUTH, model)),
         }
 
 
-QUICK = Plan([0.5], [20], 500, 40, [200, 400, 800], [20], 20)
-FUNCTIONS = {"accuracy": accuracy, "consistency": consistency}
+class Size(NamedTuple):
+    """How much is fitted."""
+
+    fractions: tuple
+    n_train: int
+    n_steps: int
+    sizes: tuple
+    seeds: int
 
 
-def plan_of(options):
-    """Return the plan."""
-    return QUICK if options.quick else Plan()
+FULL = Size((1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6), 6400, 800, (1000, 4000, 16000), 3)
+QUICK = Size((0.5,), 500, 40, (200, 400, 800), 1)
+
+
+def cells(options):
+    """List the fits: of both parts the fractions, or numbers of rows, and the seeds."""
+    size = QUICK if options.quick else FULL
+    for seed in range(20, 20 + size.seeds):
+        for fraction in size.fractions:
+            yield {"part": "accuracy", "fraction": fraction, "seed": seed}
+        for n in size.sizes:
+            yield {"part": "consistency", "n": n, "seed": seed}
 
 
 def measured(key, options):
     """Fit."""
-    return {"found": FUNCTIONS[key["function"]](*key["arguments"])}
+    part, *arguments = key.values()
+    size = QUICK if options.quick else FULL
+    return {"accuracy": accuracy, "consistency": consistency}[part](*arguments, size)
 
 
-METHODS = [
-    "EM, complete data",
-    "EM",
-    *(f"VGI, {name}" for name in CONDITIONALS),
-    "chained regressions",
-    "mean field",
-    "observed marginals",
-]
-
-
-def share(fraction):
-    """Write a fraction of the cells as sixths."""
-    return f"{round(D * fraction)}/{D}"
-
-
-def accuracy_table(found):
-    """Set median divergences from the truth in a table, in thousandths."""
-
-    def cell(method, fraction):
-        return f"{1e3 * np.median([f[method] for f in found[fraction]]):.2f}"
-
-    columns = {share(fraction): fraction for fraction in found}
-    return grid("KL(truth, fit), 1e-3", METHODS, columns, cell)
-
-
-def ratios(records, method):
-    """Divide the divergence of a method by that of EM, seed by seed."""
-    return [record[method] / record["EM"] for record in records]
-
-
-def ratio_table(found):
-    """Set medians and ranges of the ratios in a table."""
-
-    def cell(method, fraction):
-        values = ratios(found[fraction], method)
-        return f"{np.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
-
-    others = [name for name in METHODS if name != "EM"]
-    columns = {share(fraction): fraction for fraction in found}
-    return grid("KL over that of EM", others, columns, cell)
-
-
-def conditional_table(found):
-    """Set the divergences of the conditionals in a table, medians of medians."""
-
-    def cell(key, fraction):
-        middle, high = (
-            1e4 * np.median([f[key + end] for f in found[fraction]])
-            for end in ("", ", 95%")
-        )
-        return f"{middle:.2f} ({high:.1f})"
-
-    targets = {"truth": "the truth", "model": "the fitted model"}
-    rows = {
-        (name, of): f"{target}, {name}"
-        for target, of in targets.items()
-        for name in CONDITIONALS
-    }
-    columns = {share(fraction): fraction for fraction in found}
-    return grid(["conditionals", "against those of"], rows, columns, cell)
-
-
-def slope(found, key):
-    """Fit log error over log n; the slope and its standard error."""
-    pairs = [(n, f[key]) for n, v in found.items() for f in v]
-    x, y = np.log(np.array(pairs)).T
-    x = x - x.mean()
-    steep = x @ y / (x @ x)
-    rest = y - y.mean() - steep * x
-    return steep, np.sqrt(rest @ rest / max(1, len(x) - 2) / (x @ x))
-
-
+SCORES = {
+    "kl": "KL(truth, fit)",
+    "to the truth": "median KL(q_j, exact conditional) to the truth",
+    "to the model": "to the fitted model",
+    "seconds": "CPU s",
+}
 ERRORS = {
     "parameters": "RMSE of the parameters",
     "covariance": "RMSE of the covariance",
-    "KL": "KL(truth, fit)",
+    "kl": "KL(truth, fit)",
 }
 
 
-def consistency_table(found):
-    """Set medians of errors over the number of rows in a table, and slopes."""
-    rows = []
-    for (error, label), name in product(ERRORS.items(), ("EM", "VGI")):
-        key = f"{error}, {name}"
-        cells = [f"{np.median([f[key] for f in v]):.4f}" for v in found.values()]
-        rows.append(
-            [f"{label}, {name}", *cells, "{:.2f} ({:.2f})".format(*slope(found, key))]
-        )
-    return table(["error", *(f"n = {n}" for n in found), "slope (error)"], rows)
-
-
-def verdict(found, consistent):
-    """Say which goals are met."""
-    rows = []
-    for fraction, records in found.items():
-        middle = np.median(ratios(records, METHODS[2]))
-        goal = f"VGI within {GOAL:g} of EM, {share(fraction)} missing"
-        rows.append([goal, f"{middle:.2f}", met(middle <= GOAL)])
-    for error in ("parameters", "covariance"):
-        steep, _ = slope(consistent, f"{error}, VGI")
-        goal = f"slope of the {ERRORS[error]} within 0.1 of -1/2"
-        rows.append([goal, f"{steep:.2f}", met(abs(steep + 0.5) <= 0.1)])
-    return table(["goal", "found", ""], rows)
-
-
-def values(results, options):
-    """Return the tables of the page, and what it names besides."""
-    plan = plan_of(options)
-    found, consistent = (
-        {
-            key: [results.find(function=part, arguments=a)["found"] for a in arguments]
-            for key, arguments in settings.items()
-        }
-        for part, settings in plan.parts.items()
-    )
-    tables = accuracy_table, ratio_table, conditional_table
-    return {make.__name__: make(found) for make in tables} | {
-        "consistency_table": consistency_table(consistent),
-        "verdict": verdict(found, consistent),
-        "plan": plan,
-        "n_steps": plan.n_steps,
-        "n_seeds": len(plan.seeds),
-        "seeds": (min(plan.seeds), max(plan.seeds)),
-        "size_seeds": len(plan.size_seeds),
-        "first": min(plan.size_seeds),
-        "last": max(plan.size_seeds),
-        "sizes": ", ".join(map(str, plan.sizes)),
-        "size_steps": plan.size_steps,
-    }
-
-
-def cells(options):
-    """List the fits."""
-    for part, settings in plan_of(options).parts.items():
-        for arguments in chain(*settings.values()):
-            yield {"function": part, "arguments": arguments}
+def page(results, options):
+    """Write medians of divergences and errors, and slopes over the number of rows."""
+    accurate, consistent = (results.of(part=p) for p in ("accuracy", "consistency"))
+    return [
+        "# Variational Gibbs inference of factor analysis",
+        made_by("vgi_factor_analysis.py", "Medians over seeds, and quartiles."),
+        medians(accurate, ("fraction", "method"), SCORES),
+        "Half of the cells missing; slopes of log errors over log n, with standard "
+        "errors:",
+        medians(consistent, ("n", "method"), ERRORS),
+        slopes(consistent, ("method",), "n", ERRORS),
+    ]
 
 
 main = main_of(globals(), {})

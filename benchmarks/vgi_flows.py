@@ -1,11 +1,11 @@
 """Fit one coupling flow to incomplete rows, by VGI and by Monte Carlo EM.
 
     python benchmarks/vgi_flows.py [--quick] [--results FILE] [--only-report]
-        [--output doc/benchmarks/vgi_flows.md]
+        [--output FILE]
 
 Figures 10 to 12 of Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference.  All
 methods train the same flow from the same initial weights and the same completed rows,
-until one rule stops them (`_flows.Watch`).  They are scored by the mean log-density of
+until one rule stops them (`Watch`).  They are scored by the mean log-density of
 complete test rows.  Each fit is a line of FILE; fits that are there are not repeated.
 `--quick` fits a simulated table of four columns for a few seconds.
 """
@@ -19,7 +19,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from _data import load, load_array
-from _report import Texts, commits, grid, mean, table
+from _paper import along, medians
+from _report import made_by, table
 from _runner import main_of
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from torch import Tensor, nn
@@ -28,14 +29,11 @@ from skvnce._core.incomplete import Incomplete
 from skvnce._core.models import Sampler
 from skvnce._core.random import seeded
 from skvnce._core.training.rounds import Averaged
-from skvnce.gaussian import em
 from skvnce.vgi import mcem, training
 from skvnce.vgi.conditionals import ExtendedConditionals, SplineHead
 from skvnce.vgi.densities import SplineFlow
 from skvnce.vgi.mcem import projected_latent
 from skvnce.vgi.training import epochs, from_marginals, observed_hypercube
-
-TEXTS = Texts("vgi_flows", globals())
 
 N_TRAIN, N_VALIDATION, N_TEST = 1000, 500, 1500
 NEAR = 0.98  # correlation of two columns, of which one is dropped
@@ -236,210 +234,6 @@ def seconds_of(action):
     return time.process_time() - begin
 
 
-NEAR_END = 0.1  # nats below the best validation score
-LAST = 20  # seconds
-SECONDS = 10, 20, 40, 80, 120
-EPOCHS = 50, 150, 200, 300, 400, 600, 800
-HEADS = {"normal": "normal, by EM", "complete": "flow, complete rows"}
-
-
-def places(results):
-    """List tables and fractions, by what is written of them."""
-    found = {(r["table"], r["fraction"]) for r in results.records if r.get("fraction")}
-    ordered = sorted(found, key=lambda at: (at[1], at[0] != "uci_power", at[0]))
-    return {(name, percent(fraction)): (name, fraction) for name, fraction in ordered}
-
-
-def percent(fraction):
-    """Write a fraction."""
-    return f"{100 * fraction:.0f} %"
-
-
-def mean_and_error(values):
-    """Compute a mean and its standard error."""
-    values = np.asarray(values, dtype=float)
-    error = values.std(ddof=1) / len(values) ** 0.5 if len(values) > 1 else np.nan
-    return values.mean(), error
-
-
-def of_place(results, place, method):
-    """Return the records of a method at a place, in the order of their masks."""
-    fraction = 0.0 if method == "complete" else place[1]
-    found = results.of(table=place[0], fraction=fraction, method=method)
-    return sorted(found, key=lambda record: record.get("mask", 0))
-
-
-def score_table(results):
-    """Set the scores at the end in a table (figure 10)."""
-
-    def cell(place, method):
-        scores = [record["score"] for record in of_place(results, place, method)]
-        if len(scores) < 2:
-            return ", ".join(f"{score:.2f}" for score in scores)
-        return "{:.2f} ({:.2f})".format(*mean_and_error(scores))
-
-    shown = [m for m in (*METHODS, "normal", "complete") if results.has(method=m)]
-    columns = {HEADS.get(method, method): method for method in shown}
-    return grid(["table", "missing"], places(results), columns, cell, empty=True)
-
-
-def difference_table(results):
-    """Compare VGI with others on the same masks: who is ahead, and by how much."""
-    method, rivals = "VGI", [*methods_of(results)[1:], "normal"]
-
-    def cell(place, rival):
-        sides = [
-            {r["mask"]: r["score"] for r in of_place(results, place, m)}
-            for m in (method, rival)
-        ]
-        both = sorted(sides[0].keys() & sides[1].keys())
-        values = [sides[0][mask] - sides[1][mask] for mask in both]
-        if len(values) < 2:
-            return "".join(f"{value:+.2f}" for value in values)
-        mean, error = mean_and_error(values)
-        who = "level"
-        if abs(mean) > 2 * error:
-            who = "ahead" if mean > 0 else "**behind**"
-        each = ", ".join(f"{value:+.2f}" for value in values)
-        return f"{mean:+.2f} ({error:.2f}), {who}; {each}"
-
-    columns = {f"{method} - {rival}": rival for rival in rivals}
-    return grid(["table", "missing"], places(results), columns, cell, empty=True)
-
-
-def arrival(record):
-    """Find time and epoch at which the validation score is near its best."""
-    looks = np.array(record["curve"])
-    first = (looks[:, 2] >= looks[:, 2].max() - NEAR_END).argmax()
-    return looks[first, 0], int(looks[first, 1])
-
-
-def last_rise(record):
-    """Find by how much the best validation score rose in the last seconds."""
-    looks = np.array(record["curve"])
-    before = looks[looks[:, 0] <= looks[-1, 0] - LAST]
-    return looks[:, 2].max() - before[:, 2].max() if len(before) else np.nan
-
-
-def epoch_seconds(record):
-    """Compute the mean time of an epoch of the main stage."""
-    first, last = record["curve"][0], record["curve"][-1]
-    return (last[0] - first[0]) / max(1, last[1] - first[1])
-
-
-def span(values, digits=0):
-    """Write the mean of several numbers, and the smallest and the largest."""
-    numbers = np.mean(values), min(values), max(values)
-    mean, low, high = (f"{value:.{digits}f}" for value in numbers)
-    return f"{mean} ({low} to {high})"
-
-
-def time_table(results):
-    """Set times to converge in a table."""
-    rows = []
-    for (label, place), method in product(
-        places(results).items(), (*METHODS, "complete")
-    ):
-        if found := of_place(results, place, method):
-            seconds, epochs_there = zip(*map(arrival, found), strict=True)
-            stopped = sum(record["ended"] == "rule" for record in found)
-            cells = [
-                span(seconds),
-                span(epochs_there),
-                span([record["curve"][-1][0] for record in found]),
-                f"{stopped} of {len(found)}",
-                span([last_rise(record) for record in found], 2),
-                f"{np.mean([epoch_seconds(record) for record in found]):.3f}",
-                percent(mean(found, "imputing")),
-            ]
-            rows.append([*label, HEADS.get(method, method), *cells])
-    header = ["table", "missing", "method", f"seconds to within {NEAR_END:g} nat"]
-    header += ["epochs to there", "seconds in all", "ended by the rule"]
-    header += [f"rise in the last {LAST} s"]
-    return table([*header, "seconds an epoch", "of it drawing"], rows)
-
-
-def along(record, axis, point):
-    """Find the test score at a time (axis 0) or an epoch (axis 1)."""
-    before = [look for look in record["curve"] if look[axis] <= point]
-    if not before:
-        return np.nan
-    over = point > record["curve"][-1][axis]
-    return record["score"] if over else before[-1][3]
-
-
-def curve_table(results, methods, axis, points):
-    """Set the scores along the training in a table (figure 11)."""
-
-    def cell(key, point):
-        value = np.mean([along(r, axis, point) for r in of_place(results, *key)])
-        return "" if np.isnan(value) else f"{value:.2f}"
-
-    keys = {
-        (*label, method): (place, method)
-        for label, place in places(results).items()
-        for method in methods
-        if of_place(results, place, method)
-    }
-    columns = {f"{point} {('s', 'epochs')[axis]}": point for point in points}
-    return grid(["table", "missing", "method"], keys, columns, cell, empty=True)
-
-
-def chains_line(results):
-    """Describe the chains of MCEM."""
-    found = [r["steps"] for r in results.of(method="MCEM")]
-    counts, lengths = [len(s) for s in found], {n for s in found for n in s}
-    text = (
-        f"MCEM drew the missing cells {min(counts)} to {max(counts)} times in a fit, "
-        f"by chains of {' and '.join(map(str, sorted(lengths)))} steps."
-    )
-    return [text] if found else []
-
-
-def cost_table(seconds):
-    """Set the seconds of an epoch in a table (figure 12)."""
-    found = {
-        kind: np.array([one, plain + PER_EPOCH * step, plain, step])
-        for kind, (one, plain, step) in seconds.items()
-    }
-    rows = [[kind, *(f"{v:.2f}" for v in row)] for kind, row in found.items()]
-    ratios = found["autoregressive"] / found["coupling"]
-    rows.append(["ratio", *(f"{ratio:.1f}" for ratio in ratios)])
-    header = ["flow", "VGI, an epoch", f"MCEM, an epoch and {PER_EPOCH} steps"]
-    return table([*header, "its training", "a step of its chains"], rows)
-
-
-def looks_table(record):
-    """Set what chains have reached in a table."""
-    rows = [
-        [f"{step:g}", f"{accepted:.2f}", f"{apart:.2f}"]
-        for step, accepted, apart in record["looks"]
-    ]
-    return table(["steps", "acceptance", "largest difference"], rows)
-
-
-PER_EPOCH = 10  # steps of chains an epoch, in figure 12
-
-
-def values(results, options):
-    """Describe what was done."""
-    done = [r for r in results.records if "limit" in r]
-    shapes = {name: table_of(name).train.shape for name, _ in places(results).values()}
-    sizes = (f"{k} {n} rows of {d} columns" for k, (n, d) in shapes.items())
-    return {
-        "sizes": "; ".join(sizes),
-        "settings": SETTINGS,
-        "warm_q": WARM_UP[0],
-        "warm_p": WARM_UP[1],
-        "lengths": ", ".join(f"{n} from epoch {e} on" for e, n in LENGTHS.items()),
-        "units": " and ".join(map(str, FLOW["hidden"])),
-        "limits": " or ".join(f"{v:g}" for v in sorted({r["limit"] for r in done})),
-        "commits_of_fits": commits(done),
-        "by_seconds": curve_table(results, methods_of(results), 0, SECONDS),
-        "by_epochs": curve_table(results, methods_of(results), 1, EPOCHS),
-    }
-
-
 TABLES = "uci_power", "gas_turbine"
 FRACTIONS = 0.5, 0.833
 LIMIT, QUICK_LIMIT = 120.0, 2.0  # CPU seconds
@@ -455,10 +249,10 @@ WARM_UP = 100, 20  # epochs of the conditionals and of the model, before VGI
 LENGTHS = {20: 250, 520: 500}  # first epoch: steps of the chains of MCEM
 EVERY = 50  # epochs between redraws of MCEM
 ALWAYS = 10**6  # epochs; the rule stops before
+PER_EPOCH = 10  # steps of chains an epoch, in figure 12
+KEYS = "table", "fraction", "method"
 COSTED = {"name": "miniboone", "n_rows": 512}  # of figure 12
 QUICK_COSTED = {"name": "simulated", "n_rows": 64}
-CHAINS = {"name": "uci_power", "steps": [250, 500], "limit": 25.0}
-QUICK_CHAINS = {"name": "simulated", "steps": [5, 10], "limit": 1.0}
 
 
 class TimedChains(training.Chains):
@@ -550,10 +344,10 @@ FITS = {
 }
 
 
-def fit(name, fraction, method, mask, limit):
+def fit(table, fraction, method, mask, limit):
     """Fit the flow by a method; return the record."""
-    start, clock = start_of(name, fraction, mask), Clock()
-    watch = Watch(table_of(name), clock, limit)
+    start, clock = start_of(table, fraction, mask), Clock()
+    watch = Watch(table_of(table), clock, limit)
     with seeded(mask + 2):
         more = FITS[method](start, clock, watch)
     before = more.pop("warm_up", 0)  # epochs
@@ -569,38 +363,13 @@ def fit(name, fraction, method, mask, limit):
     }
 
 
-def normal_fit(name, fraction, mask):
-    """Fit a normal distribution by EM; return the record."""
-    data, _, _ = start_of(name, fraction, mask)
-    d = data.x.shape[1]
-    first = em.Normal(torch.zeros(d).double(), torch.eye(d).double())
-    fitted = em.fit_normal(
-        Incomplete(data.x.double(), data.observed),
-        torch.ones(len(data.x)).double(),
-        1.0,
-        first,
-        max_iter=300,
-        tol=1e-4,
-    )
-    test = table_of(name).test.double()
-    rows = em.log_prob(fitted.normal, Incomplete(test, torch.ones_like(test).bool()))
-    return {"score": round(float(rows.mean()), 4)}
-
-
 def measured(key, options):
-    """Fit, or measure the costs of figure 12, or look at chains."""
+    """Fit, or measure the costs of figure 12."""
     if key.get("kind") == "cost":
         costed = QUICK_COSTED if options.quick else COSTED
         seconds = {kind: np.round(v, 4).tolist() for kind, v in costs(**costed).items()}
         return {"seconds": seconds} | costed
-    if key.get("kind") == "chains":
-        return look_at_chains(**(QUICK_CHAINS if options.quick else CHAINS))
-    if key["method"] == "normal":
-        record = normal_fit(key["table"], key["fraction"], key["mask"])
-    else:
-        place = key["table"], key["fraction"], key["method"], key["mask"]
-        record = fit(*place, options.limit)
-    return record | {"limit": options.limit}
+    return fit(**key, limit=options.limit) | {"limit": options.limit}
 
 
 def costs(name, n_rows, seed=0):
@@ -623,71 +392,53 @@ def costs(name, n_rows, seed=0):
     return found
 
 
-@torch.no_grad()
-def chain_looks(model, data, steps):
-    """Measure how far chains are from the observed cells that they are to reach.
+def reached(axis):
+    """Find the test score at a time (axis 0) or an epoch (axis 1), or at the end."""
 
-    Yields the step, the mean acceptance of the last 100 steps, and the median over rows
-    of the largest distance of an observed cell, in standard deviations.
-    """
-    sampler, taken = projected_latent(model), []
-    state = sampler.init(data)
-    for step in range(1, max(steps) + 1):
-        state, info = sampler.step(state, data)
-        taken.append(float(info.acceptance.mean()))
-        if step in steps:
-            apart = (model.from_base(state.u) - data.x).abs() * data.observed
-            yield [step, np.mean(taken[-100:]), float(apart.amax(1).median())]
+    def found(record, point):
+        before = [look for look in record["curve"] if look[axis] <= point]
+        over = point > record["curve"][-1][axis]
+        return [record["score"] if over else before[-1][3]] if before else []
+
+    return found
 
 
-def look_at_chains(name, steps, limit, seed=100):
-    """Look at chains of a flow that was fitted to complete rows."""
-    table, start, clock = table_of(name), start_of(name, 0.0, seed), Clock()
-    watch = Watch(table, clock, limit)
-    with seeded(seed + 2):
-        on_complete_rows(start, clock, watch)
-        data = hidden(table.validation[:300], 0.5, seed)
-        (model,) = watch.averaged.modules
-        looks = [np.round(look, 4).tolist() for look in chain_looks(model, data, steps)]
-    return {"table": name, "n_rows": len(data.x), "after": limit, "looks": looks}
+def cost_table(seconds):
+    """Set the seconds of an epoch in a table (figure 12)."""
+    found = {
+        kind: np.array([one, plain + PER_EPOCH * step])
+        for kind, (one, plain, step) in seconds.items()
+    }
+    found["ratio"] = found["autoregressive"] / found["coupling"]
+    rows = [[kind, *(f"{v:.2f}" for v in row)] for kind, row in found.items()]
+    return table(["flow", "VGI", f"MCEM, {PER_EPOCH} steps of chains"], rows)
 
 
-METHODS = "VGI", "MCEM"
-
-
-def methods_of(results):
-    """List the methods that have results."""
-    return [m for m in METHODS if results.has(method=m)]
-
-
-def chains_section(results):
-    """Write what chains have reached."""
-    if not (chains := results.find(kind="chains")):
-        return []
-    text = TEXTS("PL-MCMC on rows of ", chains=chains)
-    return ["## How far chains come", text, looks_table(chains)]
-
-
-def cost_section(results):
-    """Write what an epoch costs."""
-    if not (cost := results.find(kind="cost")):
-        return []
-    bins = BINS.get(cost["name"], FLOW["n_bins"])
-    text = TEXTS("CPU seconds, rows of", cost=cost, bins=bins)
-    title = "## Coupling and autoregressive steps (figure 12)"
-    return [title, text, cost_table(cost["seconds"])]
+def page(results, options):
+    """Write medians of scores, at the end and along the training, and costs."""
+    # results of earlier runs have a normal distribution, by EM, too
+    scored = [record for record in results.records if "score" in record]
+    fits = [record for record in scored if "curve" in record]
+    parts = [
+        "# Normalising flows of incomplete rows",
+        made_by("vgi_flows.py", "Log-density of complete test rows, nats a row."),
+        medians(scored, KEYS, {"score": "score (figure 10)"}),
+        along(fits, KEYS, (10, 20, 40, 80, 120), reached(0), " s"),
+        along(fits, KEYS, (50, 150, 200, 300, 400, 600, 800), reached(1), " epochs"),
+    ]
+    cost = results.find(kind="cost")
+    said = "CPU seconds of an epoch (figure 12):"
+    return parts + ([said, cost_table(cost["seconds"])] if cost else [])
 
 
 def cells(options):
     """List the fits, and the complete rows, once."""
     tables, masks = (["simulated"], 1) if options.quick else (TABLES, 3)
-    names = "fraction", "mask", "table", "method"
     fractions = FRACTIONS[: 1 if options.quick else None]
-    ways = product(fractions, range(masks), tables, ("normal", *METHODS))
+    ways = product(fractions, range(masks), tables, ("VGI", "MCEM"))
     for values in [*ways, *product([0.0], [0], tables, ["complete"])]:
-        yield dict(zip(names, values, strict=True))
+        yield dict(zip(("fraction", "mask", "table", "method"), values, strict=True))
     yield {"kind": "cost"}
-    yield {"kind": "chains"}
 
 
 main = main_of(globals(), {"limit": QUICK_LIMIT}, limit=LIMIT)

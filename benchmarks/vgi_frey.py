@@ -1,7 +1,7 @@
 """Does variational Gibbs inference estimate factor analysis of 560 columns like EM?
 
     python benchmarks/vgi_frey.py --results FILE [--only-report] [--quick]
-        [--only sixths=1] [--output doc/benchmarks/vgi_frey.md]
+        [--only sixths=1] [--output FILE]
 
 FA-Frey of Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for
 statistical model estimation from incomplete data, figures 4 and 6 (right): factor
@@ -14,13 +14,13 @@ Those that are there are not computed again, and the report is written from FILE
 import copy
 import time
 from functools import cache, lru_cache
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from _data import load_array
-from _report import Texts, grid
+from _paper import along, medians
+from _report import made_by
 from _runner import main_of
 from torch import nn
 from torch.distributions import Normal
@@ -42,8 +42,6 @@ from skvnce.autoencoder.factor_analysis import FactorModel
 from skvnce.vgi.densities import FactorDensity
 from skvnce.vgi.training import Chains, Pair, TrainingSettings, from_marginals, train
 
-TEXTS = Texts("vgi_frey", globals())
-
 MARGIN = 0.15  # of grey values, before the logit
 EM = {"floor": 1e-6, "max_iter": 300, "tol": 1e-3}
 DATA_SEED = 2027
@@ -53,7 +51,6 @@ SIXTHS = 1, 3, 5  # missing
 SHARES = 3, 2, 1, 0  # of the epochs of a curve: 1/8, 1/4, 1/2, 1
 GIBBS, FROM_EM = "VGI", "VGI, started at EM"
 FILLED = "observed marginals", "means of columns"
-METHODS = "EM, complete data", "EM", GIBBS, FROM_EM, *FILLED
 FITTED = "EM, complete data", *FILLED, "EM", GIBBS, FROM_EM  # in order of need
 
 
@@ -306,60 +303,26 @@ def measured(key, options):
     return fit() | {"seconds": round(time.process_time() - begin, 1)}
 
 
-def median_and_range(numbers, digits=1):
-    """Write the median over seeds, with the range."""
-    if not numbers:
-        return ""
-    low, high = min(numbers), max(numbers)
-    around = f" ({low:.{digits}f} to {high:.{digits}f})" if len(numbers) > 1 else ""
-    return f"{np.median(numbers):.{digits}f}{around}"
+def page(results, options):
+    """Write divergences, and those of conditionals, by the share of missing cells."""
+    records, keys = results.records, ("sixths", "method")
+    fits = [record for record in records if "curve" in record]
 
+    def averaged(record, share):
+        return [record["curve"][SHARES.index(share)][2]]
 
-def values(results, options):
-    """Return the tables of the page, and what it names besides."""
-    study = STUDIES["simulated" if options.quick else "frey"]
-    sixths = {f"{k}/6": k for k in SIXTHS}
+    def near(record, target):
+        return record["conditionals"][target][:1]
 
-    def score(field, digits):
-        def cell(method, k):
-            found = [r[field] for r in results.of(method=method, sixths=k)]
-            return median_and_range(found, digits)
-
-        return grid("method", METHODS, sixths, cell)
-
-    def on_curve(key, k):
-        method, place, which = key
-        records = results.of(method=method, sixths=k)
-        return median_and_range([r["curve"][place][which] for r in records])
-
-    def near(key, k):
-        method, target = key
-        pairs = [r["conditionals"][target] for r in results.of(method=method, sixths=k)]
-        return " ".join(f"{middle:.2g} ({high:.2g})" for middle, high in pairs)
-
-    places = product((GIBBS, FROM_EM), enumerate(SHARES), (1, 2))
-    curves = {
-        (m, f"1/{2**k}" if k else "all", ("last", "averaged")[at - 1]): (m, i, at)
-        for m, (i, k), at in places
-    }
-    targets = {"truth": "to the truth", "model": "to the fitted model"}
-    conditionals = {
-        f"{method}, {targets[target]}": (method, target)
-        for method, target in product((GIBBS, FROM_EM), targets)
-    }
-    names = {
-        "study": study,
-        "n_seeds": len({r["seed"] for r in results.records}),
-        "steps": -(-study.n_train // study.settings.batch_size),
-        "n_epochs": ", ".join(f"{study.n_epochs[k]} at {k}/6" for k in SIXTHS),
-        "kl_table": score("kl", 1),
-        "seconds_table": score("seconds", 0),
-        "curve_table": grid(
-            ["start", "epochs", "parameters"], curves, sixths, on_curve
-        ),
-        "conditional_table": grid("conditionals", conditionals, sixths, near),
-    }
-    return study._asdict() | study.settings._asdict() | names
+    return [
+        "# Variational Gibbs inference of factor analysis, 560 columns",
+        made_by("vgi_frey.py", "KL(truth, fit) in nats (figure 4, right), medians."),
+        medians(records, keys, {"kl": "KL(truth, fit)", "seconds": "CPU s"}, 4),
+        "After 1 / 2^k of the epochs, averaged over the second half of them:",
+        along(fits, keys, SHARES, averaged),
+        "Median KL(q_j, exact conditional) (figure 6, right):",
+        along(fits, keys, ("truth", "model"), near),
+    ]
 
 
 CASES = {"data": ["frey"], "seed": [0], "sixths": SIXTHS, "method": FITTED}

@@ -1,7 +1,7 @@
 """Variational Gibbs inference of variational autoencoders, beside MVAE and MIWAE.
 
     python benchmarks/vgi_vae.py --results FILE [--only-report] [--quick]
-        [--only missing=0.5 seed=0] [--output doc/benchmarks/vgi_vae.md]
+        [--only missing=0.5 seed=0] [--output FILE]
 
 Figures 8 and 9 of Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for
 statistical model estimation from incomplete data, with fewer columns: an autoencoder is
@@ -17,14 +17,13 @@ import math
 import time
 from collections.abc import Callable
 from functools import cache, lru_cache
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 import torch
 from _data import folder
-from _report import Texts, table
+from _paper import along, medians, spread
+from _report import by, lines, made_by
 from _runner import main_of
 from _vae_networks import IndependentNormalEncoder, NormalLatentCells, train
 from torch import nn
@@ -42,8 +41,6 @@ from skvnce.vgi import training
 from skvnce.vgi.conditionals import ExtendedConditionals, NormalHead, anchor
 from skvnce.vgi.densities import LatentDensity
 from skvnce.vgi.training import observed_hypercube
-
-TEXTS = Texts("vgi_vae", globals())
 
 DAMPED = 1e-2  # share of the diagonal that scoring adds at first
 WIDER = 1.15  # the proposal's deviations over those at the mode
@@ -525,97 +522,28 @@ def measured(key, options):
     return autoencoder(key["method"], rows, linear, size, key["seed"])
 
 
-def by_method(found, missing):
-    """Yield the methods at one share of missing cells, and their records."""
-    yield from found[found.missing == missing].groupby("method", sort=False)
+def reached(record, seconds):
+    """Return the last test score that was reached in these CPU seconds, if any."""
+    return [score for _, spent, _, score in record["path"] if spent <= seconds][-1:]
 
 
-def scores_table(found, missing):
-    """Set the scores at one share of missing cells in a table."""
-    lines = []
-    for name, group in by_method(found, missing):
-        of_training = [""] * 4
-        if name != LINEAR:
-            of_training = [
-                f"{group.seconds.median():.0f}",
-                ", ".join(f"{epoch:.0f}" for epoch in group.epoch),
-                ", ".join(f"{epoch:.0f}" for epoch in group.n_epochs),
-                f"{group.worth.min():.0%}",
-            ]
-        each = ", ".join(f"{score:.2f}" for score in group.score)
-        lines.append([name, f"{group.score.mean():.2f}", each, *of_training])
-    header = ["method", "score", "by mask", "seconds", "epoch kept", "epochs", "worth"]
-    return table(header, lines)
+def page(results, options):
+    """Write medians of scores, at the end and at CPU seconds, and the epochs."""
+    keys = "missing", "method"
 
+    def epoch(some):
+        return spread([1e3 * r["seconds"] / r["n_epochs"] for r in some])
 
-def goals(results):
-    """Say whether the methods of the paper are ahead of those that it compares with."""
-    found = pd.DataFrame(results.records)
-    scores = found.pivot_table("score", "missing", ["method", "seed"])
-    lines = []
-    for missing, row in scores.iterrows():
-        for name, rival in product((GIBBS, BLOCK, MARGINAL), RIVALS):
-            apart = (row[name] - row[rival]).dropna()
-            each = ", ".join(f"{value:+.2f}" for value in apart)
-            mean = f"{apart.mean():+.2f}"
-            if len(apart) > 1:
-                mean += f" ({apart.std() / len(apart) ** 0.5:.2f})"
-            behind = "behind" if (apart < 0).all() else "level"
-            word = "ahead" if (apart > 0).all() else behind
-            label = f"{name} ahead of {rival}"
-            lines.append([f"{missing:.0%}", label, each, mean, word])
-    header = ["missing", "claim", "difference by mask", "mean (standard error)", ""]
-    return table(header, lines)
-
-
-def at_time(path, seconds):
-    """Return the last test score that was reached in these CPU seconds, or nan."""
-    reached = [score for _, spent, _, score in path if spent <= seconds]
-    return reached[-1] if reached else np.nan
-
-
-def curve_table(found, missing):
-    """Set the scores at stated CPU seconds in a table: means over masks (figure 9)."""
-    lines = []
-    for name, group in by_method(found, missing):
-        if name != LINEAR:
-            means = [
-                np.mean([at_time(path, s) for path in group.path]) for s in SECONDS
-            ]
-            shown = ["" if np.isnan(value) else f"{value:.1f}" for value in means]
-            lines.append([name, *shown])
-    return table(["method", *(f"{seconds} s" for seconds in SECONDS)], lines)
-
-
-def cost_table(results):
-    """Set the CPU seconds of an epoch in a table, medians, and as multiples."""
-    found = pd.DataFrame(results.records)
-    trained = found[found.method != LINEAR]
-    seconds = trained.seconds / trained.n_epochs
-    median = seconds.groupby(trained.method, sort=False).median()
-    paper, unit = {GIBBS: "2.4", BLOCK: "1.6", MARGINAL: "1.25"}, median["MIWAE"]
-    rows = [
-        [name, f"{1e3 * value:.0f}", f"{value / unit:.2f}", paper.get(name, "")]
-        for name, value in median.items()
+    trained = [record for record in results.records if "path" in record]
+    scores = {"score": "log p(x)", "epoch": "epoch kept", "n_epochs": "epochs"}
+    return [
+        "# Variational Gibbs inference of variational autoencoders",
+        made_by("vgi_vae.py", "Medians over masks, of complete test rows (figure 8)."),
+        medians(results.records, keys, scores | {"seconds": "CPU s"}, 4),
+        f"The score of {N_FOLLOWED} rows along the training (figure 9):",
+        along(trained, keys, SECONDS, reached, " s"),
+        lines(by(trained, "method").items(), {"ms an epoch": epoch}, "method"),
     ]
-    of_paper = "in the paper, times the other methods"
-    return table(["method", "ms an epoch", "times MIWAE", of_paper], rows)
-
-
-def values(results, options):
-    """Return what the page names besides."""
-    size = size_of(options)
-    names = zip(("train", "validation", "test"), size.n_rows, strict=True)
-    return {"size": size, **dict(names)}
-
-
-def tables(results):
-    """Write the tables of each share of missing cells."""
-    found, parts = pd.DataFrame(results.records), []
-    for missing in sorted(found.missing.unique()):
-        parts += [f"## {missing:.0%} missing", scores_table(found, missing)]
-        parts += [TEXTS("curves"), curve_table(found, missing)]
-    return parts
 
 
 def possible(key):

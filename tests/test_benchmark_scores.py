@@ -5,7 +5,6 @@ import sys
 import _cases
 import _peers
 import _python_peers
-import copula_graph
 import mixed
 import numpy as np
 import protocol_tables
@@ -106,18 +105,6 @@ def test_a_peer_gets_levels_that_it_has_seen_and_fills_the_rows_asked_for(
     if start == 0:
         assert draws[0, 1, 0] == np.nanmean(masked[:5, 0])
     assert answer.notes["remarks"] == ["a remark", "cells left missing: 1"]
-
-
-def test_f1_is_that_of_the_pairs():
-    truth = np.zeros((4, 4), dtype=bool)
-    for i, j in ((0, 1), (1, 2), (2, 3)):
-        truth[i, j] = truth[j, i] = True
-    edges = np.zeros_like(truth)
-    for i, j in ((0, 1), (0, 2)):
-        edges[i, j] = edges[j, i] = True
-    assert copula_graph.f1(edges, truth) == pytest.approx(2 * 1 / (2 + 3))
-    assert copula_graph.f1(truth, truth) == 1
-    assert copula_graph.f1(np.zeros_like(truth), truth) == 0
 
 
 def test_random_intercepts_maximise_the_restricted_likelihood(seed):

@@ -22,21 +22,23 @@ from pictures import (
 
 ROOT = Path(__file__).parents[1]
 DOC = ROOT / "doc" / "benchmarks"
-COMMAND = re.compile(r"`python benchmarks/(\w+\.py[^`]*)`( of commit \w+, which)?")
+COMMAND = re.compile(r"`python benchmarks/(\w+\.py[^`]*)`(?: of commit (\w+))?")
 MADE = {
     path.stem: COMMAND.search(path.read_text(encoding="utf-8"))
     for path in sorted(DOC.glob("*.md"))
 }
-COMMANDS = {page: shlex.split(made[1]) for page, made in MADE.items() if not made[2]}
+# pages that are no longer written have the commit whose script wrote them
+COMMANDS = {name: shlex.split(made[1]) for name, made in MADE.items() if not made[2]}
+# commands of the page on figures of the papers
+FIDELITY = (DOC.parent / "fidelity.md").read_text(encoding="utf-8")
+FIGURES = sorted({m[1] for m in COMMAND.finditer(FIDELITY) if not m[2]})
 # what makes a page of records without computing anything
 READS = "--only-report", "--repetitions=0"
 
 
 def makes_a_page(words):
-    records = {f"--results={name}" for name in ("graph_recovery.jsonl",)}
     options = {f"{a}={b}" for a, b in zip(words, [*words[1:], ""], strict=True)}
-    reads = any(name in words or name in options for name in READS)
-    return reads and not records & options
+    return any(name in words or name in options for name in READS)
 
 
 def run(monkeypatch, words):
@@ -55,20 +57,22 @@ def body(text):
     return re.sub(r"Made by `[^`]*` with [^\n]*?Python [\d.]+\.", "Made.", text)
 
 
-def test_a_page_that_names_a_commit_has_no_script():
-    """And no picture that is drawn again."""
-    for page, made in MADE.items():
-        script = made[1].split()[0]
-        assert (ROOT / "benchmarks" / script).exists() != bool(made[2]), page
-        assert not (made[2] and page in PICTURES), page
-
-
 class ParsedError(Exception):
     """The command line was read."""
 
 
-@pytest.mark.parametrize("page", COMMANDS)
-def test_the_command_of_a_page_has_its_options(page, monkeypatch):
+def test_a_page_without_a_script_names_the_commit_that_has_it():
+    for name in MADE.keys() - COMMANDS.keys():
+        assert re.fullmatch("[0-9a-f]{8}", MADE[name][2]), name
+        script, text = MADE[name][1].split()[0], MADE[name].string
+        gone = not (ROOT / "benchmarks" / script).exists()
+        assert gone == ("which is the last that has it" in text), name
+
+
+@pytest.mark.parametrize(
+    "words", [*COMMANDS.values(), *map(shlex.split, FIGURES)], ids=" ".join
+)
+def test_the_command_of_a_page_has_its_options(words, monkeypatch):
     read_options = argparse.ArgumentParser.parse_args
 
     def stop(parser, *arguments):
@@ -77,9 +81,9 @@ def test_the_command_of_a_page_has_its_options(page, monkeypatch):
 
     monkeypatch.setattr(argparse.ArgumentParser, "parse_args", stop)
     with pytest.raises(ParsedError):
-        run(monkeypatch, COMMANDS[page])
+        run(monkeypatch, words)
     with pytest.raises(SystemExit):
-        run(monkeypatch, [*COMMANDS[page], "--no-such-option"])
+        run(monkeypatch, [*words, "--no-such-option"])
 
 
 @pytest.mark.parametrize("page", [p for p in COMMANDS if makes_a_page(COMMANDS[p])])
@@ -93,6 +97,18 @@ def test_a_page_is_that_of_its_records(page, monkeypatch, tmp_path):
     others = [pair for pair in lines if pair[0] != pair[1]]
     assert len(wanted) > 500
     assert not others[:2]
+
+
+@pytest.mark.parametrize(
+    "command", [text for text in FIGURES if makes_a_page(shlex.split(text))]
+)
+def test_a_command_of_figures_reads_its_records(command, monkeypatch, tmp_path):
+    run(monkeypatch, [*shlex.split(command), "--output", str(tmp_path / "page.md")])
+    page = (tmp_path / "page.md").read_text(encoding="utf-8")
+    name = re.search(r"results/(\w+)\.jsonl", command)[1]
+    records = (ROOT / f"benchmarks/results/{name}.jsonl").read_text(encoding="utf-8")
+    for method in set(re.findall(r'"method": "([^"]+)"', records)) - {"fit"}:
+        assert f"| {method} |" in page, method
 
 
 @pytest.mark.parametrize("name", PICTURES)

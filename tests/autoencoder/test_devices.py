@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from _energies import RestrictedBoltzmann
-from energies import Bell, Factor
+from energies import Bell, Factor, RestrictedBoltzmann
 from fake_device import FAKE, FakeTensor, fake_device
 from sklearn.base import clone
 from torch.distributions import Independent, Normal

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from _energies import RestrictedBoltzmann
+from energies import RestrictedBoltzmann
 from oracles import GATE, z_mean
 from torch import nn
 

@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from _energies import RestrictedBoltzmann
-from energies import Bell, Factor
+from energies import Bell, Factor, RestrictedBoltzmann
 from torch import nn
 
 from skvnce.contrast.models import (

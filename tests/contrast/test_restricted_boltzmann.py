@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from _energies import RestrictedBoltzmann
+from energies import RestrictedBoltzmann
 
 from skvnce._core.models import log_joint_of_states
 

@@ -1,7 +1,7 @@
 """Posteriors of several steps: number of draws and states, and what is integrated."""
 
 import torch
-from _energies import RestrictedBoltzmann
+from energies import RestrictedBoltzmann
 
 from skvnce.contrast.posteriors import (
     BernoulliEncoder,

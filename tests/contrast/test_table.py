@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from _energies import RestrictedBoltzmann
-from energies import Bell
+from energies import Bell, RestrictedBoltzmann
 
 from skvnce._core.progress import tell_round
 from skvnce.contrast import fit

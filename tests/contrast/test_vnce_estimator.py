@@ -8,8 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from _energies import RestrictedBoltzmann
-from energies import Bell, Factor
+from energies import Bell, Factor, RestrictedBoltzmann
 from oracles import GATE
 from scipy.stats import multivariate_normal
 from sklearn.base import clone

@@ -6,8 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from _energies import RestrictedBoltzmann, Ring
-from energies import Bell, Factor
+from energies import Bell, Factor, RestrictedBoltzmann, Ring
 from sklearn.exceptions import ConvergenceWarning
 from torch import nn
 

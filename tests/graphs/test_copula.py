@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from copula_graph_tables import column
+from mixed_graphs import column
 from scipy import stats
 from sklearn.covariance import graphical_lasso
 

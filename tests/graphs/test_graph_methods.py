@@ -6,7 +6,7 @@ import warnings
 
 import numpy as np
 import pytest
-from graph_simulation import GraphControl, graph_learner
+from graph_simulation import graph_learner
 
 from skvnce import TruncatedGaussianGraphLearner, TruncatedGaussianGraphLearnerCV
 from skvnce._core.incomplete import Incomplete
@@ -310,7 +310,7 @@ def test_baselines_learn_from_the_table_that_was_filled(method, imputation, seed
     rng = np.random.default_rng(seed)
     X = rng.gamma(4.0, size=(60, 3)) * [1.0, 10.0, 0.1]
     X[rng.uniform(size=X.shape) < 0.3] = np.nan
-    learner = GraphControl(algorithm=method, imputation=imputation)
+    learner = graph_learner(algorithm=method, imputation=imputation)
     table = learner._training_table(*learner._validated(X)[::-1])
     data = Incomplete.from_array(table.cells.nodes)
     problem = learner._problem(table.schema, data)

@@ -203,8 +203,18 @@ def identifiers_of(cls):
 
 
 @cache
+def removed():
+    """Return the commands of scripts that are in an earlier commit, which is named."""
+    named = re.compile(r"`([^`]+)` of commit [0-9a-f]{8}")
+    pages = (ROOT / "doc").rglob("*.md")
+    return {code for page in pages for code in named.findall(page.read_text())}
+
+
+@cache
 def unknown(code):
     """Return the names in a piece of inline code that do not exist."""
+    if code in removed():
+        return []
     if ".py" in code or FILE.search(code):
         return [f"{path}: no such file" for path in _files(code)]
     tree = _parse(code)
