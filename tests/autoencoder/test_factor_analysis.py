@@ -9,11 +9,7 @@ from torch.distributions import MultivariateNormal
 
 from skvnce._core.incomplete import Incomplete
 from skvnce.autoencoder import factor_analysis
-from skvnce.autoencoder.factor_analysis import (
-    FactorModel,
-    batches,
-    log_prob_observed,
-)
+from skvnce.autoencoder.factor_analysis import FactorModel, batches, log_prob_observed
 
 # EM for incomplete factor analysis: monotone, at the maximum, and its rank
 

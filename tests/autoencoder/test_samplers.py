@@ -40,9 +40,7 @@ from skvnce.autoencoder.samplers import (
     record,
     run_pooled,
 )
-from skvnce.autoencoder.samplers import (
-    pooled_draws as draws,
-)
+from skvnce.autoencoder.samplers import pooled_draws as draws
 
 # What all samplers of latent variable models hold to; a new one joins the list
 

@@ -11,11 +11,7 @@ from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import global_stream, stream
 from skvnce.contrast import objective
 from skvnce.contrast.fit import FittedModel, keyed_contrast
-from skvnce.contrast.models import (
-    FreeGaussian,
-    Scaled,
-    exact_cells,
-)
+from skvnce.contrast.models import FreeGaussian, Scaled, exact_cells
 from skvnce.contrast.noise import GaussianNoise
 from skvnce.contrast.objective import by_noise, variational_values
 from skvnce.contrast.posteriors import ExactStates, SequentialPosterior

@@ -13,10 +13,7 @@ from skvnce._core.distributions.normal import Normal
 from skvnce._core.models import log_joint_of_states, repeated, with_states
 from skvnce._core.random import stream
 from skvnce._core.training.lbfgs import flat, minimise_parameters
-from skvnce.contrast.models import (
-    FreeGaussian,
-    Scaled,
-)
+from skvnce.contrast.models import FreeGaussian, Scaled
 from skvnce.contrast.noise import GaussianNoise
 from skvnce.contrast.objective import (
     Contrast,

@@ -9,10 +9,7 @@ from energies import Bell
 from skvnce._core.progress import tell_round
 from skvnce.contrast import fit
 from skvnce.contrast.fit import fit_table
-from skvnce.contrast.models import (
-    initial_normal,
-    normal_of_cells,
-)
+from skvnce.contrast.models import initial_normal, normal_of_cells
 from skvnce.gaussian import em as gaussian_em
 
 SETTINGS = fit.Settings(

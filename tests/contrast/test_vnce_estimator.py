@@ -22,10 +22,7 @@ from skvnce._core.incomplete import Units
 from skvnce._core.training.adam import NotFinite
 from skvnce.contrast import fit
 from skvnce.contrast.estimator import ScaledDensity
-from skvnce.contrast.models import (
-    FreeGaussian,
-    standard_normal,
-)
+from skvnce.contrast.models import FreeGaussian, standard_normal
 from skvnce.exceptions import DivergenceError
 from skvnce.options import LBFGS, Adam
 
