@@ -6,6 +6,7 @@ from _vae_networks import IndependentNormalEncoder, NormalLatentCells
 from oracles import GATE, z_mean
 from torch import nn
 from torch.distributions import Independent, Normal
+from torch.testing import assert_close
 from vaes import Curved, Given, log_evidence
 
 from skvnce._core.models import draw_latents, frozen, log_joint, observed_log_prob
@@ -86,7 +87,7 @@ def two_objectives(model, encoder, x, observed):
 
 def assert_equal(found, expected):
     for mine, theirs in zip(found, expected, strict=True):
-        torch.testing.assert_close(mine, theirs)
+        assert_close(mine, theirs)
 
 
 def test_one_loss_has_the_gradients_of_two(model, encoder, completed):
@@ -114,9 +115,7 @@ def test_the_value_is_a_bound(model, encoder, completed):
     mixture = Given([0.0] * K, torch.zeros(K, 2), torch.ones(K, 2), N)
     for place, part in zip(list(mixture.values)[1:], parts, strict=True):
         place.data = part
-    torch.testing.assert_close(
-        averaged_log_prob(q, z), mixture(x, observed).log_prob(z)
-    )
+    assert_close(averaged_log_prob(q, z), mixture(x, observed).log_prob(z))
     assert (value < exact).all()
     with torch.no_grad():
         many = [
@@ -133,7 +132,7 @@ def test_without_gradient_the_value_is_the_same(model, encoder, completed):
         value = demiss_vae(model, encoder, *completed, stream(0), L)
     assert not value.requires_grad
     again = demiss_vae(model, encoder, *completed, stream(0), L)
-    torch.testing.assert_close(again.detach(), value)
+    assert_close(again.detach(), value)
 
 
 def test_complete_rows_have_the_gradients_of_the_elbo(model, encoder, completed):
@@ -146,7 +145,7 @@ def test_complete_rows_have_the_gradients_of_the_elbo(model, encoder, completed)
         return stream(0)(step, wide).squeeze(1)
 
     elbo = miss_vae(model, encoder, x, observed, same_numbers, L)
-    torch.testing.assert_close(loss, elbo)
+    assert_close(loss, elbo)
     assert_equal(gradients(loss, model), gradients(elbo, model))
     assert_equal(gradients(loss, encoder), gradients(elbo, encoder))
 
@@ -161,7 +160,7 @@ def test_an_encoder_of_incomplete_rows_is_taught_beside(model, encoder, complete
         gradients(found, encoder), gradients(bound, encoder), strict=True
     ):
         assert other.abs().max() > 0
-        torch.testing.assert_close(one, other)
+        assert_close(one, other)
     assert all((gradient == 0).all() for gradient in gradients(found, model))
 
 
@@ -171,7 +170,7 @@ def test_an_encoder_of_incomplete_rows_is_taught_beside(model, encoder, complete
 def test_cvi_has_the_value_and_the_model_gradient_of_demiss(model, encoder, completed):
     found = cvi_vae(model, encoder, *completed, stream(0), L)
     demiss = demiss_vae(model, encoder, *completed, stream(0), L)
-    torch.testing.assert_close(found, demiss)
+    assert_close(found, demiss)
     assert_equal(gradients(found, model), gradients(demiss, model))
     pairs = zip(gradients(found, encoder), gradients(demiss, encoder), strict=True)
     assert any(abs(a - b).max() > 1e-3 for a, b in pairs)
@@ -223,7 +222,7 @@ def test_cvi_is_exact_for_a_posterior_that_ignores_imputations(seed):
 
     leaves = nn.ParameterList([loc, scale])
     found = cvi_vae(linear, posterior, x, observed, stream(seed), L)
-    torch.testing.assert_close(found, log_evidence(linear, seen, observed))
+    assert_close(found, log_evidence(linear, seen, observed))
     assert max(abs(g).max() for g in gradients(found, leaves)) < 1e-10
     found = mvb_vae(linear, posterior, x, observed, stream(seed), L)
     assert max(abs(g).max() for g in gradients(found, leaves)) > 1e-3  # control
@@ -233,7 +232,7 @@ def test_mvb_is_the_elbo_of_completed_rows(model, encoder, completed):
     x, observed = completed
     found = mvb_vae(model, encoder, x, observed, stream(0), L)
     elbo = miss_vae(model, encoder, x, torch.ones_like(x).bool(), stream(0), L).mean(0)
-    torch.testing.assert_close(found, elbo)
+    assert_close(found, elbo)
     for module in (model, encoder):
         assert_equal(gradients(found, module), gradients(elbo, module))
     demiss = demiss_vae(model, encoder, *completed, stream(0), L)
@@ -314,7 +313,7 @@ def test_it_is_the_mean_of_two_blocks(encoder, cells, rows):
     second = second + q.entropy().where(~observed, 0.0).sum(-1)
     first = miss_vae(model, encoder, x, everything, stream(0))
     assert found.shape == (2, N_VBGI)
-    torch.testing.assert_close(found, (first + second) / 2)
+    assert_close(found, (first + second) / 2)
 
 
 def slopes(wider, seed):
@@ -354,7 +353,7 @@ def test_complete_rows_have_the_elbo(encoder, rows):
     x, everything = rows[0], torch.ones(N_VBGI, 3).bool()
     found = vbgi_marginal(curved(), encoder, x, everything, stream(0), 5)
     elbo = miss_vae(curved(), encoder, x, everything, stream(0), 5)
-    torch.testing.assert_close(found, elbo)
+    assert_close(found, elbo)
     other = vbgi_marginal(curved(), encoder, x, rows[2], stream(0), 5)
     assert (found != other)[:, ~rows[2].all(1)].all()  # control
 
@@ -402,9 +401,7 @@ def test_the_bounds_are_below_the_likelihood(encoder, cells, rows):
         above = z_mean(second[:, incomplete], exact[incomplete])
         assert (above < GATE).all()  # nearly equal where q is right by chance
         assert above.min() < -GATE
-        torch.testing.assert_close(
-            second[:, ~incomplete], exact[~incomplete].expand(MANY, -1)
-        )
+        assert_close(second[:, ~incomplete], exact[~incomplete].expand(MANY, -1))
         first = miss_vae(model, encoder, x[0], everything, global_stream, MANY)
         assert (first < log_evidence(model, x[0], everything)).all()
 
@@ -444,7 +441,7 @@ def test_the_gradient_is_that_of_the_loss(linear, encoder, rows):
     other = x.where(observed, x + 1.0)
     value = vbgi_marginal(linear, lambda y, o: q(x, o), other, observed, stream(0))
     (same,) = torch.autograd.grad(value.sum(), linear.mean)
-    torch.testing.assert_close(found, same)
+    assert_close(found, same)
     assert observed_log_prob(linear.likelihood(x[..., :1]), x, observed).shape == (
         2,
         N_VBGI,

@@ -3,13 +3,7 @@
 import torch
 from _energies import RestrictedBoltzmann
 
-from skvnce.contrast.posteriors import (
-    BernoulliEncoder,
-    ExactStates,
-    Latents,
-    Perceptron,
-    joined,
-)
+from skvnce.contrast import posteriors
 
 D, LATENTS, N = 3, 2, 5
 
@@ -24,8 +18,8 @@ def machine():
 
 def encoder():
     units = torch.zeros(D).double(), torch.ones(D).double()
-    network = Perceptron(*units, (4,), LATENTS).double()
-    return Latents(BernoulliEncoder(network), LATENTS)
+    network = posteriors.Perceptron(*units, (4,), LATENTS).double()
+    return posteriors.Latents(posteriors.BernoulliEncoder(network), LATENTS)
 
 
 def rows():
@@ -37,7 +31,7 @@ def test_there_is_one_draw_if_nothing_is_random():
     x, complete = rows()
     incomplete = complete.clone()
     incomplete[2, 1] = False
-    states = ExactStates(machine())
-    assert joined([states], 7, complete).n_draws == 1
-    assert joined([states], 7, incomplete).n_draws == 7
-    assert joined([encoder()], 7, complete).n_draws == 7
+    states = posteriors.ExactStates(machine())
+    assert posteriors.joined([states], 7, complete).n_draws == 1
+    assert posteriors.joined([states], 7, incomplete).n_draws == 7
+    assert posteriors.joined([encoder()], 7, complete).n_draws == 7
