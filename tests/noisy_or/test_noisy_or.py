@@ -168,11 +168,6 @@ def test_rows_are_listed_whatever_their_order(pictures):
         assert missing == np.flatnonzero(np.isnan(x[row])).tolist()
 
 
-def test_a_table_without_ones():
-    cells = rows_of(np.zeros((3, 4))).cells(torch.arange(3))
-    assert not cells.on.any() and not cells.missing.any()
-
-
 def learner_of(way, x, components, seed):
     rows = rows_of(x)
     model = em.start(rows, torch.tensor(components))
@@ -213,15 +208,6 @@ def test_the_network_learns_before_the_model_moves(stop, pictures, seed):
     effort = {"penalty": 0.0, "batch_size": 20, "learning_rate": 0.01, "max_iter": 10}
     losses = em.learn(learner, rows, **effort, on_epoch=look)
     assert moved == ([False] * 2 + [True] * 8)[:stop] and len(losses) == stop
-
-
-def test_one_more_pass(pictures, seed):
-    rows, learner = learner_of("acp", pictures.data, pictures.components, seed)
-    leaves = [leaf for _, leaf in learner.named_parameters()]
-    adam = torch.optim.Adam(leaves, lr=0.02)
-    effort = {"penalty": 0.1, "batch_size": 20}
-    losses = [em.learn_once(learner, rows, adam, **effort) for _ in range(10)]
-    assert losses[-1] < losses[0] - 1
 
 
 @pytest.mark.parametrize("way", em.INFERENCES)
