@@ -135,21 +135,6 @@ def test_without_gradient_the_value_is_the_same(model, encoder, completed):
     assert_close(again.detach(), value)
 
 
-def test_complete_rows_have_the_gradients_of_the_elbo(model, encoder, completed):
-    x = completed[0][0]
-    observed = torch.ones_like(x).bool()
-    loss = demiss_vae(model, encoder, x.expand(1, -1, -1), observed, stream(0), L)
-
-    def same_numbers(step, template):
-        wide = template.new_empty(len(template), 1, *template.shape[1:])
-        return stream(0)(step, wide).squeeze(1)
-
-    elbo = miss_vae(model, encoder, x, observed, same_numbers, L)
-    assert_close(loss, elbo)
-    assert_equal(gradients(loss, model), gradients(elbo, model))
-    assert_equal(gradients(loss, encoder), gradients(elbo, encoder))
-
-
 def test_an_encoder_of_incomplete_rows_is_taught_beside(model, encoder, completed):
     """Its gradient is that of the ELBO; the model gets none, and the value is 0."""
     x, observed = completed
@@ -282,11 +267,6 @@ def curved():
 
 
 @pytest.fixture
-def linear():
-    return Curved(LOADINGS_VBGI, SCALE_VBGI, bend=0.0)
-
-
-@pytest.fixture
 def cells(seed):
     torch.manual_seed(seed + 1)
     return NormalLatentCells(nn.Linear(5, 6)).double()
@@ -316,39 +296,6 @@ def test_it_is_the_mean_of_two_blocks(encoder, cells, rows):
     assert_close(found, (first + second) / 2)
 
 
-def slopes(wider, seed):
-    """Differentiate J in each parameter of q, many times; exact conditionals at 1."""
-    torch.manual_seed(seed)
-    linear = Curved(LOADINGS_VBGI, SCALE_VBGI, bend=0.0)
-    parts = Linear(wider), Decoded(wider)
-    leaves = [leaf for part in parts for leaf in part.parameters()]
-    # each column is missing beside each other one that is observed
-    observed = torch.tensor([[0, 1, 1], [1, 0, 1], [1, 1, 0]]).bool()
-    observed = torch.cat([observed, ~observed])
-    found = []
-    for _ in range(400):
-        x, z = torch.randn(20, N_VBGI, 3).double(), torch.randn(20, N_VBGI, 1).double()
-        value = vbgi(linear, *parts, x, z, observed, global_stream).mean()
-        gradients = torch.autograd.grad(value, leaves)
-        found.append(torch.cat([g.flatten() for g in gradients]))
-    return torch.stack(found)
-
-
-@pytest.mark.slow
-@pytest.mark.sampled
-def test_exact_conditionals_have_no_slope(seed):
-    """On average; that of the latents is zero at each draw, as its log q is frozen."""
-    found, n_latent = slopes(1.0, seed), 4
-    assert abs(found[:, :n_latent]).max() < 1e-10
-    of_cells = found[:, n_latent:]
-    of_cells = of_cells[:, (of_cells != 0).any(0)]  # q_j never reads x_j
-    assert of_cells.shape[1] == 3 + 6 + 3  # slopes, of other columns, deviations
-    assert abs(z_mean(of_cells, 0.0)).max() < GATE
-    wrong = slopes(1.1, seed)  # control
-    assert abs(z_mean(wrong[:, n_latent - 1], 0.0)) > GATE
-    assert abs(z_mean(wrong[:, -3:], 0.0)).max() > GATE
-
-
 def test_complete_rows_have_the_elbo(encoder, rows):
     x, everything = rows[0], torch.ones(N_VBGI, 3).bool()
     found = vbgi_marginal(curved(), encoder, x, everything, stream(0), 5)
@@ -356,34 +303,6 @@ def test_complete_rows_have_the_elbo(encoder, rows):
     assert_close(found, elbo)
     other = vbgi_marginal(curved(), encoder, x, rows[2], stream(0), 5)
     assert (found != other)[:, ~rows[2].all(1)].all()  # control
-
-
-class Swapped(Curved):
-    """Deviations and means of the last two columns change places."""
-
-    def likelihood(self, z):
-        cells = super().likelihood(z)
-        order = torch.tensor([0, 2, 1])
-        return Normal(
-            cells.loc[..., order], cells.scale.expand_as(cells.loc)[..., order]
-        )
-
-
-def test_what_is_decoded_outside_the_mask_is_left_out(encoder, rows):
-    x = rows[0]
-    masks = torch.tensor([[1, 0, 0], [1, 1, 0]]).bool()
-    for observed, same in zip(masks, (True, False), strict=True):
-        found, other = (
-            vbgi_marginal(
-                make([[1.0, 0.3], [-0.5, 0.8], [0.4, -0.6]], SCALE_VBGI),
-                encoder,
-                x,
-                observed.expand(N_VBGI, 3),
-                stream(0),
-            )
-            for make in (Curved, Swapped)
-        )
-        assert torch.equal(found, other) == same
 
 
 def test_the_bounds_are_below_the_likelihood(encoder, cells, rows):
@@ -406,20 +325,6 @@ def test_the_bounds_are_below_the_likelihood(encoder, cells, rows):
         assert (first < log_evidence(model, x[0], everything)).all()
 
 
-def test_the_exact_cells_reach_their_bound(linear, rows, seed):
-    """Of q = p(x_mis | z), B is log p(x_obs, z) on average."""
-    torch.manual_seed(seed)
-    x, z, observed = rows[0][:1], rows[1][:1, :, :1], rows[2]
-    copies = [v.expand(MANY, -1, -1) for v in (x[0], z[0])]
-    incomplete = ~observed.all(1)
-    with torch.no_grad():
-        exact = log_joint(linear, x[0], observed, z[0])[incomplete]
-        found = of_cells(linear, Decoded(), *copies, observed)
-        wrong = of_cells(linear, Decoded(1.5), *copies, observed)
-    assert abs(z_mean(found[:, incomplete], exact)).max() < GATE
-    assert abs(z_mean(wrong[:, incomplete], exact)).max() > GATE  # control
-
-
 @pytest.mark.parametrize("garbage", [torch.nan, 1e6, -torch.inf])
 def test_of_cells_reads_nothing_under_the_mask(cells, rows, garbage):
     x, z, observed = rows
@@ -429,23 +334,6 @@ def test_of_cells_reads_nothing_under_the_mask(cells, rows, garbage):
         values.append(of_cells(curved(), cells, filled, z, observed))
         assert torch.equal(cells(filled, observed, z).loc, cells(x, observed, z).loc)
     assert torch.equal(*values)
-
-
-def test_the_gradient_is_that_of_the_loss(linear, encoder, rows):
-    """J_M in the model alone: the posterior may read all of the row, it does not."""
-    x, _, observed = rows
-    q = Linear()
-    value = vbgi_marginal(linear, q, x, observed, stream(0)).sum()
-    (found,) = torch.autograd.grad(value, linear.mean)
-    torch.manual_seed(0)
-    other = x.where(observed, x + 1.0)
-    value = vbgi_marginal(linear, lambda y, o: q(x, o), other, observed, stream(0))
-    (same,) = torch.autograd.grad(value.sum(), linear.mean)
-    assert_close(found, same)
-    assert observed_log_prob(linear.likelihood(x[..., :1]), x, observed).shape == (
-        2,
-        N_VBGI,
-    )
 
 
 # The gradient in the model, against that of log p(x_obs)
@@ -517,7 +405,7 @@ def test_the_gradient_in_the_model_is_that_of_the_likelihood(name, learning):
 
 
 def test_the_gradient_in_q_is_that_of_the_likelihood(learning):
-    """Zero, on average over the same chains; a wider q has another."""
+    """Zero, on average over any states of the chains; a wider q has another."""
     model, x, observed = learning
 
     def found(wider):
@@ -525,7 +413,8 @@ def test_the_gradient_in_q_is_that_of_the_likelihood(learning):
         leaves = [leaf for part in parts for leaf in part.parameters()]
         gradients = []
         for _ in range(REPEATS):
-            state = conditional(model, x, observed)
+            z, cells = torch.randn(CHAINS, 4, 1), torch.randn(CHAINS, 4, 3)
+            state = x.where(observed, cells.double()), z.double()
             value = vbgi(model, *parts, *state, observed, global_stream)
             each = torch.autograd.grad(value.mean(), leaves)
             gradients.append(torch.cat([g.flatten() for g in each]))

@@ -147,11 +147,6 @@ def test_auto_finds_the_rank_and_is_the_fit_of_that_rank(seed):
     same(fitted(X, "auto"), fitted(X, ranks[0]), X, rtol=1e-12)
 
 
-def test_auto_takes_one_latent_for_independent_columns(seed):
-    tables = np.random.default_rng(seed).normal(size=(5, 300, D))
-    assert np.median([fitted(x, "auto").n_components_ for x in tables]) == 1
-
-
 def test_names_and_shapes(X):
     frame = pd.DataFrame(X, columns=list("abcdefgh"))
     analysis = fitted(frame, 3).set_output(transform="pandas")

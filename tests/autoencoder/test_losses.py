@@ -135,17 +135,6 @@ def test_complete_rows_have_their_log_likelihood(name, seed):
     torch.testing.assert_close(found.detach(), expected, rtol=0, atol=1e-10)
 
 
-def test_missing_cells_start_at_the_decoder(seed):
-    data = table(seed, 50)
-    with seeded(seed):
-        auto, _ = started(data)
-        (cells,) = rounds("vbgi-vae", auto, data).parts.values()
-    z = torch.randn(2, len(data.x), 1).double()
-    q, decoded = cells(data.x.expand(2, -1, -1), data.observed, z), auto.model
-    torch.testing.assert_close(q.loc, decoded.likelihood(z).loc)
-    torch.testing.assert_close(q.scale, decoded.likelihood(z).scale)
-
-
 def test_the_two_blocks_at_the_start_are_log_densities(seed):
     """A is log p(x~) in each draw, B is log p(x_obs, z~) on average."""
     data = table(seed, 20)
@@ -343,27 +332,6 @@ def test_it_is_the_gradient_of_autograd(hidden, rounded, far, seed):
         assert error <= 1e-10 * max(scale, 1.0), name
     other = loss.differentiate(rows + 0)  # other random numbers
     assert abs(float(other) - float(value)) > 1e-6
-
-
-def test_values_under_the_mask_do_not_matter(seed):
-    torch.manual_seed(seed)
-    auto, data = (
-        moved_autoencoder(4, 2, (1,), Architecture((6,), 0.0, 1)),
-        rounded_table((1,), 4),
-    )
-    found = []
-    for hidden in (0.0, 1e6, torch.nan):
-        torch.manual_seed(seed)
-        x = data.x.where(data.observed, hidden)
-        loss = loss_of(auto, Incomplete(x, data.observed))
-        found.append(loss.differentiate(torch.arange(9)))
-    assert torch.isfinite(found[0])
-    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
-    seen = data.observed.clone()
-    seen[:, 0] = ~seen[:, 0]
-    torch.manual_seed(seed)
-    other = loss_of(auto, Incomplete(data.x, seen)).differentiate(torch.arange(9))
-    assert not torch.equal(found[0], other)
 
 
 def test_other_losses_are_left_to_autograd(seed):

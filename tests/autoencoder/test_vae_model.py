@@ -117,17 +117,6 @@ def test_all_parameters_learn(kind, rows, seed):
     assert unread.tolist() == [False, False, kind is MIXED, False]
 
 
-def test_at_the_start_the_last_layer_learns_alone(rows, seed):
-    """The rest of the network follows once it is not zero."""
-    torch.manual_seed(seed)
-    model = autoencoder(factors(seed, 2))
-    cells = model.likelihood(torch.randn(len(rows[0]), 2).double())
-    assert isinstance(cells.log_prob(rows[0]), torch.Tensor)
-    cells.log_prob(rows[0]).sum().backward()
-    for name, parameter in model.network.named_parameters():
-        assert (parameter.grad.abs().sum() > 0) == name.startswith("last")
-
-
 def test_its_cells_are_of_their_families(seed):
     torch.manual_seed(seed)
     linear = factors(seed, 2)

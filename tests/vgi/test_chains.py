@@ -26,7 +26,6 @@ from skvnce.vgi.training import (
     Hypercube,
     metropolised_gibbs,
     observed_hypercube,
-    scan_order,
     unbounded,
     variational_gibbs,
 )
@@ -312,17 +311,6 @@ def test_hypercubes():
     ends = torch.tensor([1e30, torch.inf, nan, -torch.inf])
     found = unbounded(2).outside(ends, columns).tolist()
     assert found == [False, True, True, True]
-
-
-def test_missing_columns_come_first_in_random_order(seed):
-    observed = torch.tensor([[True, False, False, True], [False] * 4, [True] * 4])
-    with seeded(seed):
-        order = scan_order(observed, torch.rand(500, 3, 4))
-    assert (order[:, 0, :2].sort(-1).values == torch.tensor([1, 2])).all()
-    assert (order.sort(-1).values == torch.arange(4)).all()
-    counts = torch.bincount(order[:, 1, 0], minlength=4).numpy()
-    shares = np.eye(4)[np.repeat(np.arange(4), counts)]
-    assert np.abs(z_mean(shares, 0.25)).max() < GATE
 
 
 def test_nothing_is_recorded():
