@@ -12,7 +12,6 @@ from torch.testing import assert_close
 
 from skvnce._core.distributions.normal import Normal
 from skvnce._core.models import log_joint_of_states, repeated, with_states
-from skvnce._core.random import stream
 from skvnce._core.training.lbfgs import flat, minimise_parameters
 from skvnce.contrast.models import FreeGaussian, Scaled
 from skvnce.contrast.noise import GaussianNoise
@@ -32,7 +31,6 @@ from skvnce.contrast.objective import (
     variational_values,
 )
 from skvnce.contrast.posteriors import (
-    ExactStates,
     NormalCells,
     SequentialPosterior,
     integrated,
@@ -150,21 +148,6 @@ def test_parts_and_their_noise_have_numbers_of_their_own(widths):
         for numbers in pair
     ]
     assert len({tuple(numbers) for numbers in streams}) == len(streams) == 16
-
-
-def test_exact_states_are_the_posterior_of_the_model(widths):
-    model = mixture()
-    posterior = exact_posterior(model)
-    assert not list(posterior.parameters())
-    for width in (2.0, 5.0):
-        with torch.no_grad():
-            model.log_width.fill_(np.log(width))
-        y, complete = widths.noise.x, widths.noise.observed
-        draws = posterior(y, complete, stream(0))
-        expected = log_joint_of_states(model, y).log_softmax(0)
-        assert_close(draws.log_prob, expected)
-        assert_close(draws.log_weight, expected)
-        assert not draws.log_prob.requires_grad
 
 
 @CRITERIA
@@ -334,25 +317,3 @@ def test_rounds_stop_by_the_tolerance_or_by_the_callback(widths):
         problem, model.parameters(), tol=0.0, max_iter=2
     ).converged
     assert variational_em(problem, model.parameters(), tol=1.0).converged
-
-
-def test_steps_add_up(holes):
-    """Latents after missing cells: the states of each completed row."""
-
-    class Both(nn.Module):
-        states = torch.tensor([[0.0], [1.0]]).double()
-
-        def log_density(self, x, z):
-            return x.sum(-1) * z.squeeze(-1)
-
-    _, contrast = holes
-    cells = NormalCells(Normal(torch.zeros(D).double(), torch.eye(D).double()), REAL)
-    y, observed = contrast.noise.x, contrast.noise.observed
-    draws = SequentialPosterior([cells, ExactStates(Both())], 5)(y, observed, stream(0))
-    x, z = draws.values
-    assert x.shape == (10, NU, N, D)
-    assert z.shape == (10, NU, N, 1)
-    assert_close(draws.log_weight.exp().sum(0), torch.ones(NU, N).double())
-    q = nn.functional.logsigmoid(x.sum(-1) * (2 * z.squeeze(-1) - 1))
-    inside = UnivariateNormal(0.0, 1.0).log_prob(x).where(~observed, 0.0).sum(-1)
-    assert_close(draws.log_prob, q + inside)
