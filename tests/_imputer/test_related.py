@@ -28,6 +28,8 @@ OTHERS = {
     "LAIRImputer": LAIRImputer(VariationalAutoencoder(2, max_iter=2), **FEW),
     "VGIImputer": VGIImputer(IncompleteDensity("factor-analysis", max_iter=2), **FEW),
 }
+ANY = {"TableImputer": TableImputer(**QUICK), **OTHERS}
+TWO = pytest.mark.parametrize("name", ["GaussianImputer", "TableImputer"])
 
 
 def wages(rng, n=300):
@@ -197,15 +199,14 @@ def test_shifted_cells_keep_their_relations(tables):
         assert_allclose(moved, 0.5 * spread)
 
 
-@pytest.mark.parametrize("name", ["GaussianImputer", "TableImputer"])
+@TWO
 def test_falling_functions_are_shifted(name, rng):
     full = pd.DataFrame({"w": rng.normal(size=300)})
     full["f"], full["z"] = 3 - 2 * full["w"], full["w"] + rng.normal(size=300)
     X = full.copy()
     X.loc[:99, ["w", "f"]] = np.nan
     X.loc[100:119, "f"] = np.nan  # which follows, and is not shifted
-    imputer = {**OTHERS, "TableImputer": TableImputer(**QUICK)}[name]
-    imputer = clone(imputer).set_params(relations="auto").fit(X)
+    imputer = clone(ANY[name]).set_params(relations="auto").fit(X)
     imputer.set_output(transform="pandas")
     for column, sign in (("w", 1), ("f", -1)):
         given = {"n_draws": 5, "random_state": 0}
@@ -220,6 +221,7 @@ def test_falling_functions_are_shifted(name, rng):
             assert_allclose(other.loc[100:, "f"], full.loc[100:, "f"])
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", ["GaussianImputer", "MixtureImputer"])
 @pytest.mark.parametrize("limited", ["w", "f", "total"])
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -278,21 +280,8 @@ def test_unrelated_columns_have_no_relations(tables, rng):
     )
 
 
-def test_codes_and_their_names_follow_from_each_other(rng):
-    code = rng.integers(0, 12, 400)
-    names = np.array([f"town {k}" for k in range(12)])
-    full = pd.DataFrame(
-        {"code": code * 7.0, "name": names[code], "x": rng.normal(size=400)}
-    )
-    X = hidden(rng, full, 0.2)
-    table = fitted(X).transform(X)
-    known = X["code"].notna() | X["name"].notna()
-    pd.testing.assert_frame_equal(
-        table.loc[known, ["code", "name"]], full.loc[known, ["code", "name"]]
-    )
-
-
-@pytest.mark.parametrize("name", ["GaussianImputer", "TableImputer"])
+@pytest.mark.quick(2)
+@TWO
 @pytest.mark.parametrize("is_text", [True, False])
 def test_codes_and_names_agree_where_both_are_missing(name, is_text, rng):
     code = rng.integers(0, 12, 400)
@@ -304,8 +293,7 @@ def test_codes_and_names_agree_where_both_are_missing(name, is_text, rng):
     # levels repeat, so that this lookup has one direction, and does not tell the fill
     full["size"] = code % 3 + 0.25
     X = hidden(rng, full, 0.3)
-    imputer = {**OTHERS, "TableImputer": TableImputer(**QUICK)}[name]
-    imputer = clone(imputer).set_output(transform="pandas")
+    imputer = clone(ANY[name]).set_output(transform="pandas")
     kept = clone(imputer).set_params(relations="auto").fit(X)
     tables = [kept.transform(X), *kept.sample(X, 2, random_state=0)]
     names = dict(zip(full["code"], full["name"], strict=True))
@@ -359,6 +347,7 @@ def test_chains_of_functions_leave_one_column(rng):
     assert_allclose(table[:, [0, 2, 3]].T, others, rtol=1e-9)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("function", [np.log, np.square, np.reciprocal, lambda x: x**3])
 def test_functions_of_positive_columns_are_drawn(function, rng):
     x = rng.gamma(4, size=300) + 0.5
@@ -383,6 +372,7 @@ def test_sums_of_parts_at_a_bound_are_kept(rng):
         assert (table >= 0).all()
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", OTHERS)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_other_imputers_obey_relations_if_asked(name, tables, short_training):
@@ -401,13 +391,13 @@ def test_other_imputers_obey_relations_if_asked(name, tables, short_training):
     assert abs(GAPS["lwage"](drawn)).max() < 1e-9
 
 
-@pytest.mark.parametrize("name", ["GaussianImputer", "TableImputer"])
+@TWO
 def test_indicators_mark_cells_that_follow(name, rng):
     x = rng.normal(size=(100, 2))
     X = np.column_stack([x, 2 * x[:, 0] + 1])
     X[:9, 2] = np.nan
-    make = {"GaussianImputer": GaussianImputer, "TableImputer": TableImputer}[name]
-    imputer = make(relations="auto", add_indicator=True, random_state=0).fit(X)
+    both = {"relations": "auto", "add_indicator": True}
+    imputer = clone(ANY[name]).set_params(**both).fit(X)
     table = imputer.transform(X)
     assert_array_equal(table[:, 3], np.isnan(X[:, 2]))
     assert_allclose(table[:, 2], 2 * x[:, 0] + 1)
@@ -423,18 +413,6 @@ def test_exact_formulas_hold_far_from_the_observed_cells(rng):
     assert_allclose(table[:, 1], np.log(far[:, 0]))
     assert_allclose(table[:, 3], table[:, 0] + table[:, 2])
     assert table[0, 3] == 5009
-
-
-def test_sums_of_sums_are_kept(rng):
-    a, b, c = rng.gamma(30, size=(3, 300))
-    full = np.column_stack([a, np.log(a), b, a + b, c, a + b + c])
-    X, (u, v) = full.copy(), rng.random((2, 300)) < 0.3
-    X[np.ix_(u, [0, 1, 3, 5])] = X[np.ix_(v, [4, 5])] = np.nan
-    imputer = TableImputer(**QUICK).fit(X)
-    for table in [imputer.transform(X), *imputer.sample(X, 2, random_state=0)]:
-        first, second = table[:, 0] + table[:, 2], table[:, 3] + table[:, 4]
-        assert_allclose(table[:, 3], first, rtol=1e-9)
-        assert_allclose(table[:, 5], second, rtol=1e-9)
 
 
 def test_no_subtotal_contradicts_its_parts_or_its_total(rng):
@@ -489,14 +467,14 @@ def test_totals_of_counts_are_whole(strategy, rng):
     assert (table == table.round()).all(axis=None)
 
 
-@pytest.mark.parametrize("name", ["TableImputer", *OTHERS])
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("name", ANY)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_rows_of_weight_zero_tell_no_relations(name, tables, short_training):
     full, X = (table[["wage", "hours", "lwage"]] for table in tables)
-    imputer = {"TableImputer": TableImputer(**QUICK), **OTHERS}[name]
     odd = full.assign(lwage=full["hours"].to_numpy()).head(40)
     both, weights = pd.concat([X, odd]), np.repeat([1.0, 0.0], [len(X), len(odd)])
-    imputer = clone(imputer).set_params(relations="auto").fit(both, None, weights)
+    imputer = clone(ANY[name]).set_params(relations="auto").fit(both, None, weights)
     assert [str(one) for one in imputer.relations_] == ["lwage = log(wage)"]
     assert imputer.fit(both).relations_ == []  # the control
     rest = pd.concat([odd, X.sample(40, random_state=0)])
@@ -526,6 +504,7 @@ FACTORS = {
 }
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("kind", FACTORS)
 @pytest.mark.parametrize("is_ratio", [True, False])
 def test_both_factors_of_a_product_are_filled(kind, is_ratio, rng):
@@ -602,6 +581,7 @@ def rounded_index(rng):
     return X, lambda X: X["q"] - X["a"] / X["b"] ** 2, 0.1
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("model", [TableImputer(**QUICK), GaussianImputer()])
 @pytest.mark.parametrize("make", [rounded_ratio, rounded_index])
 def test_filled_totals_and_factors_of_rounded_ratios_agree(make, model, rng):
@@ -619,6 +599,7 @@ def test_filled_totals_and_factors_of_rounded_ratios_agree(make, model, rng):
     assert off(None)[both].mean() > 0.3  # the control
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("model", [TableImputer(**QUICK), GaussianImputer()])
 @pytest.mark.parametrize("make", [rounded_ratio, rounded_index])
 def test_draws_agree_with_rounded_totals_if_one_factor_is_missing(make, model, rng):
@@ -640,6 +621,7 @@ def test_draws_agree_with_rounded_totals_if_one_factor_is_missing(make, model, r
     assert off("auto", missing.sum(1) > 1) > 0.3
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("model", [TableImputer(**QUICK), GaussianImputer()])
 @pytest.mark.parametrize("digits", [1, None])
 def test_shifted_totals_are_those_of_their_parts(model, digits, rng):
