@@ -3,6 +3,7 @@
 import pytest
 import torch
 from _vae_networks import MixtureEncoder
+from oracles import shaken
 from torch.distributions import Normal
 from torch.nn.functional import softplus
 
@@ -14,10 +15,7 @@ D, LATENTS, K, N = 3, 2, 4, 6
 
 def network(n_outputs, shake=0.7):
     found = Perceptron(torch.zeros(D), torch.ones(D), [4], n_outputs).double()
-    with torch.no_grad():
-        for parameter in found.parameters():
-            parameter += shake * torch.randn_like(parameter)
-    return found
+    return shaken(found, shake)
 
 
 def mixture_encoder(n_components=K, shake=0.7):

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from oracles import shaken
 from torch import nn
 from torch.distributions import Normal
 from vaes import NORMAL, families, log_evidence
@@ -25,9 +26,7 @@ def factors(seed, k):
 def autoencoder(linear, kind=NORMAL, floor=FLOOR, shake=0.0):
     k = linear.loadings.shape[1]
     network = ResidualPerceptron(k, (7,), 2 * D, 0.0).double()
-    with torch.no_grad():
-        for parameter in network.parameters():
-            parameter += shake * torch.randn_like(parameter)
+    shaken(network, shake)
     scale = linear.noise_variance.sqrt()
     return VariationalAutoencoderModel(
         linear.mean, linear.loadings, scale, network, kind, floor

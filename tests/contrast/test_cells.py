@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 import torch
-from oracles import GATE, z_mean
+from oracles import GATE, shaken, z_mean
 from torch import nn
 from torch.distributions import Bernoulli, MultivariateNormal
 
@@ -18,14 +18,6 @@ D = 4
 REAL = torch.zeros(D).bool()
 MIXED = torch.tensor([False, True, False, True])
 KINDS = pytest.mark.parametrize("positive", [REAL, MIXED], ids=["real", "mixed"])
-
-
-def shaken(module, size=0.4):
-    """Move the parameters away from where they start."""
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter += size * torch.randn_like(parameter)
-    return module
 
 
 @pytest.fixture

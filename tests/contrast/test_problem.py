@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from _energies import UnnormalisedScaleMixture, exact_posterior
-from oracles import GATE, z_mean
+from oracles import GATE, shaken, z_mean
 from scipy.optimize import minimize_scalar
 from torch import nn
 from torch.distributions import Normal as UnivariateNormal
@@ -153,9 +153,7 @@ def test_parts_and_their_noise_have_numbers_of_their_own(widths):
 @CRITERIA
 def test_integrating_is_drawing_from_the_exact_posterior(criterion, holes):
     model, contrast = holes
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.3 * torch.randn_like(parameter)
+    shaken(model, 0.3)
     exact = Problem(model.log_marginal, integrated, contrast, criterion)
     expected = evaluate(exact)
     cells = NormalCells(model.model.free.normal(), REAL)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from oracles import shaken
 from torch import nn
 from torch.distributions import Normal
 from torch.testing import assert_close
@@ -32,18 +33,10 @@ HEADS = {
 KINDS = {"standard": StandardConditionals, "extended": ExtendedConditionals}
 
 
-def shake(module, size=0.5):
-    """Move all parameters off where they start."""
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter += size * torch.randn_like(parameter)
-    return module
-
-
 def conditionals(kind, head="normal", shared=True):
     body = nn.Sequential(nn.Linear(D, 5), nn.LeakyReLU()) if shared else nn.Identity()
     made = KINDS[kind](D, HEADS[head], body, 5 if shared else D, (3, 2))
-    return shake(made.double())
+    return shaken(made.double())
 
 
 @pytest.fixture(autouse=True)
@@ -159,7 +152,7 @@ def test_going_back(kind, x):
 
 def test_one_network_a_row():
     """Against the perceptron of each row's column, written out; no row, one column."""
-    networks = shake(ColumnNetworks(D, [3, 6, 5, 2]).double())
+    networks = shaken(ColumnNetworks(D, [3, 6, 5, 2]).double())
     h = torch.randn(20, 3).double()
 
     def plain(row, j):
@@ -184,7 +177,7 @@ def test_one_network_a_row():
 
 
 def test_gradients_of_one_network_a_row():
-    networks = shake(ColumnNetworks(3, [2, 2, 2]).double())
+    networks = shaken(ColumnNetworks(3, [2, 2, 2]).double())
     h = torch.randn(5, 2).double().requires_grad_()
     columns = torch.tensor([0, 2, 2, 0, 0])
     weights = torch.randn(5, 2).double()
