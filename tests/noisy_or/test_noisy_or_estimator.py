@@ -320,7 +320,7 @@ def test_larger_steps_that_find_the_causes_are_silent():
     solver = Adam(learning_rate_init=0.1)
     for seed in range(3):
         model = NoisyOr(3, algorithm="svi", solver=solver, random_state=seed)
-        found, X = model.set_params(max_iter=40).fit(planted(seed)), planted(seed)
+        found, X = model.set_params(max_iter=20).fit(planted(seed)), planted(seed)
         table, _ = estimator.binary_table(NoisyOr(2), X, reset=True)
         assert found.score(X) > 0.95 * estimator.independent(table, table)
 
