@@ -54,6 +54,19 @@ def test_the_anchor_is_the_exact_posterior(linear, rows):
         torch.testing.assert_close(filled[~seen], expected)
 
 
+def test_completed_rows_share_one_root(linear, rows):
+    """They are not factorised one by one, and have the anchors of single rows."""
+    x, every = rows[0].expand(3, -1, -1), torch.ones(3, 2**D, D).bool()
+    anchor, exact = LinearPosterior(linear)(x, every), infer(linear, x[0], every[0])
+    assert anchor.root.stride()[:2] == (0, 0)
+    torch.testing.assert_close(anchor.mean, exact.mean.expand(3, -1, -1))
+    torch.testing.assert_close(anchor.root[0] @ anchor.root[0].mT, exact.covariance())
+    assert torch.equal(anchor.filled, x)
+    some = every.clone()
+    some[0, 0, 0] = False
+    assert LinearPosterior(linear)(x, some).root.stride()[0] != 0
+
+
 def test_it_starts_at_the_exact_posterior(linear, rows):
     q, exact = encoder(linear)(*rows), infer(linear, *rows)
     known = MultivariateNormal(exact.mean, exact.covariance())
