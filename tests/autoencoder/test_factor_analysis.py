@@ -342,3 +342,10 @@ def test_little_noise_costs_no_digits(model, x, observed):
     constant = D * torch.log(torch.tensor(2 * torch.pi, dtype=torch.float64))
     exact = -(off + near.square().sum() + size + constant) / 2
     torch.testing.assert_close(log_prob[0], exact, rtol=0, atol=1e-5)
+
+
+def test_batches_partition_the_rows(model, monkeypatch):
+    monkeypatch.setattr("skvnce.autoencoder.factor_analysis._CELLS_AT_ONCE", 60)
+    found = [torch.arange(32)[rows] for rows in factor_analysis.batches(model, 32)]
+    assert torch.equal(torch.cat(found), torch.arange(32))
+    assert [len(rows) for rows in found] == [6] * 5 + [2]
