@@ -7,25 +7,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skvnce import (
-    ColumnImputer,
-    ConstrainedImputer,
-    CopulaGraphLearner,
-    CopulaGraphLearnerCV,
-    GaussianImputer,
-    IncompleteFactorAnalysis,
-    LAIRImputer,
-    MixtureImputer,
-    MultipleImputationClassifier,
-    MultipleImputationRegressor,
-    NoisyOr,
-    TableImputer,
-    TruncatedGaussianGraphLearner,
-    TruncatedGaussianGraphLearnerCV,
-    VariationalAutoencoder,
-    VGIImputer,
-    VNCEEstimator,
-)
+import skvnce
 from skvnce.options import LBFGS, Adam, IncompleteDensity
 
 QUICK = {"max_iter": 1, "hidden_layer_sizes": (8,), "n_importance_samples": 32}
@@ -39,38 +21,40 @@ CAUSES = {"binarize": 2.0, "max_iter": 5, "hidden_layer_sizes": (8,)}
 
 # Every public estimator without a target, in configurations that take different paths.
 ESTIMATORS = [
-    TruncatedGaussianGraphLearner(alpha=0.01),
-    TruncatedGaussianGraphLearner(alpha=0.0, fit_linear=False),
-    TruncatedGaussianGraphLearner(alpha=0.01, algorithm="vnce", max_iter=3, tol=0.2),
-    TruncatedGaussianGraphLearner(
+    skvnce.TruncatedGaussianGraphLearner(alpha=0.01),
+    skvnce.TruncatedGaussianGraphLearner(alpha=0.0, fit_linear=False),
+    skvnce.TruncatedGaussianGraphLearner(
+        alpha=0.01, algorithm="vnce", max_iter=3, tol=0.2
+    ),
+    skvnce.TruncatedGaussianGraphLearner(
         alpha=0.01, algorithm="maximum-likelihood", max_iter=5, tol=0.2
     ),
-    TruncatedGaussianGraphLearnerCV(alphas=4),
-    GaussianImputer(n_parameter_draws=2),
-    GaussianImputer(
+    skvnce.TruncatedGaussianGraphLearnerCV(alphas=4),
+    skvnce.GaussianImputer(n_parameter_draws=2),
+    skvnce.GaussianImputer(
         marginals="normal",
         max_value=1e300,
         categorical_features=None,  # so that partial_fit takes whole numbers of frames
         add_indicator=True,
         n_parameter_draws=1,
     ),
-    IncompleteFactorAnalysis(n_components=2),
-    IncompleteFactorAnalysis(),
-    VNCEEstimator(),
-    VNCEEstimator(Bell, max_iter=3, solver=LBFGS(tol=1e-2)),
-    VNCEEstimator(Factor, max_iter=2),
-    VariationalAutoencoder(**QUICK),
-    VariationalAutoencoder(
+    skvnce.IncompleteFactorAnalysis(n_components=2),
+    skvnce.IncompleteFactorAnalysis(),
+    skvnce.VNCEEstimator(),
+    skvnce.VNCEEstimator(Bell, max_iter=3, solver=LBFGS(tol=1e-2)),
+    skvnce.VNCEEstimator(Factor, max_iter=2),
+    skvnce.VariationalAutoencoder(**QUICK),
+    skvnce.VariationalAutoencoder(
         algorithm="miss-siwae", n_training_draws=1, solver=ON_ALL_CELLS, **QUICK
     ),
-    LAIRImputer(
-        VariationalAutoencoder(solver=ON_ALL_CELLS, **QUICK),
+    skvnce.LAIRImputer(
+        skvnce.VariationalAutoencoder(solver=ON_ALL_CELLS, **QUICK),
         n_estimators=1,
         n_steps=3,
         n_draws=32,
     ),
-    LAIRImputer(
-        VariationalAutoencoder(likelihood="student", **{**QUICK, "max_iter": 0}),
+    skvnce.LAIRImputer(
+        skvnce.VariationalAutoencoder(likelihood="student", **{**QUICK, "max_iter": 0}),
         sampler="mwg",
         strategy="median",
         n_estimators=2,
@@ -78,13 +62,13 @@ ESTIMATORS = [
         n_draws=32,
         add_indicator=True,
     ),
-    VGIImputer(IncompleteDensity("vae", max_iter=0, **DENSITY), **DRAWN),
-    VGIImputer(
+    skvnce.VGIImputer(IncompleteDensity("vae", max_iter=0, **DENSITY), **DRAWN),
+    skvnce.VGIImputer(
         IncompleteDensity("flow", solver=Adam(8), max_iter=0, **DENSITY),
         categorical_features=None,  # whole numbers of a frame are numbers
         **DRAWN,
     ),
-    VGIImputer(
+    skvnce.VGIImputer(
         IncompleteDensity(
             Blob, solver=Adam(8, validation_fraction=0), max_iter=1, **DENSITY
         ),
@@ -93,17 +77,17 @@ ESTIMATORS = [
         categorical_features=None,
         **DRAWN,
     ),
-    NoisyOr(max_iter=3),  # in each run; the next one with the slow tests
-    NoisyOr(),
-    NoisyOr(2, **CAUSES),
-    NoisyOr(2, algorithm="svi", init="random", max_iter=5),
-    ConstrainedImputer(),
-    ColumnImputer(),
-    ColumnImputer(regressor=LinearRegression(), classifier=LogisticRegression()),
-    CopulaGraphLearner(),
-    CopulaGraphLearnerCV(alphas=4),
-    MixtureImputer(),
-    MixtureImputer(
+    skvnce.NoisyOr(max_iter=3),  # in each run; the next one with the slow tests
+    skvnce.NoisyOr(),
+    skvnce.NoisyOr(2, **CAUSES),
+    skvnce.NoisyOr(2, algorithm="svi", init="random", max_iter=5),
+    skvnce.ConstrainedImputer(),
+    skvnce.ColumnImputer(),
+    skvnce.ColumnImputer(regressor=LinearRegression(), classifier=LogisticRegression()),
+    skvnce.CopulaGraphLearner(),
+    skvnce.CopulaGraphLearnerCV(alphas=4),
+    skvnce.MixtureImputer(),
+    skvnce.MixtureImputer(
         3,
         n_estimators=1,
         marginals="raw",
@@ -111,8 +95,8 @@ ESTIMATORS = [
         categorical_features=None,
         add_indicator=True,
     ),
-    TableImputer(),
-    TableImputer(
+    skvnce.TableImputer(),
+    skvnce.TableImputer(
         interactions=None,
         n_estimators=3,
         n_parameter_draws=2,
@@ -131,14 +115,14 @@ FIRST = {type(one).__name__: one for one in reversed(ESTIMATORS)}
 # input that is not modified) `predictors/test_predictors.py` tests of predictions.
 FEW = {"n_estimators": 2, "n_draws": 4}
 PREDICTORS = [
-    MultipleImputationClassifier(
-        GaussianImputer(n_parameter_draws=2), LogisticRegression(), **FEW
+    skvnce.MultipleImputationClassifier(
+        skvnce.GaussianImputer(n_parameter_draws=2), LogisticRegression(), **FEW
     ),
-    MultipleImputationRegressor(
-        GaussianImputer(n_parameter_draws=2), Ridge(), cv=2, **FEW
+    skvnce.MultipleImputationRegressor(
+        skvnce.GaussianImputer(n_parameter_draws=2), Ridge(), cv=2, **FEW
     ),
-    MultipleImputationClassifier(),
-    MultipleImputationRegressor(),
+    skvnce.MultipleImputationClassifier(),
+    skvnce.MultipleImputationRegressor(),
 ]
 
 # Those that the longer NaN contract suite is run over, at least one a class.
@@ -157,21 +141,23 @@ CLUSTERED = [0]
 
 # One of each imputer that draws cells, as small as possible.
 SMALL_IMPUTERS = [
-    GaussianImputer(max_iter=30, random_state=0),
-    ColumnImputer(
+    skvnce.GaussianImputer(max_iter=30, random_state=0),
+    skvnce.ColumnImputer(
         regressor=Ridge(), classifier=LogisticRegression(), random_state=0, n_draws=2
     ),
-    MixtureImputer(3, n_estimators=2, max_iter=4, random_state=0),
-    TableImputer(n_estimators=4, n_parameter_draws=2, random_state=0),
-    LAIRImputer(
-        VariationalAutoencoder(max_iter=1, hidden_layer_sizes=(8,)),
+    skvnce.MixtureImputer(3, n_estimators=2, max_iter=4, random_state=0),
+    skvnce.TableImputer(n_estimators=4, n_parameter_draws=2, random_state=0),
+    skvnce.LAIRImputer(
+        skvnce.VariationalAutoencoder(max_iter=1, hidden_layer_sizes=(8,)),
         n_estimators=2,
         n_draws=4,
         n_steps=5,
         random_state=0,
     ),
     pytest.param(
-        VGIImputer(IncompleteDensity("vae", max_iter=2), n_draws=4, random_state=0),
+        skvnce.VGIImputer(
+            IncompleteDensity("vae", max_iter=2), n_draws=4, random_state=0
+        ),
         marks=pytest.mark.slow,
     ),
 ]
@@ -184,32 +170,32 @@ EACH_IMPUTER = pytest.mark.parametrize(
 # One of each class that fills, draws or scores rows, as small as possible.
 FEW = {"on_misfit": "ignore", "random_state": 0}
 MEMBERS = {"n_estimators": 1, "n_steps": 1, "n_draws": 4, **FEW}
-NORMAL = GaussianImputer(n_parameter_draws=2, max_iter=20, **FEW)
-VAE = VariationalAutoencoder(
+NORMAL = skvnce.GaussianImputer(n_parameter_draws=2, max_iter=20, **FEW)
+VAE = skvnce.VariationalAutoencoder(
     1, max_iter=1, hidden_layer_sizes=(4,), n_importance_samples=8, **FEW
 )
 DENSITY_OF_ONE = IncompleteDensity("vae", max_iter=1, n_importance_samples=4)
-GRAPH = TruncatedGaussianGraphLearner(max_iter=20, **FEW)
-COPULA = CopulaGraphLearner(max_iter=20, **FEW)
+GRAPH = skvnce.TruncatedGaussianGraphLearner(max_iter=20, **FEW)
+COPULA = skvnce.CopulaGraphLearner(max_iter=20, **FEW)
 LEVELS = {"classifier": LogisticRegression(C=0.1), "n_draws": 2, "random_state": 0}
 SMALL = {
     type(one).__name__: one
     for one in [
         NORMAL,
-        TableImputer(n_estimators=2, n_parameter_draws=2, random_state=0),
-        MixtureImputer(2, n_estimators=2, max_iter=4, **FEW),
-        ColumnImputer(NORMAL, regressor=Ridge(), **LEVELS),
-        ConstrainedImputer(NORMAL, random_state=0),
-        LAIRImputer(VAE, **MEMBERS),
-        VGIImputer(DENSITY_OF_ONE, **MEMBERS),
+        skvnce.TableImputer(n_estimators=2, n_parameter_draws=2, random_state=0),
+        skvnce.MixtureImputer(2, n_estimators=2, max_iter=4, **FEW),
+        skvnce.ColumnImputer(NORMAL, regressor=Ridge(), **LEVELS),
+        skvnce.ConstrainedImputer(NORMAL, random_state=0),
+        skvnce.LAIRImputer(VAE, **MEMBERS),
+        skvnce.VGIImputer(DENSITY_OF_ONE, **MEMBERS),
         GRAPH,
-        TruncatedGaussianGraphLearnerCV(GRAPH, alphas=3, random_state=0),
+        skvnce.TruncatedGaussianGraphLearnerCV(GRAPH, alphas=3, random_state=0),
         COPULA,
-        CopulaGraphLearnerCV(COPULA, alphas=3, random_state=0),
-        VNCEEstimator(max_iter=2, **FEW),
-        IncompleteFactorAnalysis(1, on_misfit="ignore"),
+        skvnce.CopulaGraphLearnerCV(COPULA, alphas=3, random_state=0),
+        skvnce.VNCEEstimator(max_iter=2, **FEW),
+        skvnce.IncompleteFactorAnalysis(1, on_misfit="ignore"),
         VAE,
-        NoisyOr(2, max_iter=1, hidden_layer_sizes=(4,), random_state=0),
+        skvnce.NoisyOr(2, max_iter=1, hidden_layer_sizes=(4,), random_state=0),
     ]
 }
 
@@ -219,21 +205,23 @@ QUIET = {"on_misfit": "ignore", "random_state": 0}
 
 
 def quick_gaussian(**options):
-    return GaussianImputer(n_parameter_draws=2, max_iter=20, **QUIET, **options)
+    return skvnce.GaussianImputer(n_parameter_draws=2, max_iter=20, **QUIET, **options)
 
 
 def quick_columns(**options):
     levels = make_pipeline(StandardScaler(), LogisticRegression())
     numbers = make_pipeline(StandardScaler(), Ridge())
     given = {"regressor": numbers, "classifier": levels, "random_state": 0}
-    return ColumnImputer(quick_gaussian(**options), **given)
+    return skvnce.ColumnImputer(quick_gaussian(**options), **given)
 
 
 def quick_lair(**options):
     few = {"n_draws": 6, "n_steps": 2, "n_estimators": 1}
-    return LAIRImputer(VariationalAutoencoder(1, max_iter=0), **few, **QUIET, **options)
+    return skvnce.LAIRImputer(
+        skvnce.VariationalAutoencoder(1, max_iter=0), **few, **QUIET, **options
+    )
 
 
 def quick_vgi(**options):
     few = {"n_draws": 6, "n_steps": 2, "n_estimators": 1}
-    return VGIImputer(IncompleteDensity(max_iter=0), **few, **QUIET, **options)
+    return skvnce.VGIImputer(IncompleteDensity(max_iter=0), **few, **QUIET, **options)

@@ -68,6 +68,31 @@ def first_and_second(sample):
     return np.concatenate([sample, sample[..., i] * sample[..., j]], -1)
 
 
+def worst_z(x, rows, moments):
+    """Compare copies of rows, one block each, with moments of their missing cells."""
+    blocks = np.split(np.asarray(x).reshape(-1, rows.shape[1]), len(rows))
+    return max(
+        abs(z_mean(first_and_second(block[:, np.isnan(row)]), moments(row))).max()
+        for block, row in zip(blocks, rows, strict=True)
+    )
+
+
+def missing_moments(mean, covariance, row):
+    """Compute first and second moments of the missing cells of a row of a normal."""
+    precision = np.linalg.inv(covariance)
+    mean, rest = gaussian_conditional(precision, precision @ mean, row)
+    second = rest + np.outer(mean, mean)
+    return np.concatenate([mean, second[np.triu_indices(len(mean))]])
+
+
+def shaken(module, size=0.5):
+    """Move all parameters of a module off where they start."""
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter += size * torch.randn_like(parameter)
+    return module
+
+
 def orthant_rule(d, length, n_points=60):
     """Make points (n, d) and weights (n,) of Gauss-Legendre on [0, length]^d."""
     nodes, weights = roots_legendre(n_points)

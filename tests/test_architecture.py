@@ -54,13 +54,7 @@ INTERFACE = {
     },
     "mixture": {"estimator", "fit", "model"},
     "contrast": {"estimator"},
-    "graphs": {
-        "estimator",
-        "copula_estimator",
-        "learner",
-        "cross_validation",
-        "model",
-    },
+    "graphs": {"estimator", "copula_estimator", "learner", "cross_validation", "model"},
     "autoencoder": {
         "estimator",
         "factor_analysis_estimator",

@@ -8,14 +8,7 @@ from functools import partial
 
 import pytest
 import sklearn.utils.estimator_checks as checks
-from cases import (
-    CLUSTERED,
-    CONTRACT,
-    CONTRACT_SLOWLY,
-    ESTIMATORS,
-    FIRST,
-    PREDICTORS,
-)
+from cases import CLUSTERED, CONTRACT, CONTRACT_SLOWLY, ESTIMATORS, FIRST, PREDICTORS
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks

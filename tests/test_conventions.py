@@ -217,8 +217,7 @@ NOT_ALWAYS = {  # log_scale_ only of "vnce...", categories_ of tables that have 
     "G": {"log_scale_"},
     "GCV": {"log_scale_"},
     **dict.fromkeys(
-        ["CG", "CGCV", "TI", "COL", "CI", "VAE", "LAIR", "VGI", "MI"],
-        {"categories_"},
+        ["CG", "CGCV", "TI", "COL", "CI", "VAE", "LAIR", "VGI", "MI"], {"categories_"}
     ),
     "GI": {
         *("categories_", "trace_", "r_hat_", "n_burn_in_", "latent_names_"),

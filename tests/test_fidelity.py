@@ -304,14 +304,7 @@ OF_PAPERS = {"6: 9": ["2.4, 1.6 and 1.25 times as long as one of the other metho
 def stated():
     """Map figures to the phrases with numbers that their rows must contain."""
     found = defaultdict(list)
-    for part in (
-        of_graphs,
-        of_population,
-        of_noisy_or,
-        of_samplers,
-        of_bounds,
-        of_vgi,
-    ):
+    for part in (of_graphs, of_population, of_noisy_or, of_samplers, of_bounds, of_vgi):
         for key, phrase in part():
             found[key].append(phrase)
     return found

@@ -99,12 +99,6 @@ def test_the_intercept_gives_the_fraction_of_the_observed_cells(
             assert p[o].mean() == pytest.approx(f, rel=1e-6, abs=1e-9)
 
 
-def test_observed_fraction_counts_only_observed_cells():
-    X = np.array([[np.nan], [0.0], [1.0], [np.nan]])
-    probability = _probability(np.zeros((4, 1)), ~np.isnan(X), np.array([0.25]))
-    np.testing.assert_allclose(probability, 0.25, rtol=1e-12)
-
-
 # What is hidden, statistically
 
 

@@ -366,18 +366,8 @@ NO_EFFECT = [  # cases, parameters, tables, and the reason
     ({"VNCE"}, {"max_iter"}, EVERY, "a round suffices for the default model"),
     ({"VNCE"}, {"criterion"}, EVERY, "the default model draws nothing"),
     ({"VNCE"}, {"n_training_draws", "n_init"}, {"complete"}, "nothing is drawn"),
-    (
-        {"columns"},
-        {"n_completions"},
-        {"complete"},
-        "all completions are equal",
-    ),
-    (
-        {"columns", "lair", "vgi"},
-        {"n_draws"},
-        {"levels"},
-        "levels are not averaged",
-    ),
+    ({"columns"}, {"n_completions"}, {"complete"}, "all completions are equal"),
+    ({"columns", "lair", "vgi"}, {"n_draws"}, {"levels"}, "levels are not averaged"),
     (
         {"lair"},
         {"random_state"},

@@ -65,7 +65,7 @@ def mixed(estimator, *mixins):
 
 
 CANNOT = {  # tests of scikit-learn, and why ours cannot pass them
-    "test_imputers_add_indicator_sparse": "our imputers read no sparse tables",
+    "test_imputers_add_indicator_sparse": "our imputers read no sparse tables"
 }
 
 

@@ -121,8 +121,7 @@ def called_from(module, function):
 
 
 @pytest.mark.parametrize(
-    "module",
-    ["skvnce", "skvnce.gaussian.em", "sklearn.pipeline", "functools"],
+    "module", ["skvnce", "skvnce.gaussian.em", "sklearn.pipeline", "functools"]
 )
 def test_frames_of_packages_are_passed(module):
     call = called_from("skvnce._one", functools.partial(warn_user, "found"))

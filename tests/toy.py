@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from oracles import missing_moments
 from scipy import stats
 from torch import Tensor
 from torch.distributions import Independent, Normal
@@ -79,16 +80,8 @@ def exact_latents(data):
 
 def exact_moments(row):
     """Compute first and second moments of the missing cells; see `first_and_second`."""
-    hidden = np.isnan(row)
     covariance = LINEAR.factor_model().covariance().numpy()
-    residual = (row - LINEAR.mean.numpy())[~hidden]
-    gain = np.linalg.solve(
-        covariance[np.ix_(~hidden, ~hidden)], covariance[np.ix_(~hidden, hidden)]
-    ).T
-    mean = LINEAR.mean.numpy()[hidden] + gain @ residual
-    rest = covariance[np.ix_(hidden, hidden)]
-    second = rest - gain @ covariance[np.ix_(~hidden, hidden)] + np.outer(mean, mean)
-    return np.concatenate([mean, second[np.triu_indices(len(mean))]])
+    return missing_moments(LINEAR.mean.numpy(), covariance, row)
 
 
 def repeat(rows, n):

@@ -6,13 +6,7 @@ import torch
 
 from skvnce._core import incomplete
 from skvnce._core.distributions.normal import Normal, prepare
-from skvnce._core.incomplete import (
-    Incomplete,
-    Parts,
-    Rows,
-    condensed,
-    n_condensed,
-)
+from skvnce._core.incomplete import Incomplete, Parts, Rows, condensed, n_condensed
 from skvnce.autoencoder import factor_analysis
 from skvnce.autoencoder.factor_analysis import FactorModel
 from skvnce.gaussian import em

@@ -8,14 +8,7 @@ from torch import nn
 from torch.distributions import Bernoulli, Independent
 from vaes import Curved, Given, Single, grid, log_evidence
 
-from skvnce._core.models import (
-    elbo,
-    iwelbo,
-    log_joint,
-    standard_error,
-    stratified_elbo,
-    stratified_iwelbo,
-)
+from skvnce._core import models
 from skvnce._core.random import stream
 from skvnce.autoencoder.factor_analysis import FactorModel, log_prob_observed
 from skvnce.autoencoder.losses import (
@@ -62,7 +55,7 @@ def exact_elbo(model, posterior):
     q = posterior(*rows(1))
     z = z.unsqueeze(1)
     log_q = q.log_prob(z)
-    log_w = log_joint(model, *rows(1), z) - log_q
+    log_w = models.log_joint(model, *rows(1), z) - log_q
     return float(((log_q.exp() * log_w).squeeze(1) @ weights).detach())
 
 
@@ -78,22 +71,22 @@ def test_the_four_functions_of_log_weights():
     log_w = torch.tensor([[[0.3, -1.0], [0.7, 0.2]], [[-0.4, 1.1], [0.5, -2.0]]])
     log_pi = torch.tensor([[0.3, 0.9], [0.7, 0.1]]).log()
     flat = log_w[0]
-    torch.testing.assert_close(elbo(flat), (flat[0] + flat[1]) / 2)
+    torch.testing.assert_close(models.elbo(flat), (flat[0] + flat[1]) / 2)
     mean = (flat[0].exp() + flat[1].exp()) / 2
-    torch.testing.assert_close(iwelbo(flat), mean.log())
+    torch.testing.assert_close(models.iwelbo(flat), mean.log())
     first = 0.3 * (0.3 + 0.7) / 2 + 0.7 * (-0.4 + 0.5) / 2
-    assert float(stratified_elbo(log_pi, log_w)[0]) == pytest.approx(first)
+    assert float(models.stratified_elbo(log_pi, log_w)[0]) == pytest.approx(first)
     inside = log_pi.exp()[:, None] * log_w.exp() / 2
     torch.testing.assert_close(
-        stratified_iwelbo(log_pi, log_w), inside.sum((0, 1)).log()
+        models.stratified_iwelbo(log_pi, log_w), inside.sum((0, 1)).log()
     )
 
 
 def test_the_error_of_a_mean_of_weights_by_hand():
     """Weights 1, 1, 3, 3 are relatively 1/2, 1/2, 3/2, 3/2: variance 1/3, of four."""
     log_w = torch.tensor([1.0, 1.0, 3.0, 3.0]).double().log()[:, None] - 700.0
-    assert standard_error(log_w).item() == pytest.approx((1 / 3 / 4) ** 0.5)
-    assert standard_error(log_w[:1]).isinf()
+    assert models.standard_error(log_w).item() == pytest.approx((1 / 3 / 4) ** 0.5)
+    assert models.standard_error(log_w[:1]).isinf()
 
 
 @pytest.mark.parametrize("n_draws", [1, 5])

@@ -17,13 +17,6 @@ def test_there_and_back(table):
     assert not data.x.isnan().any()
 
 
-def test_zero_is_a_value(table):
-    data = Incomplete.from_array(table)
-    assert data.observed[0, 0]
-    assert not data.observed[1, 0]
-    assert data.x[1, 0] == 0
-
-
 def test_observed_cells_come_back_bit_by_bit(table):
     data = Incomplete.from_array(table)
     filled = data.with_values(torch.full_like(data.x, 7.0))

@@ -23,16 +23,10 @@ from skvnce._core.progress import (
     tell_round,
 )
 from skvnce._imputer import callbacks
-from skvnce._imputer.callbacks import (
-    CallbackSupportMixin,
-    report_rounds,
-    reports_fit,
-    shows_progress,
-)
 from skvnce.options import MCEM, IncompleteDensity
 
 
-class Worker(CallbackSupportMixin, BaseEstimator):
+class Worker(callbacks.CallbackSupportMixin, BaseEstimator):
     """Works in steps, and lets others work."""
 
     def __init__(self, verbose=0, helper=None, n_helpers=1, fails=False):
@@ -41,9 +35,9 @@ class Worker(CallbackSupportMixin, BaseEstimator):
         self.helper = helper
         self.fails = fails
 
-    @reports_fit
+    @callbacks.reports_fit
     def fit(self, X, y=None):
-        on_round, finish = report_rounds(self, 3, X=X)
+        on_round, finish = callbacks.report_rounds(self, 3, X=X)
         for n_tried in steps("choosing", range(2), 2):
             tell_round(n_tried)
         if self.fails:
@@ -60,7 +54,7 @@ class Worker(CallbackSupportMixin, BaseEstimator):
         finish()
         return self
 
-    @shows_progress
+    @callbacks.shows_progress
     def transform(self, X):
         with step("filling", 1, 2):
             tell("sweep", 3, 4)

@@ -1,4 +1,3 @@
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
@@ -117,12 +116,7 @@ def test_the_fence_and_the_limit_are_one_lock(first):
 
 def test_torchs_checks_stay_on():
     """The import of zuko turns them off."""
-    code = (
-        "from torch.distributions import Distribution as D; was = D._validate_args; "
-        "import skvnce.vgi.densities; import sys; "
-        "print('zuko' in sys.modules, was, D._validate_args)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == ["True", "True", "True"]
+    import skvnce.vgi.densities  # noqa: F401
+
+    assert "zuko" in sys.modules
+    assert torch.distributions.Distribution._validate_args

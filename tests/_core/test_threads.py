@@ -11,7 +11,7 @@ from threading import Barrier
 import numpy as np
 import pytest
 import torch
-from cases import FIRST
+from cases import SMALL
 from sklearn.base import clone
 
 from skvnce.gaussian import em
@@ -38,25 +38,20 @@ def test_small_matrices_take_one_thread():
     alone("limits", "estimators")
 
 
-@pytest.fixture
-def switching():
-    """Let threads change places at nearly every step."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
-
-
 def at_once(function, n_threads=4):
-    """Call a function by several threads at once."""
-    barrier = Barrier(n_threads)
+    """Call a function by several threads, which change places at nearly every step."""
+    barrier, before = Barrier(n_threads), sys.getswitchinterval()
 
     def call(_):
         barrier.wait(timeout=60)
         return function()
 
-    with ThreadPoolExecutor(n_threads) as pool:
-        return list(pool.map(call, range(n_threads)))
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(n_threads) as pool:
+            return list(pool.map(call, range(n_threads)))
+    finally:
+        sys.setswitchinterval(before)
 
 
 def fitted(estimator):
@@ -68,8 +63,8 @@ def fitted(estimator):
 
 
 @pytest.mark.quick(4)
-@pytest.mark.parametrize("estimator", FIRST.values(), ids=FIRST)
-def test_what_was_unpickled_serves_several_threads(estimator, switching, monkeypatch):
+@pytest.mark.parametrize("estimator", SMALL.values(), ids=SMALL)
+def test_what_was_unpickled_serves_several_threads(estimator, monkeypatch):
     calls, load = [], torch.nn.Module.load_state_dict
 
     def counted(module, state):
@@ -93,14 +88,14 @@ def test_what_was_unpickled_serves_several_threads(estimator, switching, monkeyp
         calls.clear()
 
 
-def test_parameters_are_drawn_once(switching, monkeypatch):
+def test_parameters_are_drawn_once(monkeypatch):
     calls, draw = [], em.posterior_draws
 
     def counted(*args, **kwargs):
         calls.append(1)
         return draw(*args, **kwargs)
 
-    estimator, table = fitted(FIRST["GaussianImputer"])
+    estimator, table = fitted(SMALL["GaussianImputer"])
     text = pickle.dumps(estimator)
     expected = estimator.sample(table, 2, random_state=0)
     monkeypatch.setattr(em, "posterior_draws", counted)

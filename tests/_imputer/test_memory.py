@@ -7,12 +7,7 @@ import pytest
 from cases import FIRST, PREDICTORS
 from sklearn.base import clone
 
-from skvnce import (
-    ColumnImputer,
-    GaussianImputer,
-    MixtureImputer,
-    TableImputer,
-)
+from skvnce import ColumnImputer, GaussianImputer, MixtureImputer, TableImputer
 from skvnce._imputer import validation
 
 
@@ -75,9 +70,7 @@ HUGE = np.broadcast_to(1.0, (10**7, 10**4))  # takes 8 bytes, and its copies 745
 
 
 @pytest.mark.parametrize(
-    "estimator",
-    [*FIRST.values(), *PREDICTORS],
-    ids=lambda one: type(one).__name__,
+    "estimator", [*FIRST.values(), *PREDICTORS], ids=lambda one: type(one).__name__
 )
 def test_the_memory_is_checked_before_the_table_is_copied(estimator, monkeypatch):
     monkeypatch.setattr(validation, "memory_limit", lambda: 2**36)

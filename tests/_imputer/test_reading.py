@@ -89,6 +89,7 @@ def test_names_do_not_change_the_model(make):
     assert list(two.get_feature_names_out()) == Y.columns.tolist()
 
 
+@pytest.mark.quick(2)
 @make_any
 @IGNORED
 def test_names_come_back_in_arrays(make):

@@ -66,10 +66,7 @@ WRONG = {
         ({"n_estimators": 0}, "'n_estimators' parameter"),
         ({"n_steps": 0}, "'n_steps' parameter"),
         ({"sampler": LAIR(n_particles=0, n_replenish=0)}, "proposes nothing"),
-        (
-            {"sampler": LAIR(n_particles=-1)},
-            r"'sampler\.n_particles' parameter",
-        ),
+        ({"sampler": LAIR(n_particles=-1)}, r"'sampler\.n_particles' parameter"),
         ({"sampler": LAIR(n_replenish=-1)}, r"'sampler\.n_replenish' parameter"),
         ({"n_draws": 0}, "'n_draws' parameter"),
         (

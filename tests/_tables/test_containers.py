@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 import torch
 from cases import FIRST
+from numpy.testing import assert_array_equal
 from scipy import sparse
 from sklearn.base import clone
 
@@ -265,12 +266,10 @@ def test_new_rows_are_checked_too(fitted):
 def test_masks_are_read_and_left_alone(kind):
     X = MASKED[kind]()
     before = [np.ma.array(row, copy=True) for row in X]
-    np.testing.assert_array_equal(
-        np.asarray(readable(X), dtype=float), incomplete_table()
-    )
+    assert_array_equal(np.asarray(readable(X), dtype=float), incomplete_table())
     for row, kept in zip(X, before, strict=True):
-        np.testing.assert_array_equal(row.data, kept.data)
-        np.testing.assert_array_equal(np.ma.getmaskarray(row), kept.mask)
+        assert_array_equal(row.data, kept.data)
+        assert_array_equal(np.ma.getmaskarray(row), kept.mask)
 
 
 def test_dtypes_of_masked_arrays():
@@ -279,9 +278,9 @@ def test_dtypes_of_masked_arrays():
         assert readable(X).dtype == dtype
     text = np.ma.array([["1", "x"], ["3", "4"]], mask=[[0, 1], [0, 0]])
     expected = [[1, np.nan], [3, 4]]
-    np.testing.assert_array_equal(readable(text).astype(float), expected)
+    assert_array_equal(readable(text).astype(float), expected)
     whole = np.ma.array(incomplete_table(), mask=False)
-    np.testing.assert_array_equal(readable(whole), incomplete_table())
+    assert_array_equal(readable(whole), incomplete_table())
 
 
 def test_masks_in_missingness_metrics_and_pooling():
@@ -289,12 +288,10 @@ def test_masks_in_missingness_metrics_and_pooling():
     hidden[5] = True
     for make in MASKED.values():
         expected = missingness.hide(incomplete_table(), hidden)
-        np.testing.assert_array_equal(missingness.hide(make(), hidden), expected)
+        assert_array_equal(missingness.hide(make(), hidden), expected)
         for choose in (missingness.mcar, missingness.mnar):
             found = choose(make(), 0.5, random_state=0)
-            np.testing.assert_array_equal(
-                found, choose(incomplete_table(), 0.5, random_state=0)
-            )
+            assert_array_equal(found, choose(incomplete_table(), 0.5, random_state=0))
             assert not found[np.isnan(incomplete_table())].any()
     table, draws = MASKED["float"](), np.ma.stack([MASKED["float"]()] * 2)
     at_mask = np.isnan(incomplete_table())
@@ -323,7 +320,7 @@ def test_sparse_columns_beside_categories_are_read():
     X = frame(b=pd.arrays.SparseArray(numbers()[:, 1]), sex=["f", "m"] * (ROWS // 2))
     model = clone(FIRST["GaussianImputer"]).set_params(random_state=0)
     expected = model.fit(X.assign(b=numbers()[:, 1])).transform(X)
-    np.testing.assert_array_equal(model.fit(X).transform(X), expected)
+    assert_array_equal(model.fit(X).transform(X), expected)
 
 
 def test_sparse_frames_of_zeros_are_noisy_or_s():
@@ -331,7 +328,7 @@ def test_sparse_frames_of_zeros_are_noisy_or_s():
     thin = pd.DataFrame(x, columns=list("abc")).astype(pd.SparseDtype(float, 0))
     model = clone(FIRST["NoisyOr"]).set_params(random_state=0)
     expected = model.fit(sparse.csr_array(x)).transform(x)
-    np.testing.assert_array_equal(model.fit(thin).transform(thin), expected)
+    assert_array_equal(model.fit(thin).transform(thin), expected)
     with pytest.raises(TypeError, match="column 'a' is .* Pass X.sparse.to_dense"):
         clone(FIRST["GaussianImputer"]).fit(thin)
 
@@ -365,7 +362,7 @@ def test_sparse_frames_of_zeros_are_noisy_or_s():
 def test_what_is_a_table_is_read(make):
     model = clone(FIRST["GaussianImputer"]).set_params(random_state=0)
     expected = model.fit(numbers()).transform(numbers())
-    np.testing.assert_array_equal(model.fit(make()).transform(make()), expected)
+    assert_array_equal(model.fit(make()).transform(make()), expected)
 
 
 def test_integers_that_floats_hold_are_read():

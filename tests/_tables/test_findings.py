@@ -12,22 +12,6 @@ from scipy import stats
 from statistical import FAILURE, p_share
 
 from skvnce._tables import findings as module
-from skvnce._tables.findings import (
-    FEWEST,
-    Groups,
-    codes_of_missing,
-    codes_of_passed,
-    findings,
-    is_identifier,
-    many_levels,
-    marks_of_missing,
-    modelled_columns,
-    names_of_groups,
-    never_observed,
-    numbers_as_text,
-    repeated_rows,
-    warn_of_table,
-)
 from skvnce._tables.schema import PASSED, Column, Table, encode, read_columns
 from skvnce.evaluation import missing_report
 from skvnce.exceptions import TableWarning
@@ -41,11 +25,11 @@ N = 300
 def table_of(X, passed=()):
     """Read a frame or an array as `fit` does."""
     asked = dict.fromkeys(passed, "passthrough") or "from_dtype"
-    columns = modelled_columns(X, asked) if isinstance(X, pd.DataFrame) else None
+    columns = module.modelled_columns(X, asked) if isinstance(X, pd.DataFrame) else None
     cells = np.asarray(X, dtype=float) if columns is None else encode(X, columns)
     names = getattr(X, "columns", range(X.shape[1]))
     table = Table.of(cells, columns, [repr(name) for name in names])
-    return table._replace(passed=codes_of_passed(X, columns or ()))
+    return table._replace(passed=module.codes_of_passed(X, columns or ()))
 
 
 def frame(rng, **columns):
@@ -62,7 +46,7 @@ MARKS = ["nan", "NaN", "NA", "N/A", "?", "", " ", "-", "null", "<NA>", "None", "
 @pytest.mark.parametrize("mark", sorted({*MARKS, *STR_NA_VALUES, "missing", "(null)"}))
 def test_marks_of_missing_values_are_levels_to_warn_of(rng, mark):
     X = frame(rng, city=[*mixed(rng, ["Rome", "Oslo"])[:-7], *[mark] * 7])
-    [message] = marks_of_missing(table_of(X))
+    [message] = module.marks_of_missing(table_of(X))
     assert f"'city' has {mark!r} in 7 cells" in message
     assert "df.replace" in message
 
@@ -82,7 +66,7 @@ def test_marks_of_missing_values_are_levels_to_warn_of(rng, mark):
     ],
 )
 def test_answers_are_no_marks(rng, levels):
-    assert not marks_of_missing(table_of(frame(rng, a=mixed(rng, levels))))
+    assert not module.marks_of_missing(table_of(frame(rng, a=mixed(rng, levels))))
 
 
 @pytest.mark.parametrize("n_values", [20, 10**6])
@@ -90,19 +74,19 @@ def test_answers_are_no_marks(rng, levels):
 def test_numbers_as_text_but_for_a_mark(rng, n_values, mark):
     numbers = rng.integers(0, n_values, N).astype(str)
     X = frame(rng, dose=np.where(np.arange(N) < 9, mark, numbers))
-    [message] = marks_of_missing(table_of(X))
+    [message] = module.marks_of_missing(table_of(X))
     assert f"'dose' has {mark!r}" in message
     assert "pandas.to_numeric" in message or "pd.to_numeric" in message
     is_passed = n_values > N  # the column is not in the model
     assert ("The model takes them as values" in message) != is_passed
-    assert not marks_of_missing(table_of(frame(rng, dose=numbers)))
+    assert not module.marks_of_missing(table_of(frame(rng, dose=numbers)))
 
 
 def test_a_number_and_a_letter_is_a_code_among_numbers_as_text(rng):
     numbers = rng.integers(100, 120, N).astype(str)
     X = frame(rng, family=np.where(np.arange(N) < 9, "136A", numbers))
-    assert not marks_of_missing(table_of(X))
-    [message] = marks_of_missing(table_of(X.replace("136A", "<136")))
+    assert not module.marks_of_missing(table_of(X))
+    [message] = module.marks_of_missing(table_of(X.replace("136A", "<136")))
     assert "'family' has '<136'" in message
 
 
@@ -115,7 +99,7 @@ def test_codes_far_outside_are_numbers_to_warn_of(rng, code, as_frame):
     X = rng.normal(size=(N, 2))
     X[:9, 1] = code
     X = pd.DataFrame(X, columns=["a", "b"]) if as_frame else X.astype(np.float32)
-    [message] = codes_of_missing(table_of(X))
+    [message] = module.codes_of_missing(table_of(X))
     assert f"{'b' if as_frame else 1!r} has {code:g} in 9 cells" in message
     assert "np.nan" in message
 
@@ -129,7 +113,7 @@ def test_runs_of_codes_are_codes_together(rng, codes, dtype):
     own = rng.integers(0, 1 if min(codes) == -9 else 30, N) + rng.integers(0, 2, N)
     X = frame(rng, c=np.where(rng.random(N) < 0.2, mixed(rng, codes), own))
     X["c"] = X["c"].astype(dtype)
-    [message] = codes_of_missing(table_of(X))
+    [message] = module.codes_of_missing(table_of(X))
     listed = ", ".join(f"{code:g}" for code in sorted(codes))
     is_code = X["c"].astype(float).isin(codes)
     least = X["c"].astype(float)[~is_code].min()
@@ -142,18 +126,18 @@ def test_runs_of_codes_are_codes_together(rng, codes, dtype):
 def test_codes_are_the_only_negative_numbers(rng):
     x = rng.uniform(0, 1000, N)
     x[:9] = -200
-    assert codes_of_missing(table_of(x[:, None]))
+    assert module.codes_of_missing(table_of(x[:, None]))
     x[9] = -150
-    assert not codes_of_missing(table_of(x[:, None]))
+    assert not module.codes_of_missing(table_of(x[:, None]))
 
 
 @pytest.mark.parametrize("texts", [["1,5", "2", "12,25"], range(30), ["1.5", "2e3"]])
 def test_numbers_as_text_are_reported(rng, texts):
     X = frame(rng, dose=mixed(rng, [str(one) for one in texts]))
-    [message] = numbers_as_text(table_of(X))
+    [message] = module.numbers_as_text(table_of(X))
     assert "'dose' ('" in message
     assert "pandas.to_numeric" in message and 'decimal=","' in message
-    assert findings(table_of(X)) == [message]
+    assert module.findings(table_of(X)) == [message]
 
 
 @pytest.mark.parametrize(
@@ -167,9 +151,9 @@ def test_numbers_as_text_are_reported(rng, texts):
 )
 def test_other_levels_are_no_numbers_as_text(rng, levels):
     X = frame(rng, a=mixed(rng, [str(one) for one in levels]))
-    assert not numbers_as_text(table_of(X))
+    assert not module.numbers_as_text(table_of(X))
     ordered = pd.Categorical(mixed(rng, ["1.5", "2.5"]), ordered=True)
-    assert not numbers_as_text(table_of(frame(rng, a=ordered)))
+    assert not module.numbers_as_text(table_of(frame(rng, a=ordered)))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -177,14 +161,14 @@ def test_the_largest_numbers_do_not_overflow(rng, dtype):
     X = rng.normal(size=(N, 3)).astype(dtype)
     X[0], X[1] = np.finfo(dtype).max, np.finfo(dtype).min
     X[rng.random(X.shape) < 0.1] = np.nan
-    assert not findings(table_of(X))
+    assert not module.findings(table_of(X))
 
 
 def test_codes_of_grades(rng):
     X = frame(rng, grade=rng.integers(1, 5, N))
-    assert not codes_of_missing(table_of(X))
+    assert not module.codes_of_missing(table_of(X))
     X.loc[:9, "grade"] = -9
-    [message] = codes_of_missing(table_of(X))
+    [message] = module.codes_of_missing(table_of(X))
     assert "'grade' has -9 in 10 cells, the others are 1 to 4" in message
 
 
@@ -203,7 +187,7 @@ def test_codes_of_grades(rng):
     ],
 )
 def test_other_numbers_are_no_codes(cells):
-    assert not codes_of_missing(table_of(cells[:, None]))
+    assert not module.codes_of_missing(table_of(cells[:, None]))
 
 
 def test_a_skipped_question_is_found(rng):
@@ -211,9 +195,9 @@ def test_a_skipped_question_is_found(rng):
     X = frame(rng, smoker=smoker, cigarettes=rng.normal(size=N)).mask(
         rng.random((N, 3)) < 0.1
     )
-    assert not never_observed(table_of(X))
+    assert not module.never_observed(table_of(X))
     X.loc[smoker == "no", "cigarettes"] = np.nan
-    [message] = never_observed(table_of(X))
+    [message] = module.never_observed(table_of(X))
     n = (X["smoker"] == "no").sum()
     assert f"'cigarettes' where 'smoker' is 'no' ({n} rows)" in message
     assert "where=" in message
@@ -228,7 +212,7 @@ def test_rarely_observed_columns_skip_nothing(seed, share):
         rng = np.random.default_rng([seed, one])
         X = frame(rng, g=mixed(rng, list("abcdefgh")), k=rng.integers(0, 9, N))
         X.loc[rng.random(N) < share, "x"] = np.nan
-        found += len(never_observed(table_of(X)))
+        found += len(module.never_observed(table_of(X)))
     assert found < 7
 
 
@@ -236,7 +220,7 @@ def test_levels_of_few_rows_skip_nothing(rng):
     level = np.where(np.arange(N) < 19, "rare", "often")
     X = frame(rng, level=level)
     X.loc[level == "rare", "x"] = np.nan
-    assert not never_observed(table_of(X))
+    assert not module.never_observed(table_of(X))
 
 
 @pytest.mark.parametrize("n_others", [0, 50])
@@ -248,7 +232,7 @@ def test_chance_is_that_of_all_tests_of_a_table(n_others):
     assert 0.001 / 102 < chance < 0.001 / 2
     for other in range(n_others):
         X[f"x{other}"] = np.where(rows == 150 + other, np.nan, rows / N)
-    assert bool(never_observed(table_of(X))) == (n_others == 0)
+    assert bool(module.never_observed(table_of(X))) == (n_others == 0)
 
 
 @pytest.mark.parametrize("row", [28, 33])  # the second one is among them
@@ -257,9 +241,9 @@ def test_a_skip_that_is_found_in_some_rows_holds_in_all(rng, row, monkeypatch):
     smoker = np.arange(3000) // 2 % 2
     X = pd.DataFrame({"x": rng.normal(size=3000), "smoker": smoker})
     X["cigarettes"] = np.where(smoker == 1, X["x"], np.nan)
-    assert "(1500 rows)" in never_observed(table_of(X))[0]
+    assert "(1500 rows)" in module.never_observed(table_of(X))[0]
     X.loc[row, "cigarettes"] = 1.0
-    assert not never_observed(table_of(X))
+    assert not module.never_observed(table_of(X))
 
 
 def subjects(rng, n_subjects=60, n_visits=6, spread=2.0):
@@ -279,12 +263,12 @@ def as_names(X):
 
 @pytest.mark.parametrize("make", [as_names, lambda X: X, lambda X: X + [100, 0, 0]])
 def test_repeated_rows_of_subjects_are_found(rng, make):
-    [message] = repeated_rows(table_of(make(subjects(rng))))
+    [message] = module.repeated_rows(table_of(make(subjects(rng))))
     assert "'y' by 'subject'" in message
     assert "'z'" not in message
     assert "random effects" in message
     shuffled = make(subjects(rng)).sample(frac=1, random_state=0)
-    assert repeated_rows(table_of(shuffled))
+    assert module.repeated_rows(table_of(shuffled))
 
 
 @pytest.mark.parametrize("make", [as_names, lambda X: X])
@@ -295,7 +279,7 @@ def test_levels_that_explain_nothing_are_no_subjects(seed, make):
         rng = np.random.default_rng([seed, one])
         X = make(subjects(rng, spread=0.0))
         X[["y", "z"]] = np.exp(2 * X[["y", "z"]])
-        found += len(repeated_rows(table_of(X)))
+        found += len(module.repeated_rows(table_of(X)))
     assert found < 7
 
 
@@ -307,10 +291,12 @@ def test_a_smooth_function_of_a_number_is_no_group(rng):
         y = 2 * np.sin(age / 10) + 0.3 * rng.normal(size=400)
         y[rng.random(400) < 0.3] = np.nan
         X = pd.DataFrame({"age": age, "y": y})
-        found = [repeated_rows(table_of(X, passed=some)) for some in ([], ["age"])]
+        found = [
+            module.repeated_rows(table_of(X, passed=some)) for some in ([], ["age"])
+        ]
         assert bool(found[0]) == bool(found[1])
         wrong += bool(found[0])
-        assert repeated_rows(table_of(X.assign(age="a" + X["age"].astype(str))))
+        assert module.repeated_rows(table_of(X.assign(age="a" + X["age"].astype(str))))
     assert p_share(wrong, 20, 0.02, "greater") > FAILURE
 
 
@@ -323,7 +309,7 @@ def test_rare_values_of_independent_rows_are_not_alike(seed, share):
         names = pd.Series(rng.choice(80, N)).map("L{}".format)
         rare = pd.Series(rng.random(N) < share).map({True: "ill", False: "well"})
         X = pd.DataFrame({"name": names, "rare": rare.mask(rng.random(N) < 0.6)})
-        found += bool(repeated_rows(table_of(X)))
+        found += bool(module.repeated_rows(table_of(X)))
     assert p_share(found, 60, 1e-3, "greater") > FAILURE
 
 
@@ -332,15 +318,15 @@ def test_rare_values_of_subjects_are_alike(rng):
     ill = np.repeat(rng.random(100) < 0.15, 6)
     X["y"] = np.where(ill, 1.0, 0.0)
     X.loc[rng.random(len(X)) < 0.2, "y"] = np.nan
-    assert repeated_rows(table_of(X))
+    assert module.repeated_rows(table_of(X))
 
 
 def test_weak_resemblance_does_not_matter(rng):
     """The standard error of a correlation of .1 is .018."""
     table = table_of(as_names(subjects(rng, 300, 10, spread=1 / 3)))
-    groups = Groups(0, table.cells[:, 0], is_number=False)
+    groups = module.Groups(0, table.cells[:, 0], is_number=False)
     assert groups.alike(table.cells[:, 1]).p < FAILURE
-    assert not repeated_rows(table)
+    assert not module.repeated_rows(table)
 
 
 @pytest.mark.parametrize("is_number", [True, False])
@@ -348,7 +334,7 @@ def test_a_number_that_is_much_more_frequent_is_no_subject(rng, is_number):
     X = subjects(rng)
     more = X.iloc[np.zeros(60, dtype=int)].assign(y=rng.normal(size=60))
     X = pd.concat([X, more], ignore_index=True)
-    found = repeated_rows(table_of(X if is_number else as_names(X)))
+    found = module.repeated_rows(table_of(X if is_number else as_names(X)))
     assert bool(found) == (not is_number)
 
 
@@ -363,7 +349,7 @@ def test_names_are_compared_by_an_analysis_of_variance_of_ranks(rng):
     between = (sum(squares) - within * (n - 30)) / 29
     size = (n - (sizes**2).sum() / n) / 29  # of Fleiss, Statistical methods, 1.4
     expected = (between - within) / (between + (size - 1) * within)
-    alike = Groups(0, codes, is_number=False).alike(y)
+    alike = module.Groups(0, codes, is_number=False).alike(y)
     assert alike.correlation == pytest.approx(expected)
     assert alike.p == pytest.approx(stats.f_oneway(*parts).pvalue, rel=1e-6)
 
@@ -372,7 +358,7 @@ def test_names_are_compared_by_an_analysis_of_variance_of_ranks(rng):
 def test_numbers_that_tell_nothing_have_the_level_of_the_test(seed, sizes):
     """Three times the degrees of freedom would reject 9 in 100 of level .01."""
     codes = np.repeat(np.arange(80.0), np.resize(sizes, 80))
-    groups, n_rejected = Groups(0, codes, is_number=True), 0
+    groups, n_rejected = module.Groups(0, codes, is_number=True), 0
     for one in range(300):
         y = np.random.default_rng([seed, one]).normal(size=len(codes))
         n_rejected += groups.alike(y).p < 0.01
@@ -385,12 +371,12 @@ def test_resemblance_by_chance_is_that_of_all_tests(n_others):
     subject = np.repeat(np.arange(40), 3)
     y = 0.9 * rng.normal(size=40)[subject] + rng.normal(size=120)
     y[0] = np.nan
-    p = Groups(0, subject, is_number=False).alike(y).p
+    p = module.Groups(0, subject, is_number=False).alike(y).p
     assert 0.001 / 100 < p < 0.001
     X = pd.DataFrame({"subject": subject, "y": y}).pipe(as_names)
     for other in range(n_others):
         X[f"x{other}"] = np.where(subject == other % 40, np.nan, np.arange(120) % 3)
-    assert bool(repeated_rows(table_of(X))) == (n_others == 0)
+    assert bool(module.repeated_rows(table_of(X))) == (n_others == 0)
 
 
 @pytest.mark.parametrize("make", [as_names, lambda X: X])
@@ -405,7 +391,7 @@ def test_some_groups_of_many_rows_are_compared_as_a_whole(rng, make, monkeypatch
 def test_few_columns_are_groups(rng):
     X = as_names(subjects(rng))
     X = X.assign(**{f"name {k}": X["subject"] for k in range(6)})
-    [message] = repeated_rows(table_of(X))
+    [message] = module.repeated_rows(table_of(X))
     assert message.count("'y' by") == 5
     assert "more" not in message
 
@@ -413,10 +399,10 @@ def test_few_columns_are_groups(rng):
 def test_answers_of_subjects_are_alike(rng):
     X = as_names(subjects(rng))
     answer = np.where(X["y"].notna(), np.where(X["y"] > 0, "yes", "no"), None)
-    [message] = repeated_rows(table_of(X.assign(y=answer)))
+    [message] = module.repeated_rows(table_of(X.assign(y=answer)))
     assert "'y' by 'subject'" in message
     answer = np.where(answer == "no", X.index % 3, answer)
-    assert not repeated_rows(table_of(X.assign(y=answer.astype(str))))
+    assert not module.repeated_rows(table_of(X.assign(y=answer.astype(str))))
 
 
 AGE = np.arange(400) % 40 + 20
@@ -452,7 +438,7 @@ def test_measurements_and_functions_of_numbers_are_no_subjects(seed, columns, as
             X[name] += 20 * noise
         X = X.mask(rng.random(X.shape) < 0.2)
         X = X if as_frame else X.select_dtypes("number").to_numpy()
-        found += len(repeated_rows(table_of(X)))
+        found += len(module.repeated_rows(table_of(X)))
     assert found < 3
 
 
@@ -467,8 +453,8 @@ def pairs_of_rows(rng, share):
 def test_pairs_of_rows_are_found_if_names_are_missing(rng, share, passed):
     table = table_of(pairs_of_rows(rng, share), passed)
     assert table.columns[0].kind == ("passthrough" if passed else "nominal")
-    assert not many_levels(table, table.n_observed)
-    [message] = repeated_rows(table)
+    assert not module.many_levels(table, table.n_observed)
+    [message] = module.repeated_rows(table)
     assert "'y' by 'subject'" in message
 
 
@@ -476,43 +462,43 @@ def test_pairs_of_rows_are_found_if_names_are_missing(rng, share, passed):
 def test_numbers_that_are_passed_through_are_subjects(rng, number):
     X = subjects(rng)
     X["subject"] = number(X["subject"]).astype("int64")
-    [message] = repeated_rows(table_of(X, ["subject"]))
+    [message] = module.repeated_rows(table_of(X, ["subject"]))
     assert "'y' by 'subject'" in message
 
 
 def test_free_text_that_is_passed_through_is_no_subject(rng):
     X = as_names(subjects(rng)).assign(other="one two three four five")
-    assert repeated_rows(table_of(X))
+    assert module.repeated_rows(table_of(X))
     X["subject"] = X["subject"] + " " + X["other"]
     table = table_of(X)
     assert table.columns[0].kind == "passthrough"
-    assert not repeated_rows(table)
+    assert not module.repeated_rows(table)
 
 
 def test_many_rows_of_a_level_are_no_repeated_rows(rng):
     X = as_names(subjects(rng, n_subjects=20, n_visits=40))
-    assert not repeated_rows(table_of(X))
+    assert not module.repeated_rows(table_of(X))
     complete = as_names(subjects(rng)).dropna()
-    assert not repeated_rows(table_of(complete))  # nothing to impute
+    assert not module.repeated_rows(table_of(complete))  # nothing to impute
 
 
 def test_columns_that_are_passed_through_are_named():
     X = pd.DataFrame({"x": np.arange(50.0), "id": [f"p{k}" for k in range(50)]})
     table = table_of(X)
-    [message] = many_levels(table, table.n_observed)
+    [message] = module.many_levels(table, table.n_observed)
     assert "'id' (50 in 50 cells)" in message
     assert "stay missing" in message
     asked = [table.columns[0], Column("passthrough", dtype="level")]
-    assert not many_levels(table._replace(columns=asked), table.n_observed)
+    assert not module.many_levels(table._replace(columns=asked), table.n_observed)
 
 
 def test_columns_are_counted_in_all_rows():
     names = [f"p{k}" for k in range(50)]
     table = table_of(pd.DataFrame({"x": np.arange(50.0), "id": names}))
     with pytest.warns(TableWarning, match=r"'id' \(50 in 900 cells\)"):
-        warn_of_table(table, [1000, 900])
+        module.warn_of_table(table, [1000, 900])
     with pytest.warns(TableWarning, match=r"'id' \(50 in 50 cells\)"):
-        warn_of_table(table)
+        module.warn_of_table(table)
 
 
 def patients(n_patients, n_visits, share=0.1):
@@ -525,7 +511,7 @@ def patients(n_patients, n_visits, share=0.1):
 
 def named(X):
     table = table_of(X)
-    return names_of_groups(table, table.n_observed)
+    return module.names_of_groups(table, table.n_observed)
 
 
 @pytest.mark.parametrize(("n_patients", "n_visits"), [(200, 3), (51, 3), (60, 9)])
@@ -558,8 +544,8 @@ def test_other_levels_name_no_groups():
 
 def test_names_of_groups_are_counted_in_all_rows():
     table = table_of(patients(60, 3))
-    assert names_of_groups(table, np.array([900, 590]))
-    assert not names_of_groups(table, np.array([900, 610]))
+    assert module.names_of_groups(table, np.array([900, 590]))
+    assert not module.names_of_groups(table, np.array([900, 610]))
 
 
 REPORTED = {  # tables of research, and what is right to report of them
@@ -587,8 +573,8 @@ def test_tables_of_research_have_no_false_reports():
     for path in paths:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rt") as file:
             table = table_of(pd.read_csv(file))
-        messages = many_levels(table, table.n_observed) + findings(table)
-        messages += names_of_groups(table, table.n_observed)
+        messages = module.many_levels(table, table.n_observed) + module.findings(table)
+        messages += module.names_of_groups(table, table.n_observed)
         expected = REPORTED.get(path.name.partition(".")[0], [])
         assert len(messages) == len(expected), path.name
         for message, part in zip(messages, expected, strict=True):
@@ -607,7 +593,7 @@ def text(n_levels, n=N_NAMES, words=1):
 
 
 def kind_of(cells, **options):
-    columns = modelled_columns(pd.DataFrame({"a": cells}), **options)
+    columns = module.modelled_columns(pd.DataFrame({"a": cells}), **options)
     return columns[0].kind
 
 
@@ -622,11 +608,14 @@ def kind_of(cells, **options):
         (text(30, words=4), "nominal"),
         (text(20, words=9), "nominal"),  # answers of a form
         ([*text(29, 29), "a b c d e f g h i"] * 6, "nominal"),  # one is long
-        (text(FEWEST, FEWEST), PASSED),
-        (text(FEWEST - 1, FEWEST - 1), "nominal"),  # too few cells to know
+        (text(module.FEWEST, module.FEWEST), PASSED),
+        (
+            text(module.FEWEST - 1, module.FEWEST - 1),
+            "nominal",
+        ),  # too few cells to know
         (text(8, 10), "nominal"),
-        (text(FEWEST - 5, FEWEST - 5, words=12), PASSED),  # few comments
-        (text(3, FEWEST - 5, words=12), "nominal"),
+        (text(module.FEWEST - 5, module.FEWEST - 5, words=12), PASSED),  # few comments
+        (text(3, module.FEWEST - 5, words=12), "nominal"),
         (text(100)[: N_NAMES - 13], "nominal"),  # two rows of subjects, and lost names
         (text(100, words=5)[: N_NAMES - 13], PASSED),
         (
@@ -651,7 +640,7 @@ def test_only_observed_cells_count():
 def test_what_is_asked_for_is_modelled(kind):
     assert kind_of(text(N_NAMES), categorical_features={"a": kind}) == kind
     assert kind_of(text(5), categorical_features={"a": PASSED}) == PASSED
-    columns = modelled_columns(pd.DataFrame({"a": text(N_NAMES)}), ["a"])
+    columns = module.modelled_columns(pd.DataFrame({"a": text(N_NAMES)}), ["a"])
     assert columns[0].kind == "nominal"
 
 
@@ -659,9 +648,11 @@ def test_numbers_are_never_names():
     X = pd.DataFrame(
         {"i": np.arange(N_NAMES), "x": np.linspace(0, 1, N_NAMES), "s": "a"}
     )
-    assert modelled_columns(X) == read_columns(X)
-    assert modelled_columns(X.drop(columns="s")) is None
-    assert not any(is_identifier(column, [N_NAMES]) for column in modelled_columns(X))
+    assert module.modelled_columns(X) == read_columns(X)
+    assert module.modelled_columns(X.drop(columns="s")) is None
+    assert not any(
+        module.is_identifier(column, [N_NAMES]) for column in module.modelled_columns(X)
+    )
 
 
 def test_any_data_type_is_passed_through_if_asked():
@@ -674,7 +665,7 @@ def test_any_data_type_is_passed_through_if_asked():
         }
     )
     asked = dict.fromkeys(["i", "day"], PASSED)
-    assert [one.kind for one in modelled_columns(X, asked)] == [
+    assert [one.kind for one in module.modelled_columns(X, asked)] == [
         "numeric",
         PASSED,
         PASSED,

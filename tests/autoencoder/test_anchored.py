@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from oracles import shaken
 from torch.distributions import MultivariateNormal
 from vaes import NORMAL
 
@@ -34,9 +35,7 @@ def rows(seed):
 def encoder(linear, n_components=1, shake=0.0):
     n_outputs = n_components * 2 * K + n_components - 1
     network = ResidualPerceptron(2 * D + K, (6,), n_outputs, 0.0)
-    with torch.no_grad():
-        for parameter in network.parameters():
-            parameter += shake * torch.randn_like(parameter)
+    shaken(network, shake)
     found = AnchoredEncoder(LinearPosterior(linear), network, n_components, K)
     return found.double()
 

@@ -75,16 +75,6 @@ def test_chains_rest_in_the_warm_up_and_then_move(kind, seed):
 
 
 @kinds
-def test_all_parts_are_trained(kind, seed):
-    data, parts = table(seed), scheme(kind)
-    before = {k: v.detach().clone() for k, v in parts.parts.named_parameters()}
-    chains = BlockChains(parts, data, from_marginals(data, 3))
-    train(parts, chains, epochs(N, 8), n_epochs=2, n_warm_up=0)
-    for name, value in parts.parts.named_parameters():
-        assert (value != before[name]).any(), name
-
-
-@kinds
 def test_a_visit_moves_its_rows_alone(kind, seed):
     data, parts = table(seed), scheme(kind)
     chains = BlockChains(parts, data, from_marginals(data, 3))

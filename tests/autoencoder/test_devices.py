@@ -13,13 +13,7 @@ from fake_device import FAKE, FakeTensor, fake_device
 from sklearn.base import clone
 from torch.distributions import Independent, Normal
 
-from skvnce import (
-    LAIRImputer,
-    NoisyOr,
-    VariationalAutoencoder,
-    VGIImputer,
-    VNCEEstimator,
-)
+import skvnce
 from skvnce._core import runtime
 from skvnce._core.incomplete import Incomplete
 from skvnce.autoencoder import column_scores as _scores
@@ -85,7 +79,7 @@ def solver(name, **fields):
 
 
 def vae(name, algorithm="miwae"):
-    return VariationalAutoencoder(
+    return skvnce.VariationalAutoencoder(
         algorithm=algorithm,
         solver=solver(name),
         max_iter=1,
@@ -98,7 +92,7 @@ def noisy_or(algorithm):
     network = {"hidden_layer_sizes": (4,)} if algorithm in ("acp", "avi") else {}
 
     def made(name):
-        return NoisyOr(
+        return skvnce.NoisyOr(
             2,
             algorithm=algorithm,
             **network,
@@ -111,7 +105,7 @@ def noisy_or(algorithm):
 
 
 def lair(sampler, name):
-    return LAIRImputer(
+    return skvnce.LAIRImputer(
         vae(name), sampler=sampler, n_steps=2, n_draws=8, min_value=-9.0, random_state=0
     )
 
@@ -124,7 +118,7 @@ def vgi(name, model="factor-analysis", algorithm="vgi", on_misfit="ignore"):
         max_iter=2,
         n_importance_samples=4,
     )
-    return VGIImputer(
+    return skvnce.VGIImputer(
         density,
         n_estimators=1,
         n_steps=2,
@@ -136,7 +130,7 @@ def vgi(name, model="factor-analysis", algorithm="vgi", on_misfit="ignore"):
 
 def vnce(name, model=None, solver="lbfgs", **parameters):
     parts = {"lbfgs": LBFGS(2, device=name), "adam": Adam(30, device=name)}
-    return VNCEEstimator(
+    return skvnce.VNCEEstimator(
         model,
         solver=parts[solver],
         max_iter=2,
@@ -206,7 +200,9 @@ def own(name, encoder=Encoder):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         part = TorchVAE(Decoder(), encoder(), n_importance_samples=8, device=name)
-    return LAIRImputer(part, n_steps=2, n_draws=8, random_state=0, on_misfit="ignore")
+    return skvnce.LAIRImputer(
+        part, n_steps=2, n_draws=8, random_state=0, on_misfit="ignore"
+    )
 
 
 ESTIMATORS = {

@@ -2,8 +2,9 @@
 
 import pytest
 import torch
-from _vae_networks import IndependentNormalEncoder, MixtureEncoder
-from torch.distributions import Independent, Normal
+from _vae_networks import MixtureEncoder
+from oracles import shaken
+from torch.distributions import Normal
 from torch.nn.functional import softplus
 
 from skvnce._core.random import draw, stream
@@ -14,10 +15,7 @@ D, LATENTS, K, N = 3, 2, 4, 6
 
 def network(n_outputs, shake=0.7):
     found = Perceptron(torch.zeros(D), torch.ones(D), [4], n_outputs).double()
-    with torch.no_grad():
-        for parameter in found.parameters():
-            parameter += shake * torch.randn_like(parameter)
-    return found
+    return shaken(found, shake)
 
 
 def mixture_encoder(n_components=K, shake=0.7):
@@ -41,24 +39,6 @@ def test_the_outputs_of_the_network_are_the_parameters(rows):
         torch.testing.assert_close(q.loc[..., k, :], loc + found.start[k])
         torch.testing.assert_close(q.scale[..., k, :], softplus(scale) + 1e-5)
     assert (q.logits == outputs[..., -K:]).all()  # last
-
-
-def test_one_component_is_the_plain_encoder(rows):
-    one = mixture_encoder(1)
-    assert (one.start == 0).all()
-
-    def but_the_logit(x, observed):
-        return one.network(x, observed)[..., :-1]
-
-    plain = IndependentNormalEncoder(torch.nn.Identity())
-    plain.network.forward = but_the_logit
-    q, same = one(*rows), plain(*rows)
-    assert isinstance(same, Independent)
-    assert (same.batch_shape, same.event_shape) == ((2, N), (LATENTS,))
-    numbers = stream(0)(0, torch.empty(5, 2, N, LATENTS + 1).double())
-    z = draw(q, numbers)
-    assert (z == draw(same, numbers)).all()
-    assert (q.log_prob(z) == same.log_prob(z)).all()
 
 
 def test_components_start_apart(rows):

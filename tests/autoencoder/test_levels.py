@@ -16,7 +16,7 @@ from skvnce.autoencoder.vae import Architecture, Training, build, fit_latents, s
 
 D, N_OUTPUTS = 4, 6  # two numbers, an ordinal and a nominal column
 FAMILIES = NORMAL._replace(
-    levels=(Ordinal.of([2], [torch.tensor([-0.6, 0.5])]), Nominal.of([3], [3], D)),
+    levels=(Ordinal.of([2], [torch.tensor([-0.6, 0.5])]), Nominal.of([3], [3], D))
 )
 
 

@@ -23,13 +23,6 @@ from skvnce._core.random import seeded, stream
 from skvnce._core.training.adam import named_leaves
 from skvnce.autoencoder import losses, vae
 from skvnce.autoencoder.factor_analysis import fit_factors, log_prob
-from skvnce.autoencoder.losses import (
-    ALGORITHMS,
-    Completed,
-    Rounds,
-    Scheme,
-    WeightedBound,
-)
 from skvnce.autoencoder.vae import Architecture, Autoencoder, Training
 
 # The algorithms that train autoencoders: what they complete, move and raise
@@ -62,7 +55,7 @@ def started(data, families=NORMAL, dropout=0.0):
 
 def rounds(name, auto, data, training=TRAINING):
     weights = torch.ones(len(data.x))
-    return Rounds(auto, data, weights, ALGORITHMS[name], training, SIZES)
+    return losses.Rounds(auto, data, weights, losses.ALGORITHMS[name], training, SIZES)
 
 
 def state(modules):
@@ -136,21 +129,10 @@ def test_complete_rows_have_their_log_likelihood(name, seed):
     data = table(seed, 80, missing=0.0)
     with seeded(seed):
         auto, known = started(data)
-        loss = ALGORITHMS[name].loss(auto, {}, data, TRAINING)
+        loss = losses.ALGORITHMS[name].loss(auto, {}, data, TRAINING)
         found = loss(torch.arange(80))
     expected = -log_prob(known, data).mean()
     torch.testing.assert_close(found.detach(), expected, rtol=0, atol=1e-10)
-
-
-def test_missing_cells_start_at_the_decoder(seed):
-    data = table(seed, 50)
-    with seeded(seed):
-        auto, _ = started(data)
-        (cells,) = rounds("vbgi-vae", auto, data).parts.values()
-    z = torch.randn(2, len(data.x), 1).double()
-    q, decoded = cells(data.x.expand(2, -1, -1), data.observed, z), auto.model
-    torch.testing.assert_close(q.loc, decoded.likelihood(z).loc)
-    torch.testing.assert_close(q.scale, decoded.likelihood(z).scale)
 
 
 def test_the_two_blocks_at_the_start_are_log_densities(seed):
@@ -189,7 +171,7 @@ def test_chains_start_at_the_conditional_of_the_linear_model(seed):
     data = table(seed, 30)
     with seeded(seed):
         auto, known = started(data)
-        view = Completed(auto.model, data.observed).likelihood
+        view = losses.Completed(auto.model, data.observed).likelihood
         start = losses.initial(auto, data, 4000, lambda cells: cells)
         assert view(start[1]).batch_shape == start[0].shape
     covariance = known.loadings @ known.loadings.T + known.noise_variance.diag()
@@ -230,7 +212,7 @@ def test_rounded_cells_are_drawn_before_rounding(seed):
         for name in ("vbgi-vae", "vbgi-vae-m"):
             auto, _ = started(data, ROUNDED)
             training = rounds(name, auto, data)
-            loss = ALGORITHMS[name].loss(auto, training.parts, data, TRAINING)
+            loss = losses.ALGORITHMS[name].loss(auto, training.parts, data, TRAINING)
             loss(torch.arange(len(data.x))).backward()
             for part in training.parts.values():  # the other layers: after a step
                 for leaf in (part.mean, part.loadings, part.network.last.weight):
@@ -253,7 +235,7 @@ def test_values_under_the_mask_are_never_read(name, garbage, seed):
         with seeded(seed):
             auto, _ = started(data)
             parts = rounds(name, auto, data).parts
-            loss = ALGORITHMS[name].loss(auto, parts, given, TRAINING)
+            loss = losses.ALGORITHMS[name].loss(auto, parts, given, TRAINING)
             value = loss(torch.arange(20))
             value.backward()
             leaves = [*auto.model.parameters(), *auto.posterior.parameters()]
@@ -294,7 +276,7 @@ def test_imputations_persist_and_observed_cells_stay(seed):
     sampler = Sampler(lambda part, x: State(part.with_values(x)), step)
     with seeded(seed):
         auto, _ = started(data)
-        scheme = Scheme(torch.nn.ModuleDict(), sampler, bound, 1)
+        scheme = losses.Scheme(torch.nn.ModuleDict(), sampler, bound, 1)
         loss = losses.completed_loss(scheme, auto, data, TRAINING)
     rows = torch.arange(n)
     value = loss(rows)
@@ -334,7 +316,7 @@ def test_it_is_the_gradient_of_autograd(hidden, rounded, far, seed):
     k = 1 + seed % 3
     auto = moved_autoencoder(4, k, rounded, Architecture(hidden, 0.2, 1), far)
     loss = loss_of(auto, rounded_table(rounded, 4))
-    assert isinstance(loss, WeightedBound)
+    assert isinstance(loss, losses.WeightedBound)
     rows = torch.randint(N, (16,))
     torch.manual_seed(seed)
     value, found = loss.differentiate(rows), slopes_of(auto)
@@ -352,41 +334,20 @@ def test_it_is_the_gradient_of_autograd(hidden, rounded, far, seed):
     assert abs(float(other) - float(value)) > 1e-6
 
 
-def test_values_under_the_mask_do_not_matter(seed):
-    torch.manual_seed(seed)
-    auto, data = (
-        moved_autoencoder(4, 2, (1,), Architecture((6,), 0.0, 1)),
-        rounded_table((1,), 4),
-    )
-    found = []
-    for hidden in (0.0, 1e6, torch.nan):
-        torch.manual_seed(seed)
-        x = data.x.where(data.observed, hidden)
-        loss = loss_of(auto, Incomplete(x, data.observed))
-        found.append(loss.differentiate(torch.arange(9)))
-    assert torch.isfinite(found[0])
-    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
-    seen = data.observed.clone()
-    seen[:, 0] = ~seen[:, 0]
-    torch.manual_seed(seed)
-    other = loss_of(auto, Incomplete(data.x, seen)).differentiate(torch.arange(9))
-    assert not torch.equal(found[0], other)
-
-
 def test_other_losses_are_left_to_autograd(seed):
     torch.manual_seed(seed)
     data, sizes = rounded_table((), 4), Architecture((6,), 0.0, 1)
     auto = moved_autoencoder(4, 2, (), sizes)
-    assert isinstance(loss_of(auto, data), WeightedBound)
+    assert isinstance(loss_of(auto, data), losses.WeightedBound)
     for name in ("mvae", "miss-siwae"):
-        assert not isinstance(loss_of(auto, data, name=name), WeightedBound)
+        assert not isinstance(loss_of(auto, data, name=name), losses.WeightedBound)
     mixed = moved_autoencoder(4, 2, (), sizes._replace(n_components=2))
-    assert not isinstance(loss_of(mixed, data, name="miss-iwae"), WeightedBound)
+    assert not isinstance(loss_of(mixed, data, name="miss-iwae"), losses.WeightedBound)
     auto.model.families = rounded_families()._replace(student=torch.tensor([1]))
-    assert not isinstance(loss_of(auto, data), WeightedBound)
+    assert not isinstance(loss_of(auto, data), losses.WeightedBound)
     auto.model.families = rounded_families()
     auto.model.requires_grad_(False)  # as `fit_posterior` has it
-    assert not isinstance(loss_of(auto, data), WeightedBound)
+    assert not isinstance(loss_of(auto, data), losses.WeightedBound)
 
 
 # Predictions of held-out cells, against their definition

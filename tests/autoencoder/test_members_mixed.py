@@ -17,7 +17,6 @@ from skvnce._imputer.fill import Marginal
 from skvnce._tables.values import ValidValues
 from skvnce.autoencoder.model import Ensemble
 from skvnce.options import LAIR, VGI, Adam, IncompleteDensity, TorchVAE
-from skvnce.vgi import fit
 from skvnce.vgi.model import ChainMember
 
 pytestmark = pytest.mark.filterwarnings("ignore:Chains ran away")
@@ -246,27 +245,6 @@ def test_training_moves_categorical_conditionals(brief):
         [True] * 4,
         [True, True, False, False],
     ]
-
-
-def test_chains_contain_levels(brief, monkeypatch):
-    """Tables of chains: observed cells are kept, and codes are those of levels."""
-    seen, train_on_all = [], fit.train_on_all
-
-    def kept(pair, start, chains, *args, **options):
-        found = train_on_all(pair, start, chains, *args, **options)
-        seen.append((start, chains))
-        return found
-
-    monkeypatch.setattr(fit, "train_on_all", kept)
-    X, _, _ = frame(7, n=60)
-    imputer(VGIImputer, IncompleteDensity(max_iter=2, solver=ALL_CELLS)).fit(X)
-    [(start, chains)] = seen
-    data = start.data
-    for table in chains.x:
-        assert (table[data.observed] == data.x[data.observed].float()).all()
-        for column, size in ((1, 3), (2, 4), (3, 2)):
-            assert set(table[:, column].unique().tolist()) <= set(range(size))
-    assert (chains.n_outside[1:] == 0).all() and (chains.n_drawn[1:] > 0).all()
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,7 @@ repository stores for its trained model, at x1 = 0, x0 = 0 and x1 = 1: pseudo-Gi
 import numpy as np
 import pytest
 import torch
-from toy import (
-    CENTRES,
-    STRETCH_MEAN,
-    Clusters,
-    clusters_posterior,
-    divergence,
-    repeat,
-)
+from toy import CENTRES, STRETCH_MEAN, Clusters, clusters_posterior, divergence, repeat
 
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.models import Sampler, run_chain

@@ -14,7 +14,10 @@ IMPUTERS = [
     LAIRImputer(VariationalAutoencoder(max_iter=0), **FEW),
     VGIImputer(IncompleteDensity(max_iter=0), **FEW),
 ]
-pytestmark = pytest.mark.parametrize("imputer", IMPUTERS, indirect=True)
+pytestmark = [
+    pytest.mark.parametrize("imputer", IMPUTERS, indirect=True),
+    pytest.mark.filterwarnings("ignore:Draws of"),
+]
 
 
 def table(seed, n=400):
@@ -33,7 +36,6 @@ def drawn(imputer, X, hidden):
     return [np.array([one[hidden[:, j], j] for one in tables]) for j in range(4)]
 
 
-@pytest.mark.filterwarnings("ignore:Draws of")
 def test_no_draw_is_zero_and_the_share_near_zero_is_right(imputer, seed):
     X, hidden = table(seed)
     positive, negative, far, both = drawn(imputer, X, hidden)
@@ -45,7 +47,6 @@ def test_no_draw_is_zero_and_the_share_near_zero_is_right(imputer, seed):
         assert 0.01 < (abs(cells) < least).mean() < 0.22
 
 
-@pytest.mark.filterwarnings("ignore:Draws of")
 def test_without_tails_draws_pile_at_zero(imputer, seed, monkeypatch):
     """The negative control."""
     monkeypatch.setattr(ColumnScores, "with_tails", lambda self, *_: self)
@@ -53,7 +54,7 @@ def test_without_tails_draws_pile_at_zero(imputer, seed, monkeypatch):
     assert (positive == 0).any() and (negative == 0).any()
 
 
-@pytest.mark.filterwarnings("ignore:Draws of")
+@pytest.mark.quick(1)
 def test_a_bound_of_the_user_is_the_law(imputer, seed):
     X, hidden = table(seed)
     bounded = clone(imputer).set_params(min_value=[0.1, None, None, None])
@@ -64,7 +65,7 @@ def test_a_bound_of_the_user_is_the_law(imputer, seed):
     assert member._fitted.model.columns.tails[0].tolist() == [1, 2]
 
 
-@pytest.mark.filterwarnings("ignore:Draws of")
+@pytest.mark.quick(1)
 def test_whole_numbers_are_at_least_one(imputer, seed):
     X, hidden = table(seed)
     X[:, 0] = np.ceil(4 * X[:, 0])
@@ -75,7 +76,7 @@ def test_whole_numbers_are_at_least_one(imputer, seed):
     assert cells.min() == 0
 
 
-@pytest.mark.filterwarnings("ignore:Draws of")
+@pytest.mark.quick(1)
 def test_beside_categories_draws_are_positive(imputer, seed, monkeypatch):
     X, hidden = table(seed)
     frame = pd.DataFrame(X).mask(hidden).add_prefix("c")

@@ -13,14 +13,6 @@ from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import global_stream, row_keyed, seeded, shifted_lattice
 from skvnce.autoencoder import samplers
 from skvnce.autoencoder.model import BoundedModel
-from skvnce.autoencoder.samplers import (
-    SAMPLERS,
-    by_chains,
-    by_lair,
-    chunks,
-    pseudo_gibbs,
-    start,
-)
 from skvnce.autoencoder.vae import Architecture, Autoencoder, build
 from skvnce.options import ACMWG, LAIR, MWG
 
@@ -40,7 +32,7 @@ def of_rows(rows):
 
 def made(rule, n_particles=4, n_replenish=3):
     """Make a rule; LAIR with a few proposals."""
-    return SAMPLERS[rule](*(n_particles, n_replenish) * (rule == "lair"))
+    return samplers.SAMPLERS[rule](*(n_particles, n_replenish) * (rule == "lair"))
 
 
 def autoencoder(shift=0.0, std=0.0, n_components=1, families=NORMAL):
@@ -58,7 +50,7 @@ def errors(rule, auto, seed, n_steps, moments=exact_moments, options=None):
     """Compare means and second moments with exact ones, in standard errors."""
     data = repeat(ROWS, N)
     with seeded(seed):
-        ways = SAMPLERS[rule](*options) if options else made(rule, 6, 3)
+        ways = samplers.SAMPLERS[rule](*options) if options else made(rule, 6, 3)
         x = ways.draws(auto, data, DRAWS, n_steps, of_stream).tables
     assert x.shape == (DRAWS, 3 * N, 4)
     assert torch.equal(x[:, data.observed], data.x[data.observed].expand(DRAWS, -1))
@@ -70,7 +62,7 @@ def errors(rule, auto, seed, n_steps, moments=exact_moments, options=None):
 
 
 @pytest.mark.quick(2)
-@pytest.mark.parametrize("rule", list(SAMPLERS))
+@pytest.mark.parametrize("rule", list(samplers.SAMPLERS))
 def test_with_the_exact_encoder_all_rules_are_exact(rule, seed):
     def wrong(row):  # control
         return 1.2 * exact_moments(row)
@@ -108,7 +100,7 @@ def bounded_moments(row, low):
 
 
 @pytest.mark.quick(2)
-@pytest.mark.parametrize("rule", list(SAMPLERS))
+@pytest.mark.parametrize("rule", list(samplers.SAMPLERS))
 def test_draws_follow_the_distribution_within_bounds(rule, seed):
     """The cell without bounds, too, as the latents know of them."""
     auto, data = autoencoder(), repeat(PAIR[None], 3 * N)
@@ -164,7 +156,7 @@ def test_chains_start_from_the_posterior(seed):
     data = repeat(ROWS[[0]], 3 * N)
     for auto, gate in ((autoencoder(), GATE), (autoencoder(shift=0.3), 2 * GATE)):
         with seeded(seed), torch.no_grad():
-            x = start(auto, data, DRAWS, of_stream).numpy()
+            x = samplers.start(auto, data, DRAWS, of_stream).numpy()
         sample = first_and_second(x[..., np.isnan(ROWS[0])]).mean(0)
         assert abs(z_mean(sample, exact_moments(ROWS[0]))).max() < gate
 
@@ -188,7 +180,7 @@ def row_means(draws, auto, seed, n_draws, streams):
 @pytest.mark.parametrize("shift", [0.0, 0.3])
 def test_draws_that_are_spread_evenly_have_exact_means(shift, seed):
     """With smaller errors than those of independent draws, and unbiased."""
-    auto, rule = autoencoder(shift=shift, std=shift), by_lair(6, 3)
+    auto, rule = autoencoder(shift=shift, std=shift), samplers.by_lair(6, 3)
     exact = [exact_moments(row)[: np.isnan(row).sum()] for row in ROWS]
     squares = []
     for draws, streams in ((rule.stratified, even(of_stream)), (rule.draws, of_stream)):
@@ -211,7 +203,7 @@ def rows(seed):
     return found
 
 
-@pytest.mark.parametrize("rule", [*SAMPLERS, "evenly"])
+@pytest.mark.parametrize("rule", [*samplers.SAMPLERS, "evenly"])
 def test_numbers_of_the_row_give_its_draws_anywhere(rule, rows, seed):
     """In any order, and however the table is cut."""
     auto, as_they_are = autoencoder(0.3), rule != "evenly"
@@ -243,7 +235,7 @@ def test_any_sampler_makes_a_rule(rows):
     data, moves = Incomplete.from_array(rows), []
 
     def make(model, posterior, uniforms):
-        inner = pseudo_gibbs(model, posterior, uniforms=uniforms)
+        inner = samplers.pseudo_gibbs(model, posterior, uniforms=uniforms)
 
         def step(state, data):
             moves.append(state.x.shape)
@@ -251,14 +243,14 @@ def test_any_sampler_makes_a_rule(rows):
 
         return inner._replace(step=step)
 
-    x = by_chains(make).draws(autoencoder(), data, 5, 7, of_rows(rows)).tables
+    x = samplers.by_chains(make).draws(autoencoder(), data, 5, 7, of_rows(rows)).tables
     assert moves == [(5, 12, 4)] * 7
-    rule = SAMPLERS["pseudo-gibbs"]()
+    rule = samplers.SAMPLERS["pseudo-gibbs"]()
     same = rule.draws(autoencoder(), data, 5, 7, of_rows(rows)).tables
     assert torch.equal(x, same)
 
 
-@pytest.mark.parametrize("rule", list(SAMPLERS))
+@pytest.mark.parametrize("rule", list(samplers.SAMPLERS))
 def test_cells_are_drawn_from_their_families(rule, rows, seed):
     values = torch.tensor([[-1.0, 0.0, 1.0, 2.5]]).double()
     edges = torch.tensor([[-1.5, -0.5, 0.5, 1.75, 3.25]]).double()
@@ -274,13 +266,16 @@ def test_cells_are_drawn_from_their_families(rule, rows, seed):
     assert x.isfinite().all()
 
 
-EFFORT = by_lair(20, 1)
+EFFORT = samplers.by_lair(20, 1)
 
 
 @pytest.mark.parametrize(("n", "n_draws"), [(0, 1), (1, 10), (1000, 1), (1000, 200)])
 def test_chunks_split_the_rows(n, n_draws, monkeypatch):
     monkeypatch.setattr("skvnce.autoencoder.samplers._AT_ONCE", 2**16)
-    found = [np.arange(n)[rows] for rows in chunks(autoencoder(), n, n_draws, EFFORT)]
+    found = [
+        np.arange(n)[rows]
+        for rows in samplers.chunks(autoencoder(), n, n_draws, EFFORT)
+    ]
     assert np.concatenate([[], *found]).tolist() == list(range(n))
     proposals = max(21, 4 * 20)  # of an iteration, and where the 20 particles start
     for part in found:  # densities of all proposals, and cells of all draws
@@ -292,7 +287,7 @@ def test_chunks_split_the_rows(n, n_draws, monkeypatch):
 
 def test_one_row_that_is_large_is_a_chunk(monkeypatch):
     monkeypatch.setattr("skvnce.autoencoder.samplers._AT_ONCE", 1)
-    assert len(list(chunks(autoencoder(), 5, 9, EFFORT))) == 5
+    assert len(list(samplers.chunks(autoencoder(), 5, 9, EFFORT))) == 5
 
 
 # Options for `sampler` of LAIRImputer: each field reaches the sampler

@@ -59,23 +59,6 @@ def test_without_training_it_is_the_normal_distribution(X, marginals):
 
 
 @pytest.mark.slow
-def test_scores_rise_with_the_number_of_importance_samples(seed):
-    full, hidden = curved_table(seed)
-    X = hide(full, hidden)
-    vae = VariationalAutoencoder(random_state=seed, max_iter=10).fit(X)
-    assert vae.best_iter_ > 0
-    scores = np.array(
-        [
-            vae.set_params(n_importance_samples=number).score_samples(X)
-            for number in (1, 16, 256)
-        ]
-    )
-    for rise in np.diff(scores, axis=0):
-        assert rise.mean() > -GATE * rise.std() / np.sqrt(len(rise))
-    assert scores[2].mean() > scores[0].mean()
-
-
-@pytest.mark.slow
 def test_curves_are_learnt_and_lines_left_alone(seed):
     full, hidden = curved_table(seed)
     train, test = np.split(hide(full, hidden), 2)
@@ -125,7 +108,6 @@ def test_every_algorithm_gains_on_new_rows(algorithm, seed):
     assert gain.mean() > GATE * gain.std() / np.sqrt(len(gain))
 
 
-@pytest.mark.quick(1)
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("algorithm", ["miwae", "miss-siwae", "demiss-vae"])
 def test_the_encoder_can_be_trained_on_other_rows(algorithm, X, seed):
@@ -299,19 +281,6 @@ def test_integers_may_be_numpys(X):
     vae = VariationalAutoencoder(**sizes, **numbers).fit(X)
     assert np.isfinite(vae.score_samples(X)).all()
     assert vae.transform(X).shape == (len(X), 2)
-
-
-def test_huge_cells_have_finite_answers_or_are_refused(X):
-    vae = VariationalAutoencoder(**FIXED).fit(X)
-    rows = X[:3].copy()
-    rows[0, 0] = 1e40
-    assert np.isfinite(vae.transform(rows)).all()
-    assert np.isfinite(vae.score_samples(rows)).all()
-    for huge in (1e155, 1e300):
-        rows[0, 0] = huge
-        for method in (vae.transform, vae.score_samples):
-            with pytest.raises(ValueError, match=r"in column 0, row 0: .* missing by"):
-                method(rows)
 
 
 def test_an_unknown_value_of_a_rounded_column_is_the_nearest(seed):

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from oracles import shaken
 from torch import nn
 from torch.distributions import Normal
 from vaes import NORMAL, families, log_evidence
@@ -25,9 +26,7 @@ def factors(seed, k):
 def autoencoder(linear, kind=NORMAL, floor=FLOOR, shake=0.0):
     k = linear.loadings.shape[1]
     network = ResidualPerceptron(k, (7,), 2 * D, 0.0).double()
-    with torch.no_grad():
-        for parameter in network.parameters():
-            parameter += shake * torch.randn_like(parameter)
+    shaken(network, shake)
     scale = linear.noise_variance.sqrt()
     return VariationalAutoencoderModel(
         linear.mean, linear.loadings, scale, network, kind, floor
@@ -115,17 +114,6 @@ def test_all_parameters_learn(kind, rows, seed):
         assert parameter.grad.abs().sum() > 0
     unread = model.free_scale.grad == 0  # a two-valued column has no scale
     assert unread.tolist() == [False, False, kind is MIXED, False]
-
-
-def test_at_the_start_the_last_layer_learns_alone(rows, seed):
-    """The rest of the network follows once it is not zero."""
-    torch.manual_seed(seed)
-    model = autoencoder(factors(seed, 2))
-    cells = model.likelihood(torch.randn(len(rows[0]), 2).double())
-    assert isinstance(cells.log_prob(rows[0]), torch.Tensor)
-    cells.log_prob(rows[0]).sum().backward()
-    for name, parameter in model.network.named_parameters():
-        assert (parameter.grad.abs().sum() > 0) == name.startswith("last")
 
 
 def test_its_cells_are_of_their_families(seed):

@@ -5,30 +5,14 @@ from itertools import product
 
 import pytest
 import torch
-from oracles import GATE, z_mean
+from oracles import GATE, shaken, z_mean
 from torch import nn
 from torch.distributions import Bernoulli, MultivariateNormal
 
 from skvnce._core.distributions.normal import Normal
 from skvnce._core.models import repeated
 from skvnce._core.random import global_stream, stream
-from skvnce.contrast.objective import (
-    by_neighbours,
-    by_noise,
-    log_ratio,
-    mean_over_draws,
-)
-from skvnce.contrast.posteriors import (
-    BernoulliEncoder,
-    BinaryCells,
-    DefensiveCells,
-    ExactStates,
-    Latents,
-    NormalCells,
-    Perceptron,
-    SequentialPosterior,
-    normal_scale,
-)
+from skvnce.contrast import objective, posteriors
 
 D = 4
 REAL = torch.zeros(D).bool()
@@ -36,20 +20,12 @@ MIXED = torch.tensor([False, True, False, True])
 KINDS = pytest.mark.parametrize("positive", [REAL, MIXED], ids=["real", "mixed"])
 
 
-def shaken(module, size=0.4):
-    """Move the parameters away from where they start."""
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter += size * torch.randn_like(parameter)
-    return module
-
-
 @pytest.fixture
 def make(seed):
     torch.manual_seed(seed)
     root = torch.randn(D, D).double()
     initial = Normal(torch.randn(D).double(), root @ root.T / 4 + 0.3 * torch.eye(D))
-    return lambda *columns: shaken(NormalCells(initial, *columns))
+    return lambda *columns: shaken(posteriors.NormalCells(initial, *columns))
 
 
 @pytest.fixture
@@ -83,7 +59,7 @@ def test_draws_have_the_conditional_mean_and_covariance(make, observed, positive
     cells, x = make(positive), table(observed, positive)
     with torch.no_grad():
         (drawn,) = cells(repeated(x, D + 1), observed, bases).values
-    w = normal_scale(drawn, positive)
+    w = posteriors.normal_scale(drawn, positive)
     for i, o in enumerate(observed):
         assert (drawn[:, i, o] == x[i, o]).all()
         mean, covariance = dense(cells.free.normal(), w[0, i], o)
@@ -101,7 +77,7 @@ def test_log_prob_is_that_of_the_conditional(make, observed, positive):
     assert draws.log_score is None
     assert (drawn[..., positive] > 0).all()
     for i, o in enumerate(observed):
-        w, m = normal_scale(drawn[:, i], positive), ~o
+        w, m = posteriors.normal_scale(drawn[:, i], positive), ~o
         expected = -w[:, m & positive].sum(-1)  # d log x / d x
         if m.any():
             q = MultivariateNormal(*dense(cells.free.normal(), w[0], o))
@@ -111,14 +87,14 @@ def test_log_prob_is_that_of_the_conditional(make, observed, positive):
 
 def network(n_outputs, width=D):
     zeros, ones = torch.zeros(width).double(), torch.ones(width).double()
-    return shaken(Perceptron(zeros, ones, [5], n_outputs).double(), 0.6)
+    return shaken(posteriors.Perceptron(zeros, ones, [5], n_outputs).double(), 0.6)
 
 
 def test_a_perceptron_sees_standardised_rows_and_their_masks(seed, observed):
     torch.manual_seed(seed)
     x = table(observed, REAL, 2)
     mean, scale = torch.randn(2, D).double()
-    net = shaken(Perceptron(mean, scale.exp(), [], 3).double())
+    net = shaken(posteriors.Perceptron(mean, scale.exp(), [], 3).double())
     (layer,) = net.layers
     seen = torch.where(observed, (x - mean) / scale.exp(), 0.0)
     both = torch.cat([seen, observed.double().expand(2, -1, -1)], -1)
@@ -129,7 +105,7 @@ def test_a_perceptron_sees_standardised_rows_and_their_masks(seed, observed):
 def test_binary_cells_draw_their_columns_alone(seed, observed):
     torch.manual_seed(seed)
     x, binary = (torch.rand(2**D, D) < 0.5).double(), torch.tensor([1, 1, 1, 0]).bool()
-    cells = BinaryCells(network(D), binary)
+    cells = posteriors.BinaryCells(network(D), binary)
     draws = cells(repeated(x, 3), observed, stream(0))
     (drawn,) = draws.values
     own = ~observed & binary
@@ -148,7 +124,9 @@ def test_normal_cells_are_drawn_given_binary_ones(make, observed):
     binary = torch.tensor([True, False, True, False])
     normal, x = make(MIXED, binary), table(observed, MIXED)
     x[:, binary] = (x[:, binary] > 0).double()
-    first = BinaryCells(network(D), binary)(repeated(x, 3), observed, stream(0))
+    first = posteriors.BinaryCells(network(D), binary)(
+        repeated(x, 3), observed, stream(0)
+    )
     draws = normal(first, observed, stream(0))
     (drawn,) = draws.values
     assert (drawn == first.values[0])[..., binary].all()
@@ -158,7 +136,7 @@ def test_normal_cells_are_drawn_given_binary_ones(make, observed):
     for s, i in product(range(3), range(2**D)):
         m = ~(observed[i] | binary)
         if m.any():
-            w = normal_scale(drawn[s, i].detach(), MIXED)
+            w = posteriors.normal_scale(drawn[s, i].detach(), MIXED)
             q = MultivariateNormal(*dense(normal.free.normal(), w, ~m))
             expected = q.log_prob(w[m]) - w[m & MIXED].sum()
             torch.testing.assert_close(found[s, i], expected)
@@ -194,13 +172,13 @@ class Discrete:
         self.log_noise = -2 + torch.randn(N).double()
         self.marginal = torch.randn(NU, N).double()
         self.binary = network(WIDTH, WIDTH)
-        steps = [BinaryCells(self.binary, torch.ones(WIDTH).bool())]
+        steps = [posteriors.BinaryCells(self.binary, torch.ones(WIDTH).bool())]
         if kind == "drawn":
-            self.encoder = BernoulliEncoder(network(LATENTS, WIDTH))
-            steps.append(Latents(self.encoder, LATENTS))
+            self.encoder = posteriors.BernoulliEncoder(network(LATENTS, WIDTH))
+            steps.append(posteriors.Latents(self.encoder, LATENTS))
         else:
-            steps.append(ExactStates(self.model))
-        self.posterior = SequentialPosterior(steps, 3)
+            steps.append(posteriors.ExactStates(self.model))
+        self.posterior = posteriors.SequentialPosterior(steps, 3)
         self.leaves = list(self.posterior.parameters())
 
     def gradient(self, value):
@@ -230,7 +208,7 @@ class Discrete:
 
     def drawn(self, criterion, change=lambda score: score):
         draws = self.posterior(self.x, self.observed, global_stream)
-        ratio = log_ratio(self.model.log_density, draws, self.log_noise)
+        ratio = objective.log_ratio(self.model.log_density, draws, self.log_noise)
         score = change(draws.log_score)
         return criterion(ratio, self.marginal, draws.log_weight, score)
 
@@ -240,7 +218,9 @@ class Discrete:
         return torch.stack([self.gradient(value) for value in found])
 
 
-CRITERIA = pytest.mark.parametrize("criterion", [by_noise, by_neighbours])
+CRITERIA = pytest.mark.parametrize(
+    "criterion", [objective.by_noise, objective.by_neighbours]
+)
 POSTERIORS = pytest.mark.parametrize("kind", ["drawn", "enumerated"])
 
 
@@ -265,8 +245,8 @@ def test_values_of_discrete_draws_are_unbiased(kind, seed):
     torch.manual_seed(seed)
     problem = Discrete(kind)
     with torch.no_grad():
-        exact = problem.exact(by_noise)
-        found = torch.stack([problem.drawn(by_noise) for _ in range(300)])
+        exact = problem.exact(objective.by_noise)
+        found = torch.stack([problem.drawn(objective.by_noise) for _ in range(300)])
     random = found.std(0) > 1e-9  # the posterior of a complete row may be exact
     torch.testing.assert_close(found[0][~random], exact[~random])
     assert random[1]  # a row of missing cells
@@ -277,10 +257,10 @@ def test_the_surrogate_of_the_gradient_leaves_the_value_alone(seed):
     torch.manual_seed(seed)
     values, score = torch.randn(2, 4, 6).double()
     log_weight = torch.rand(4, 6).double().log_softmax(0)
-    found = mean_over_draws(values, log_weight, score.requires_grad_())
+    found = objective.mean_over_draws(values, log_weight, score.requires_grad_())
     plain = (log_weight.exp() * values).sum(0)
     assert (found == plain).all()
-    assert (mean_over_draws(values, log_weight) == plain).all()
+    assert (objective.mean_over_draws(values, log_weight) == plain).all()
     # by hand, the first draw: its surplus over the mean of the other draws
     (slope,) = torch.autograd.grad(found.sum(), score)
     weight, others = log_weight.exp(), values[1:]
@@ -301,7 +281,7 @@ def test_densities_of_given_cells_are_those_of_drawn_ones(make, observed, positi
 
 
 def defensive(make, positive):
-    cells = DefensiveCells(make(positive))
+    cells = posteriors.DefensiveCells(make(positive))
     shaken(cells.learnt)
     return cells
 

@@ -8,9 +8,7 @@ from torch import nn
 
 from skvnce._core.models import log_joint_of_states, repeated, with_states
 from skvnce._core.random import stream
-from skvnce.contrast.models import (
-    Scaled,
-)
+from skvnce.contrast.models import Scaled
 from skvnce.contrast.objective import (
     Contrast,
     Rows,

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from oracles import shaken
 from torch import nn
 from torch.distributions import Bernoulli, Normal
 
@@ -22,10 +23,7 @@ KINDS = pytest.mark.parametrize("kind", [NormalEncoder, BernoulliEncoder])
 def encoder(kind, shake=0.7):
     n_outputs = LATENTS * (2 if kind is NormalEncoder else 1)
     found = kind(Perceptron(ZEROS, ONES, [4], n_outputs).double())
-    with torch.no_grad():
-        for parameter in found.parameters():
-            parameter += shake * torch.randn_like(parameter)
-    return found
+    return shaken(found, shake)
 
 
 class Counted(nn.Module):

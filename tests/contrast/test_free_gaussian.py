@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from oracles import shaken
 from torch.distributions import MultivariateNormal
 
 from skvnce._core.distributions.normal import Normal
@@ -17,10 +18,7 @@ def model(seed):
     root = torch.randn(D, D).double()
     initial = Normal(torch.randn(D).double(), root @ root.T / 4 + 0.3 * torch.eye(D))
     found = FreeGaussian(initial)
-    with torch.no_grad():
-        for parameter in found.parameters():
-            parameter += 0.3 * torch.randn_like(parameter)
-    return found
+    return shaken(found, 0.3)
 
 
 @pytest.fixture

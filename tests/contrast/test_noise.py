@@ -6,15 +6,6 @@ import torch
 from oracles import GATE, first_and_second, z_mean
 from scipy import stats
 from torch import distributions, nn
-from torch.distributions import (
-    Bernoulli,
-    Categorical,
-    Independent,
-    Laplace,
-    MixtureSameFamily,
-    MultivariateNormal,
-    Uniform,
-)
 from torch.distributions import Normal as UnivariateNormal
 
 from skvnce._core.distributions.normal import Normal
@@ -135,7 +126,7 @@ def marginal_of(normal, x, patterns):
     found = torch.zeros(x.shape[:-1]).double()
     for i, o in enumerate(patterns):
         if o.any():
-            part = MultivariateNormal(mean[o], covariance[o][:, o])
+            part = distributions.MultivariateNormal(mean[o], covariance[o][:, o])
             found[..., i] = part.log_prob(x[..., i, o])
     return found
 
@@ -162,7 +153,9 @@ def test_gaussian_draws_have_the_moments(normal, seed):
 
 
 def test_a_given_normal_has_a_density_of_every_part(normal, patterns):
-    passed = MultivariateNormal(normal.mean.float(), normal.covariance.float())
+    passed = distributions.MultivariateNormal(
+        normal.mean.float(), normal.covariance.float()
+    )
     noise, x = given(passed, D), torch.randn(len(patterns), D).double()
     found = noise.log_prob(x, patterns)
     assert found.dtype == noise.sample(1).dtype == torch.float64
@@ -173,9 +166,9 @@ def test_a_given_normal_has_a_density_of_every_part(normal, patterns):
 LOW, HIGH = torch.arange(D) + 2.0, torch.arange(D) + 3.5  # 1 is outside
 BY_COLUMN = {
     "normal": UnivariateNormal(torch.arange(float(D)), 2.0),
-    "laplace in double": Laplace(torch.arange(D).double(), 2.0),
-    "bounded": Uniform(LOW, HIGH),
-    "bernoulli": Bernoulli(torch.linspace(0.1, 0.9, D)),
+    "laplace in double": distributions.Laplace(torch.arange(D).double(), 2.0),
+    "bounded": distributions.Uniform(LOW, HIGH),
+    "bernoulli": distributions.Bernoulli(torch.linspace(0.1, 0.9, D)),
 }
 
 
@@ -186,9 +179,9 @@ def test_given_columns_have_a_density_of_every_part(name, wrapped, patterns, see
     columns = BY_COLUMN[name]
     passed = columns
     if wrapped:
-        passed = Independent(columns, 1)
+        passed = distributions.Independent(columns, 1)
     if wrapped == 2:
-        passed = Independent(passed, 0)
+        passed = distributions.Independent(passed, 0)
     noise = given(passed, D)
     x = noise.sample(2 * len(patterns)).view(2, len(patterns), D)
     assert x.dtype == torch.float64
@@ -200,8 +193,12 @@ def test_given_columns_have_a_density_of_every_part(name, wrapped, patterns, see
 
 @pytest.fixture
 def joint():
-    parts = Independent(UnivariateNormal(torch.zeros(2, D), torch.ones(2, D)), 1)
-    return MixtureSameFamily(Categorical(torch.ones(2)), parts)
+    parts = distributions.Independent(
+        UnivariateNormal(torch.zeros(2, D), torch.ones(2, D)), 1
+    )
+    return distributions.MixtureSameFamily(
+        distributions.Categorical(torch.ones(2)), parts
+    )
 
 
 def test_a_given_joint_distribution_of_complete_rows(joint, seed):
@@ -217,9 +214,9 @@ def test_a_given_joint_distribution_of_complete_rows(joint, seed):
 @pytest.mark.parametrize(
     "noise",
     [
-        MultivariateNormal(torch.zeros(D + 1), torch.eye(D + 1)),
+        distributions.MultivariateNormal(torch.zeros(D + 1), torch.eye(D + 1)),
         UnivariateNormal(0.0, 1.0),
-        Independent(UnivariateNormal(torch.zeros(2, D), 1.0), 1),
+        distributions.Independent(UnivariateNormal(torch.zeros(2, D), 1.0), 1),
     ],
     ids=["wider", "scalar", "many rows"],
 )

@@ -4,19 +4,16 @@ import numpy as np
 import pytest
 import torch
 from _energies import UnnormalisedScaleMixture, exact_posterior
-from oracles import GATE, z_mean
+from oracles import GATE, shaken, z_mean
 from scipy.optimize import minimize_scalar
 from torch import nn
 from torch.distributions import Normal as UnivariateNormal
+from torch.testing import assert_close
 
 from skvnce._core.distributions.normal import Normal
 from skvnce._core.models import log_joint_of_states, repeated, with_states
-from skvnce._core.random import stream
 from skvnce._core.training.lbfgs import flat, minimise_parameters
-from skvnce.contrast.models import (
-    FreeGaussian,
-    Scaled,
-)
+from skvnce.contrast.models import FreeGaussian, Scaled
 from skvnce.contrast.noise import GaussianNoise
 from skvnce.contrast.objective import (
     Contrast,
@@ -34,7 +31,6 @@ from skvnce.contrast.objective import (
     variational_values,
 )
 from skvnce.contrast.posteriors import (
-    ExactStates,
     NormalCells,
     SequentialPosterior,
     integrated,
@@ -117,9 +113,9 @@ def test_parts_have_the_values_and_gradients_of_the_whole(size, criterion, width
     split = whole._replace(size=size)
     assert [len(p.data.x) for p, _ in split.parts()][:-1] == [size] * ((N - 1) // size)
     for found, expected in zip(evaluate(split), evaluate(whole), strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-13, atol=1e-13)
+        assert_close(found, expected, rtol=1e-13, atol=1e-13)
     parameters = [*model.parameters(), q.w]
-    torch.testing.assert_close(
+    assert_close(
         gradient_by_parts(split, parameters), gradient_by_parts(whole, parameters)
     )
 
@@ -154,27 +150,10 @@ def test_parts_and_their_noise_have_numbers_of_their_own(widths):
     assert len({tuple(numbers) for numbers in streams}) == len(streams) == 16
 
 
-def test_exact_states_are_the_posterior_of_the_model(widths):
-    model = mixture()
-    posterior = exact_posterior(model)
-    assert not list(posterior.parameters())
-    for width in (2.0, 5.0):
-        with torch.no_grad():
-            model.log_width.fill_(np.log(width))
-        y, complete = widths.noise.x, widths.noise.observed
-        draws = posterior(y, complete, stream(0))
-        expected = log_joint_of_states(model, y).log_softmax(0)
-        torch.testing.assert_close(draws.log_prob, expected)
-        torch.testing.assert_close(draws.log_weight, expected)
-        assert not draws.log_prob.requires_grad
-
-
 @CRITERIA
 def test_integrating_is_drawing_from_the_exact_posterior(criterion, holes):
     model, contrast = holes
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += 0.3 * torch.randn_like(parameter)
+    shaken(model, 0.3)
     exact = Problem(model.log_marginal, integrated, contrast, criterion)
     expected = evaluate(exact)
     cells = NormalCells(model.model.free.normal(), REAL)
@@ -182,7 +161,7 @@ def test_integrating_is_drawing_from_the_exact_posterior(criterion, holes):
         model.log_density, SequentialPosterior([cells], 4), contrast, criterion
     )
     for place, (found, same) in enumerate(zip(evaluate(drawn), expected, strict=True)):
-        torch.testing.assert_close(found, same, rtol=0, atol=1e-10, msg=str(place))
+        assert_close(found, same, rtol=0, atol=1e-10, msg=str(place))
     # control: another normal
     with torch.no_grad():
         cells.free.shift += 0.3
@@ -203,8 +182,8 @@ def test_the_e_step_finds_the_exact_posterior(criterion, size, widths):
     assert gap.mean() > 1e-3
     fit_posterior(problem, [q.w], tol=1e-10)
     expected = torch.tensor([0.0, 2.5**-2 - 1]).double()  # eq. (4.54), sign mended
-    torch.testing.assert_close(q.w.detach(), expected, atol=1e-4, rtol=0)
-    torch.testing.assert_close(evaluate(problem).values, exact.values)
+    assert_close(q.w.detach(), expected, atol=1e-4, rtol=0)
+    assert_close(evaluate(problem).values, exact.values)
     assert (flat(model.parameters()) == before).all()
 
 
@@ -221,7 +200,7 @@ def test_the_penalty_is_added_to_the_loss(holes):
     expected = float(-values.mean() + penalty().detach())
     assert found.objective == pytest.approx(expected)
     slopes = gradient_by_parts(problem, list(free.parameters())) / N
-    torch.testing.assert_close(slopes, flat(free.parameters()), atol=1e-6, rtol=0)
+    assert_close(slopes, flat(free.parameters()), atol=1e-6, rtol=0)
 
 
 def test_accuracy_is_that_of_nce(widths):
@@ -230,10 +209,10 @@ def test_accuracy_is_that_of_nce(widths):
     ratios = [
         log_joint_of_states(model, r.x).logsumexp(0) - r.log_noise for r in widths
     ]
-    torch.testing.assert_close(found.data, ratios[0])
-    torch.testing.assert_close(found.noise, ratios[1])
+    assert_close(found.data, ratios[0])
+    assert_close(found.noise, ratios[1])
     loss = nce(*ratios, NU).loss
-    torch.testing.assert_close(-found.values.mean(), loss)
+    assert_close(-found.values.mean(), loss)
     same = nce(found.data, found.noise, 1.0).metrics["accuracy"]
     assert found.accuracy() == same
 
@@ -295,9 +274,7 @@ def test_joint_ascent_reaches_the_maximum_of_nce(exact, widths, seed):
     reached = -float(evaluate(problem).values.mean())
     assert objective - 1e-9 < reached < objective + 1e-3
     assert losses[0] > reached + 1e-2
-    torch.testing.assert_close(
-        flat(model.parameters()), flat(best.parameters()), atol=1e-2, rtol=0
-    )
+    assert_close(flat(model.parameters()), flat(best.parameters()), atol=1e-2, rtol=0)
 
 
 def test_joint_ascent_moves_nothing_that_it_is_not_given(widths, seed):
@@ -338,27 +315,3 @@ def test_rounds_stop_by_the_tolerance_or_by_the_callback(widths):
         problem, model.parameters(), tol=0.0, max_iter=2
     ).converged
     assert variational_em(problem, model.parameters(), tol=1.0).converged
-
-
-def test_steps_add_up(holes):
-    """Latents after missing cells: the states of each completed row."""
-
-    class Both(nn.Module):
-        states = torch.tensor([[0.0], [1.0]]).double()
-
-        def log_density(self, x, z):
-            return x.sum(-1) * z.squeeze(-1)
-
-    _, contrast = holes
-    cells = NormalCells(Normal(torch.zeros(D).double(), torch.eye(D).double()), REAL)
-    y, observed = contrast.noise.x, contrast.noise.observed
-    draws = SequentialPosterior([cells, ExactStates(Both())], 5)(y, observed, stream(0))
-    x, z = draws.values
-    assert x.shape == (10, NU, N, D)
-    assert z.shape == (10, NU, N, 1)
-    torch.testing.assert_close(
-        draws.log_weight.exp().sum(0), torch.ones(NU, N).double()
-    )
-    q = nn.functional.logsigmoid(x.sum(-1) * (2 * z.squeeze(-1) - 1))
-    inside = UnivariateNormal(0.0, 1.0).log_prob(x).where(~observed, 0.0).sum(-1)
-    torch.testing.assert_close(draws.log_prob, q + inside)

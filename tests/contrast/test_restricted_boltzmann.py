@@ -59,15 +59,6 @@ def rows(seed):
     return torch.tensor(x), torch.tensor(observed)
 
 
-def test_log_density(model, rows, seed):
-    x, _ = rows
-    z = torch.tensor(np.random.default_rng([seed, 2]).integers(0, 2, (N, K))).double()
-    W, b, c = numpy_parameters(model)
-    pairs = zip(x.numpy(), z.numpy(), strict=True)
-    expected = [r @ W @ s + b @ r + c @ s for r, s in pairs]
-    np.testing.assert_allclose(model.log_density(x, z).detach(), expected, rtol=1e-12)
-
-
 def test_states(model):
     states = model.states
     assert states.dtype == torch.float64
@@ -107,13 +98,6 @@ def test_the_normaliser(seed, d, k):
     )
 
 
-def test_the_posterior_of_the_latents(model, rows):
-    x, _ = rows
-    weights = log_joint_of_states(model, x).softmax(0)  # (n_states, n)
-    expected = weights.T @ model.states
-    torch.testing.assert_close(model.latent_probability(x), expected)
-
-
 def test_too_many_latents_to_enumerate():
     model = RestrictedBoltzmann(3, 13)
     with pytest.raises(ValueError, match="n_components=13"):
@@ -126,14 +110,3 @@ def test_too_many_latents_to_enumerate():
     assert len(RestrictedBoltzmann(3, 12).states) == 4096
     with pytest.raises(ValueError, match="n_components=13"):
         RestrictedBoltzmann(13, 13).log_normaliser()
-
-
-def test_it_starts_small_by_the_stream_of_torch(seed):
-    starts = []
-    for _ in range(2):
-        torch.manual_seed(seed)
-        starts.append(RestrictedBoltzmann(50, 40))
-    assert torch.equal(starts[0].weight, starts[1].weight)
-    assert starts[0].weight.dtype == torch.float32
-    assert float(starts[0].weight.std().detach()) == pytest.approx(0.01, rel=0.1)
-    assert not starts[0].visible_bias.any() and not starts[0].hidden_bias.any()

@@ -6,10 +6,7 @@ from _energies import UnnormalisedScaleMixture
 
 from skvnce._core.distributions.normal import Normal
 from skvnce._core.models import log_joint_of_states
-from skvnce.contrast.models import (
-    FreeGaussian,
-    Scaled,
-)
+from skvnce.contrast.models import FreeGaussian, Scaled
 
 
 @pytest.fixture

@@ -8,11 +8,7 @@ from energies import Bell, RestrictedBoltzmann
 from skvnce._core.progress import tell_round
 from skvnce.contrast import fit
 from skvnce.contrast.fit import fit_table
-from skvnce.contrast.models import (
-    initial_normal,
-    normal_of_cells,
-)
-from skvnce.gaussian import em as gaussian_em
+from skvnce.contrast.models import initial_normal, normal_of_cells
 
 SETTINGS = fit.Settings(
     *(None, None, None, "gaussian", 3, 2, 1, 0, None),
@@ -38,40 +34,6 @@ def fitted(X, on_round=tell_round, **changes):
     settings = SETTINGS._replace(**changes)
     moments = np.nanmean(X, 0), np.nanstd(X, 0)
     return settings, fit_table(settings, X, *moments, held_out, on_round)
-
-
-@pytest.fixture
-def runs(monkeypatch):
-    """Count the runs of EM that choose nothing: those with the final strength."""
-    found, real = [], gaussian_em.fit_normal
-
-    def counted(data, weights, strength, start, **options):
-        if bool((data.observed.sum(0) == counted.cells).all()):
-            found.append(strength)
-        return real(data, weights, strength, start, **options)
-
-    counted.cells = 0
-    monkeypatch.setattr(gaussian_em, "fit_normal", counted)
-    return found, counted
-
-
-@pytest.mark.quick(1)
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({}, 1),  # the model, the noise and the posterior share one
-        ({"noise": "marginal"}, 1),
-        ({"model": Bell, "noise": "marginal", "n_init": 3}, 1),
-        ({"model": Bell, "noise": "conditional", "n_init": 2}, 1),
-        ({"model": Bell, "noise": "gaussian", "n_init": 2}, 2),  # two strengths
-    ],
-)
-def test_em_runs_once(changes, expected, runs):
-    X = table()
-    found, counted = runs
-    counted.cells = torch.tensor((~np.isnan(X)).sum(0))
-    fitted(X, max_iter=1, **changes)
-    assert len(found) == len(set(found)) == expected
 
 
 def test_the_normal_of_logarithms_is_that_of_the_logarithms():

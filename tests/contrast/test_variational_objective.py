@@ -7,13 +7,7 @@ from _energies import UnnormalisedScaleMixture
 from torch import nn
 from torch.distributions import Normal
 
-from skvnce._core.models import (
-    log_joint_of_states,
-    repeated,
-    with_latents,
-    with_missing,
-    with_states,
-)
+from skvnce._core import models
 from skvnce._core.random import stream
 from skvnce.contrast.objective import (
     Contrast,
@@ -54,12 +48,14 @@ class Both(nn.Module):
 
     def forward(self, x, observed, uniforms):
         seen = x.where(observed, 0.0).sum(-1, keepdim=True) / 10
-        draws = repeated(x, N_DRAWS)
+        draws = models.repeated(x, N_DRAWS)
         numbers = uniforms(0, draws.values[0])
-        draws = with_missing(draws, observed, Normal(self.cells + seen, 0.8), numbers)
+        draws = models.with_missing(
+            draws, observed, Normal(self.cells + seen, 0.8), numbers
+        )
         mean = draws.values[0] @ self.encoder
         q = Normal(mean, self.log_std.exp())
-        return with_latents(draws, q, uniforms(1, mean))
+        return models.with_latents(draws, q, uniforms(1, mean))
 
 
 def table(observed, *shape):
@@ -189,8 +185,8 @@ def test_states_summed_out_by_the_exact_posterior_give_nce(nu, seed):
     model = UnnormalisedScaleMixture(torch.tensor(3.0).double())
 
     def exact(x, observed, uniforms):
-        log_q = log_joint_of_states(model, x[None]).detach().log_softmax(0)
-        return with_states(repeated(x), model.states, log_q)
+        log_q = models.log_joint_of_states(model, x[None]).detach().log_softmax(0)
+        return models.with_states(models.repeated(x), model.states, log_q)
 
     x, y = (2 * torch.randn(*shape, 20, 1).double() for shape in ((), (nu,)))
     complete = torch.ones_like(x).bool()
@@ -198,7 +194,8 @@ def test_states_summed_out_by_the_exact_posterior_give_nce(nu, seed):
         *(Rows(u, complete, Normal(0.0, 2.0).log_prob(u).squeeze(-1)) for u in (x, y))
     )
     ratios = [
-        log_joint_of_states(model, r.x).logsumexp(0) - r.log_noise for r in contrast
+        models.log_joint_of_states(model, r.x).logsumexp(0) - r.log_noise
+        for r in contrast
     ]
     found, expected = loss_of(model, exact, contrast), nce(*ratios, nu).loss
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
@@ -229,8 +226,8 @@ def test_missing_cells_by_their_exact_conditional(seed):
 
     def exact(x, observed):  # one missing cell a row: x_j | x_-j ~ N(-K_jk x_k / K_jj)
         mean = -(x.where(observed, 0.0) @ K) / K.diagonal()
-        q, draws = Normal(mean, K.diagonal().rsqrt()), repeated(x, 2)
-        return with_missing(draws, observed, q, stream(seed)(0, draws.values[0]))
+        q, draws = Normal(mean, K.diagonal().rsqrt()), models.repeated(x, 2)
+        return models.with_missing(draws, observed, q, stream(seed)(0, draws.values[0]))
 
     def log_marginal(row, j):
         rest = [k for k in range(FEATURES) if k != j]

@@ -34,11 +34,11 @@ def draws(table, counts):
     )
 
 
-def problem(seed, exact):
+def problem(seed):
     """Make log ratios with z drawn from q, and those with z summed out."""
     rng = np.random.default_rng(seed)
     posterior = probabilities(rng)
-    q = posterior if exact else probabilities(rng)
+    q = probabilities(rng)
     log_marginal, log_noise = torch.tensor(rng.normal(size=(2, N_X)))
     log_phi = log_marginal[:, None] + (posterior.double() / TOTAL).log()
     with_z = log_phi - (q.double() / TOTAL).log() - log_noise[:, None]
@@ -70,24 +70,8 @@ def test_equal_draws_give_nce(nu, seed):
 
 
 @pytest.mark.parametrize("nu", RATIOS)
-def test_equality_at_the_exact_posterior(nu, seed):
-    for i in range(10):
-        with_z, without = problem([seed, i], exact=True)
-        found = vnce(with_z, with_z, nu).loss
-        expected = nce(without, without, nu).loss
-        torch.testing.assert_close(found, expected, rtol=1e-10, atol=0)
-
-
-@pytest.mark.parametrize("nu", RATIOS)
-def test_it_bounds_nce_for_any_posterior(nu, seed):
-    for i in range(20):
-        with_z, without = problem([seed, i], exact=False)
-        assert vnce(with_z, with_z, nu).loss > nce(without, without, nu).loss + 1e-6
-
-
-@pytest.mark.parametrize("nu", RATIOS)
 def test_only_the_data_term_is_a_bound(nu, seed):
-    with_z, without = problem(seed, exact=False)
+    with_z, without = problem(seed)
     found = vnce(with_z, with_z, nu)
     unlikely = torch.full((1, 1), -1e9).double()  # noise of which the model is sure
     data_term = vnce(with_z, unlikely, nu)
@@ -107,7 +91,7 @@ def test_sure_answers_stay_finite():
 
 
 def test_weights_repeat_draws(seed):
-    with_z, _ = problem(seed, exact=False)
+    with_z, _ = problem(seed)
     some, counts = with_z[::3], torch.tensor([1, 2, 3, 2])
     weight = (counts / counts.sum().double()).log()[:, None].expand_as(some)
     repeated = some.repeat_interleave(counts, 0)

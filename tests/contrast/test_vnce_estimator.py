@@ -21,10 +21,7 @@ from skvnce._core.incomplete import Units
 from skvnce._core.training.adam import NotFinite
 from skvnce.contrast import fit
 from skvnce.contrast.estimator import ScaledDensity
-from skvnce.contrast.models import (
-    FreeGaussian,
-    standard_normal,
-)
+from skvnce.contrast.models import FreeGaussian, standard_normal
 from skvnce.exceptions import DivergenceError
 from skvnce.options import LBFGS, Adam
 
@@ -494,7 +491,6 @@ BAD = {
             {"noise_ratio": 0},
             r"'noise_ratio' parameter .* must be an int in the range \[1, inf\)",
         ),
-        ({"noise_ratio": -1}, "noise_ratio"),
         ({"n_training_draws": 0}, "n_training_draws"),
         ({"n_init": 0}, "n_init"),
         ({"solver": LBFGS(tol=-1.0)}, "'solver.tol'"),
@@ -504,8 +500,6 @@ BAD = {
         ({"solver": Adam(weight_decay=0.1)}, "solver.weight_decay=0.1 is not"),
         ({"solver": Adam(n_iter_no_change=3)}, "solver.n_iter_no_change=3"),
         ({"solver": Adam(validation_fraction=0.1)}, "solver.validation_fraction=0.1"),
-        ({"solver": "sgd"}, "'solver' parameter of VNCEEstimator must be"),
-        ({"noise": "flat"}, "'noise' parameter of VNCEEstimator must be"),
         ({"noise": distributions.Normal(torch.zeros(5), 1.0)}, "noise draws"),
         ({"noise": distributions.Exponential(torch.ones(3))}, "outside the support"),
         (
@@ -524,7 +518,6 @@ BAD = {
         ({"model": Flat}, "model: states must be a tensor of shape"),
         ({"model": Unsized}, "n_components is needed"),
         ({"model": Exploding}, "Training diverged. The log_density of model"),
-        ({"model": Factor, "posterior": 3}, "'posterior' parameter of VNCEEstimator"),
         (
             {"model": Factor, "posterior": lambda d, k: Narrow()},
             "posterior: for 3 rows the distribution must have batch_shape",
@@ -539,7 +532,6 @@ BAD = {
         ),
     ],
     TypeError: [
-        ({"noise_ratio": 2.5}, "'noise_ratio' parameter"),
         ({"noise": 3.0}, "'noise' .* implementing 'sample' and 'log_prob'"),
         ({"model": 3}, "'model' parameter .* must be None or a callable"),
         ({"model": Bell(3)}, "not a module"),

@@ -7,13 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from skvnce.datasets import (
-    load_boys,
-    load_frey_faces,
-    load_neurips_titles,
-    load_sachs,
-    load_tcga_brca,
-)
+from skvnce import datasets
 
 MOLECULES = ["raf", "mek", "plc", "pip2", "pip3", "erk", "akt", "pka", "pkc"]
 MOLECULES += ["p38", "jnk"]
@@ -39,11 +33,11 @@ TITLES = pd.DataFrame(
 )
 FACES = np.arange(2 * 560).reshape(2, 560).astype(np.uint8)
 LOADERS = {
-    "sachs": load_sachs,
-    "boys": load_boys,
-    "tcga_brca_rnaseq": load_tcga_brca,
-    "neurips_titles": load_neurips_titles,
-    "frey_faces": load_frey_faces,
+    "sachs": datasets.load_sachs,
+    "boys": datasets.load_boys,
+    "tcga_brca_rnaseq": datasets.load_tcga_brca,
+    "neurips_titles": datasets.load_neurips_titles,
+    "frey_faces": datasets.load_frey_faces,
 }
 TABLES = {
     "sachs": SACHS,
@@ -80,18 +74,18 @@ def test_arrays_and_frames_have_the_same_cells(home, name):
 
 
 def test_sachs_has_intensities_conditions_and_the_network(home):
-    bunch = load_sachs(data_home=home, as_frame=True)
+    bunch = datasets.load_sachs(data_home=home, as_frame=True)
     assert bunch.feature_names == MOLECULES
     np.testing.assert_array_equal(bunch.data, SACHS[MOLECULES])
     assert list(bunch.target) == list(bunch.frame["condition"]) == ["cd3cd28", "u0126"]
     assert list(bunch.perturbation) == ["none", "mek"]
-    X, y = load_sachs(data_home=home, return_X_y=True)
+    X, y = datasets.load_sachs(data_home=home, return_X_y=True)
     np.testing.assert_array_equal(X, bunch.data)
     assert list(y) == list(bunch.target)
 
 
 def test_the_published_network_has_its_arcs(home):
-    edges = load_sachs(data_home=home).edges
+    edges = datasets.load_sachs(data_home=home).edges
     sizes = {version: len(arcs) for version, arcs in edges.items()}
     assert sizes == {"literature20": 20, "validated17": 17, "cdt18": 18}
     assert {name for arcs in edges.values() for arc in arcs for name in arc} == {
@@ -102,21 +96,21 @@ def test_the_published_network_has_its_arcs(home):
 
 
 def test_boys_are_measurements_with_nan(home):
-    bunch = load_boys(data_home=home)
+    bunch = datasets.load_boys(data_home=home)
     expected = BOYS[["age", "hgt", "wgt", "bmi", "hc", "tv"]]
     assert bunch.feature_names == list(expected.columns)
     np.testing.assert_array_equal(bunch.data, expected)
 
 
 def test_tcga_has_genes_and_barcodes(home):
-    bunch = load_tcga_brca(data_home=home)
+    bunch = datasets.load_tcga_brca(data_home=home)
     assert bunch.feature_names == ["ABI1", "TP53"]
     assert list(bunch.sample_names) == ["A1", "B2"]
     np.testing.assert_array_equal(bunch.data, [[16, 10**7], [0, 3]])
 
 
 def test_faces_are_rows_and_images(home):
-    bunch = load_frey_faces(data_home=home)
+    bunch = datasets.load_frey_faces(data_home=home)
     np.testing.assert_array_equal(bunch.data, FACES)
     assert bunch.images.shape == (2, 28, 20)
     place = bunch.feature_names.index("pixel_3_7")
@@ -124,24 +118,24 @@ def test_faces_are_rows_and_images(home):
 
 
 def test_titles_are_text_with_years(home):
-    titles, years = load_neurips_titles(data_home=home, return_X_y=True)
+    titles, years = datasets.load_neurips_titles(data_home=home, return_X_y=True)
     assert list(titles) == list(TITLES["title"])
     assert list(years) == [1987, 2019]
-    framed = load_neurips_titles(data_home=home, as_frame=True)
+    framed = datasets.load_neurips_titles(data_home=home, as_frame=True)
     pd.testing.assert_frame_equal(framed.frame[["year", "title"]], TITLES, rtol=0)
     assert framed.data.equals(framed.frame["title"])
 
 
 def test_the_variable_names_the_folder(home, monkeypatch):
     monkeypatch.setenv("SKVNCE_DATA", str(home))
-    assert load_boys().data.shape == (3, 6)
+    assert datasets.load_boys().data.shape == (3, 6)
 
 
 def test_compressed_tables_are_read(tmp_path):
     write(tmp_path, "boys", BOYS, ".csv.gz")
     with gzip.open(tmp_path / "boys" / "boys.csv.gz") as file:
         assert file.readline().startswith(b"age,hgt")
-    assert load_boys(data_home=tmp_path).data.shape == (3, 6)
+    assert datasets.load_boys(data_home=tmp_path).data.shape == (3, 6)
 
 
 @pytest.mark.parametrize("name", LOADERS)
@@ -162,14 +156,14 @@ def test_a_missing_table_is_an_error_with_its_source(name, tmp_path, monkeypatch
 def test_a_table_without_a_column_is_refused(tmp_path):
     write(tmp_path, "boys", BOYS.drop(columns=["hc", "tv"]))
     with pytest.raises(ValueError, match=r"boys\.csv lacks the columns hc, tv\. How"):
-        load_boys(data_home=tmp_path)
+        datasets.load_boys(data_home=tmp_path)
 
 
 def test_a_row_of_another_length_is_refused(home):
     with (home / "boys" / "boys.csv").open("a") as file:
         file.write("1.5,80\n")
     with pytest.raises(ValueError, match="Row 3 .* has 2 cells instead of 9"):
-        load_boys(data_home=home)
+        datasets.load_boys(data_home=home)
 
 
 def test_every_call_returns_a_table_of_its_own(home):

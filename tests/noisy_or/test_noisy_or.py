@@ -9,19 +9,7 @@ from tables import cells_of
 from torch.nn.functional import logsigmoid
 
 from skvnce.datasets import make_binary_patterns
-from skvnce.noisy_or.em import (
-    INFERENCES,
-    Learner,
-    Relaxation,
-    Sizes,
-    best_chords,
-    best_lines,
-    hard_elbo,
-    learn,
-    learn_once,
-    loss,
-    start,
-)
+from skvnce.noisy_or import em
 from skvnce.noisy_or.estimator import torch_rows
 from skvnce.noisy_or.model import (
     NoisyOrModel,
@@ -59,7 +47,7 @@ def rows_of(table):
 
 def built(way, seed, dtype=torch.float64):
     torch.manual_seed(seed)
-    inference = INFERENCES[way](Sizes(D, K, (16,), 7.0), Relaxation(10))
+    inference = em.INFERENCES[way](em.Sizes(D, K, (16,), 7.0), em.Relaxation(10))
     inference.network.to(dtype)
     return inference
 
@@ -70,7 +58,7 @@ def enumerated_elbo(evidence, logit):
     return (log_q.exp() * (enumerate_joint(evidence) - log_q)).sum(0)
 
 
-@pytest.mark.parametrize("way", INFERENCES)
+@pytest.mark.parametrize("way", em.INFERENCES)
 def test_no_posterior_beats_the_evidence(way, evidence, pictures, seed):
     inference = built(way, seed)
     with torch.no_grad():
@@ -113,22 +101,22 @@ def test_free_parameters_of_rows_end_at_the_tightest_bound(evidence, pictures):
     inference = built("svi", 0)
     with torch.no_grad():
         values = [inference.bound(evidence, cells, rows).sum() for _ in range(300)]
-    best = lower_bound(evidence, best_chords(evidence, 300)).sum()
+    best = lower_bound(evidence, em.best_chords(evidence, 300)).sum()
     assert values[0] < best - 10
     torch.testing.assert_close(values[-1], best, rtol=0, atol=0.2)
 
 
 def test_the_best_lines_are_better_than_others(evidence):
-    best = upper_bound(evidence, best_lines(evidence, 300))
+    best = upper_bound(evidence, em.best_lines(evidence, 300))
     for factor in (0.5, 0.9, 1.1, 2.0):
-        psi = factor * best_lines(evidence, 300)
+        psi = factor * em.best_lines(evidence, 300)
         assert (upper_bound(evidence, psi) > best - 1e-9).all()
 
 
 def test_relaxed_draws_become_hard_as_the_temperature_falls(seed):
     torch.manual_seed(seed)
     logit = torch.tensor([[-2.0, 0.0, 1.5]])
-    early, late = Relaxation(4000), Relaxation(4000, n_steps=10**6)
+    early, late = em.Relaxation(4000), em.Relaxation(4000, n_steps=10**6)
     between = [
         ((z > 0.1) & (z < 0.9)).double().mean() for z in (early(logit), late(logit))
     ]
@@ -143,7 +131,9 @@ def test_the_elbo_of_hard_draws_is_that_of_enumeration(evidence, seed):
     logit = torch.randn(N, K, generator=generator).double()
     with torch.no_grad():
         uniform = torch.rand(2000, N, K, generator=generator).double()
-        each = np.array([hard_elbo(evidence, logit, u[None]).numpy() for u in uniform])
+        each = np.array(
+            [em.hard_elbo(evidence, logit, u[None]).numpy() for u in uniform]
+        )
         exact = enumerated_elbo(evidence, logit).numpy()
     drawn = each.std(0) > 1e-6  # without a cell that is on nothing is left to chance
     assert drawn.sum() > N / 2
@@ -178,25 +168,20 @@ def test_rows_are_listed_whatever_their_order(pictures):
         assert missing == np.flatnonzero(np.isnan(x[row])).tolist()
 
 
-def test_a_table_without_ones():
-    cells = rows_of(np.zeros((3, 4))).cells(torch.arange(3))
-    assert not cells.on.any() and not cells.missing.any()
-
-
 def learner_of(way, x, components, seed):
     rows = rows_of(x)
-    model = start(rows, torch.tensor(components))
-    return rows, Learner(model, built(way, seed, torch.float32))
+    model = em.start(rows, torch.tensor(components))
+    return rows, em.Learner(model, built(way, seed, torch.float32))
 
 
 @pytest.mark.quick(2)
-@pytest.mark.parametrize("way", INFERENCES)
+@pytest.mark.parametrize("way", em.INFERENCES)
 def test_learning_raises_its_bound(way, pictures, seed):
     rng = np.random.default_rng(seed)
     near = 0.5 * pictures.components + 0.2 * rng.random(pictures.components.shape)
     rows, learner = learner_of(way, pictures.data, near, seed)
     seen = []
-    losses = learn(
+    losses = em.learn(
         learner,
         rows,
         penalty=1.0 / len(pictures.data),
@@ -221,27 +206,18 @@ def test_the_network_learns_before_the_model_moves(stop, pictures, seed):
         return epoch == stop
 
     effort = {"penalty": 0.0, "batch_size": 20, "learning_rate": 0.01, "max_iter": 10}
-    losses = learn(learner, rows, **effort, on_epoch=look)
+    losses = em.learn(learner, rows, **effort, on_epoch=look)
     assert moved == ([False] * 2 + [True] * 8)[:stop] and len(losses) == stop
 
 
-def test_one_more_pass(pictures, seed):
-    rows, learner = learner_of("acp", pictures.data, pictures.components, seed)
-    leaves = [leaf for _, leaf in learner.named_parameters()]
-    adam = torch.optim.Adam(leaves, lr=0.02)
-    effort = {"penalty": 0.1, "batch_size": 20}
-    losses = [learn_once(learner, rows, adam, **effort) for _ in range(10)]
-    assert losses[-1] < losses[0] - 1
-
-
-@pytest.mark.parametrize("way", INFERENCES)
+@pytest.mark.parametrize("way", em.INFERENCES)
 def test_the_penalty_is_the_log_of_an_exponential_prior(way, pictures):
     rows, learner = learner_of(way, pictures.data, pictures.components, 0)
     places = torch.arange(10)
     values = []
     for penalty in (0.0, 0.25):
         torch.manual_seed(0)
-        values.append(float(loss(learner, rows, penalty)(places).detach()))
+        values.append(float(em.loss(learner, rows, penalty)(places).detach()))
         rows, learner = learner_of(way, pictures.data, pictures.components, 0)
     weight = learner.model.causes().weight.detach().double()
     prior = torch.distributions.Exponential(0.25)
@@ -252,7 +228,7 @@ def test_the_penalty_is_the_log_of_an_exponential_prior(way, pictures):
 def test_the_start_explains_the_rates_of_columns(pictures):
     x = pictures.data.copy()
     x[:30, 0] = np.nan
-    causes = start(rows_of(x), torch.tensor(pictures.components)).causes()
+    causes = em.start(rows_of(x), torch.tensor(pictures.components)).causes()
     on, seen = np.nansum(x, 0), (~np.isnan(x)).sum(0)
     expected = 1 - (1 - (on + 0.5) / (seen + 1)) ** 0.1
     np.testing.assert_allclose(-torch.expm1(-causes.leak.detach()), expected, rtol=1e-5)
@@ -265,8 +241,8 @@ def test_losses_are_minus_the_bound(pictures, seed):
     rows, learner = learner_of("lb-cdi", pictures.data, pictures.components, seed)
     places = torch.tensor([3, 8])
     with torch.no_grad():
-        found = loss(learner, rows)(places)
+        found = em.loss(learner, rows)(places)
         cells = rows.cells(places)
         evidence = gather(learner.model.causes(), cells)
-        expected = -lower_bound(evidence, best_chords(evidence)).mean()
+        expected = -lower_bound(evidence, em.best_chords(evidence)).mean()
     torch.testing.assert_close(found, expected)

@@ -9,25 +9,7 @@ from oracles import GATE, z_mean
 from tables import cells_of
 from torch.nn.functional import logsigmoid
 
-from skvnce.noisy_or.model import (
-    Causes,
-    all_states,
-    chord_shift,
-    conjugate_dual,
-    conjugate_shift,
-    divergence,
-    elbo,
-    enumerate_joint,
-    gather,
-    log1mexp,
-    log_prior,
-    lower_bound,
-    lower_elbo,
-    standard_error,
-    tighter_chord,
-    tighter_line,
-    upper_bound,
-)
+from skvnce.noisy_or import model
 
 D, K, N = 5, 3, 6
 SEEDS = st.integers(0, 10**6)
@@ -37,7 +19,7 @@ def drawn(seed, n_causes=K):
     """Draw a model and the cells of a table with missing values."""
     rng = np.random.default_rng(seed)
     size = 10 ** rng.uniform(-1, 1)
-    causes = Causes(
+    causes = model.Causes(
         torch.tensor(size * rng.gamma(0.5, size=(D, n_causes))),
         torch.tensor(rng.gamma(0.5, size=D) + 1e-3),
         torch.tensor(rng.normal(-1, 1.5, size=n_causes)),
@@ -50,11 +32,11 @@ def drawn(seed, n_causes=K):
 
 def problem(seed, n_causes=K):
     causes, cells, rng = drawn(seed, n_causes)
-    return gather(causes, cells), rng
+    return model.gather(causes, cells), rng
 
 
 def log_evidence(evidence):
-    return enumerate_joint(evidence).logsumexp(0)
+    return model.enumerate_joint(evidence).logsumexp(0)
 
 
 def lines(evidence, rng):
@@ -68,17 +50,19 @@ def chords(evidence, rng):
 
 
 def next_chord(evidence, r):
-    logit = evidence.prior_logit + chord_shift(evidence, r)
-    return tighter_chord(evidence, logit, r)
+    logit = evidence.prior_logit + model.chord_shift(evidence, r)
+    return model.tighter_chord(evidence, logit, r)
 
 
 def test_the_dual_touches_the_logarithm():
     s = torch.logspace(-3, 2, 40, dtype=torch.float64)
     psi = 1 / torch.expm1(s)
-    torch.testing.assert_close(psi * s - conjugate_dual(psi), log1mexp(s))
+    torch.testing.assert_close(psi * s - model.conjugate_dual(psi), model.log1mexp(s))
     for factor in (0.5, 2.0):
-        assert (factor * psi * s - conjugate_dual(factor * psi) > log1mexp(s)).all()
-    assert conjugate_dual(torch.zeros(1)) == 0
+        assert (
+            factor * psi * s - model.conjugate_dual(factor * psi) > model.log1mexp(s)
+        ).all()
+    assert model.conjugate_dual(torch.zeros(1)) == 0
 
 
 @settings(deadline=None, max_examples=60)
@@ -86,29 +70,29 @@ def test_the_dual_touches_the_logarithm():
 def test_each_bound_is_on_its_side(seed):
     evidence, rng = problem(seed)
     exact = log_evidence(evidence)
-    assert (upper_bound(evidence, lines(evidence, rng)) > exact - 1e-9).all()
-    assert (lower_bound(evidence, chords(evidence, rng)) < exact + 1e-9).all()
+    assert (model.upper_bound(evidence, lines(evidence, rng)) > exact - 1e-9).all()
+    assert (model.lower_bound(evidence, chords(evidence, rng)) < exact + 1e-9).all()
 
 
 @settings(deadline=None, max_examples=30)
 @given(SEEDS)
 def test_the_conjugate_posterior_is_that_of_brute_force(seed):
     evidence, rng = problem(seed)
-    z = all_states(K)[:, None].expand(-1, N, -1)
+    z = model.all_states(K)[:, None].expand(-1, N, -1)
     a = evidence.leak + torch.einsum("snk,nik->sni", z, evidence.weight)
     psi, r = lines(evidence, rng), chords(evidence, rng)
-    line = psi * a - conjugate_dual(psi)
-    leak = log1mexp(evidence.leak)
-    sloped = log1mexp(evidence.leak[..., None] + evidence.weight / r)
+    line = psi * a - model.conjugate_dual(psi)
+    leak = model.log1mexp(evidence.leak)
+    sloped = model.log1mexp(evidence.leak[..., None] + evidence.weight / r)
     rise = r * (sloped - leak[..., None])
     chord = leak + (z[:, :, None] * rise).sum(-1)
     pairs = (
-        (line, conjugate_shift(evidence, psi), upper_bound(evidence, psi)),
-        (chord, chord_shift(evidence, r), lower_bound(evidence, r)),
+        (line, model.conjugate_shift(evidence, psi), model.upper_bound(evidence, psi)),
+        (chord, model.chord_shift(evidence, r), model.lower_bound(evidence, r)),
     )
     for term, shift, bound in pairs:
         silent = evidence.off_leak + (z * evidence.off_weight).sum(-1)
-        prior = log_prior(evidence.prior_logit, z)
+        prior = model.log_prior(evidence.prior_logit, z)
         joint = (evidence.on * term).sum(-1) - silent + prior
         torch.testing.assert_close(bound, joint.logsumexp(0))
         logit = evidence.prior_logit + shift
@@ -122,8 +106,8 @@ def test_the_conjugate_posterior_is_that_of_brute_force(seed):
 def test_fixed_points_tighten_until_the_bound_is_stationary(seed):
     evidence, rng = problem(seed)
     sides = (
-        (upper_bound, tighter_line, lines(evidence, rng), -1),
-        (lower_bound, next_chord, torch.full_like(evidence.weight, 1 / K), 1),
+        (model.upper_bound, model.tighter_line, lines(evidence, rng), -1),
+        (model.lower_bound, next_chord, torch.full_like(evidence.weight, 1 / K), 1),
     )
     for bound, tighter, state, sign in sides:
         before = bound(evidence, state)
@@ -138,9 +122,9 @@ def test_the_tightest_line_has_no_slope(seed):
     evidence, rng = problem(seed)
     psi = lines(evidence, rng)
     for _ in range(3000):
-        psi = tighter_line(evidence, psi)
+        psi = model.tighter_line(evidence, psi)
     psi = psi.log().requires_grad_()
-    (slope,) = torch.autograd.grad(upper_bound(evidence, psi.exp()).sum(), psi)
+    (slope,) = torch.autograd.grad(model.upper_bound(evidence, psi.exp()).sum(), psi)
     assert slope[evidence.on > 0].abs().max() < 1e-6
 
 
@@ -149,9 +133,9 @@ def test_the_tightest_line_has_no_slope(seed):
 def test_with_one_cause_the_lower_bound_is_exact(seed):
     evidence, rng = problem(seed, n_causes=1)
     exact = log_evidence(evidence)
-    found = lower_bound(evidence, torch.ones_like(evidence.weight))
+    found = model.lower_bound(evidence, torch.ones_like(evidence.weight))
     torch.testing.assert_close(found, exact)
-    above = upper_bound(evidence, lines(evidence, rng)) - exact
+    above = model.upper_bound(evidence, lines(evidence, rng)) - exact
     assert (above[evidence.on.sum(1) > 0] > 0).all()
 
 
@@ -160,11 +144,11 @@ def test_with_one_cause_the_lower_bound_is_exact(seed):
 def test_free_posteriors_reach_the_lower_bound_only_at_its_own(seed):
     evidence, rng = problem(seed)
     r = chords(evidence, rng)
-    logit = evidence.prior_logit + chord_shift(evidence, r)
-    bound = lower_bound(evidence, r)
-    torch.testing.assert_close(lower_elbo(evidence, logit, r), bound)
+    logit = evidence.prior_logit + model.chord_shift(evidence, r)
+    bound = model.lower_bound(evidence, r)
+    torch.testing.assert_close(model.lower_elbo(evidence, logit, r), bound)
     other = logit + torch.tensor(rng.normal(size=(N, K)))
-    assert (lower_elbo(evidence, other, r) < bound).all()
+    assert (model.lower_elbo(evidence, other, r) < bound).all()
 
 
 @settings(deadline=None, max_examples=20)
@@ -172,22 +156,22 @@ def test_free_posteriors_reach_the_lower_bound_only_at_its_own(seed):
 def test_the_divergence_by_enumeration(seed):
     evidence, rng = problem(seed)
     logit = torch.tensor(rng.normal(0, 3, size=(N, K)))
-    z = all_states(K)[:, None].expand(-1, N, -1)
+    z = model.all_states(K)[:, None].expand(-1, N, -1)
     log_q = (z * logsigmoid(logit) + (1 - z) * logsigmoid(-logit)).sum(-1)
-    expected = (log_q.exp() * (log_q - log_prior(evidence.prior_logit, z))).sum(0)
-    torch.testing.assert_close(divergence(evidence.prior_logit, logit), expected)
+    expected = (log_q.exp() * (log_q - model.log_prior(evidence.prior_logit, z))).sum(0)
+    torch.testing.assert_close(model.divergence(evidence.prior_logit, logit), expected)
 
 
 def test_the_elbo_by_enumeration_and_below_the_evidence(seed):
     evidence, rng = problem(seed)
     logit = torch.tensor(rng.normal(0, 2, size=(N, K)))
-    z = all_states(K)[:, None].expand(-1, N, -1)
+    z = model.all_states(K)[:, None].expand(-1, N, -1)
     log_q = (z * logsigmoid(logit) + (1 - z) * logsigmoid(-logit)).sum(-1)
-    exact = (log_q.exp() * (enumerate_joint(evidence) - log_q)).sum(0)
+    exact = (log_q.exp() * (model.enumerate_joint(evidence) - log_q)).sum(0)
     draws = torch.tensor(rng.uniform(size=(4000, N, K))) < logit.sigmoid()
-    each = [elbo(evidence, logit, one[None]).numpy() for one in draws.double()]
+    each = [model.elbo(evidence, logit, one[None]).numpy() for one in draws.double()]
     error = np.std(each, axis=0, ddof=1) / np.sqrt(len(each))
-    np.testing.assert_allclose(standard_error(evidence, draws.double()), error)
+    np.testing.assert_allclose(model.standard_error(evidence, draws.double()), error)
     z_scores = z_mean(np.array(each), exact.numpy())
     assert np.abs(z_scores).max() < GATE
     assert (exact < log_evidence(evidence)).all()
@@ -197,11 +181,11 @@ def test_the_elbo_by_enumeration_and_below_the_evidence(seed):
 
 def test_gradients_reach_all_parameters(seed):
     causes, cells, rng = drawn(seed)
-    causes = Causes(*(p.requires_grad_() for p in causes))
-    evidence = gather(causes, cells)
-    logit = causes.prior_logit + conjugate_shift(evidence, lines(evidence, rng))
+    causes = model.Causes(*(p.requires_grad_() for p in causes))
+    evidence = model.gather(causes, cells)
+    logit = causes.prior_logit + model.conjugate_shift(evidence, lines(evidence, rng))
     z = torch.tensor(rng.uniform(size=(3, N, K))) * logit.sigmoid()
-    slopes = torch.autograd.grad(elbo(evidence, logit, z).sum(), causes)
+    slopes = torch.autograd.grad(model.elbo(evidence, logit, z).sum(), causes)
     for slope in slopes:
         assert torch.isfinite(slope).all()
         assert (slope != 0).any()
@@ -211,11 +195,11 @@ def test_gradients_reach_all_parameters(seed):
 def test_extreme_weights_stay_finite(scale, seed):
     causes, cells, rng = drawn(seed)
     causes = causes._replace(weight=scale * causes.weight, leak=0 * causes.leak)
-    evidence = gather(causes, cells)
+    evidence = model.gather(causes, cells)
     r = chords(evidence, rng)
     for value in (
-        lower_bound(evidence, r),
+        model.lower_bound(evidence, r),
         next_chord(evidence, r),
-        tighter_line(evidence, lines(evidence, rng)),
+        model.tighter_line(evidence, lines(evidence, rng)),
     ):
         assert torch.isfinite(value).all()

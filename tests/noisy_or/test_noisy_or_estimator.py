@@ -225,56 +225,54 @@ def test_counts_of_words_need_no_preparation():
     np.testing.assert_array_equal(found, binary.fit_transform(texts))
 
 
-WRONG = {
-    ValueError: [
-        ({"n_components": 0}, "'n_components' parameter of NoisyOr must"),
-        ({"binarize": float("inf")}, "'binarize' parameter"),
-        ({"hidden_layer_sizes": ()}, "hidden_layer_sizes must be a tuple"),
-        ({"hidden_layer_sizes": (0,)}, "hidden_layer_sizes"),
-        ({"n_training_draws": 0}, "'n_training_draws' parameter"),
-        ({"solver": Adam(batch_size="all")}, r"'solver\.batch_size'"),
-        ({"solver": Adam(learning_rate_init=0)}, r"solver\.learning_rate_i"),
-        ({"solver": Adam(weight_decay=1.0)}, r"weight_decay=1\.0 is not us"),
-        ({"solver": Adam(n_iter_no_change=2)}, "n_iter_no_change=2 is not"),
-        ({"max_iter": 0}, "'max_iter' parameter"),
-        ({"max_iter": -(10**400)}, "'max_iter' parameter"),
-        ({"alpha": -1.0}, "'alpha' parameter"),
-        ({"alpha": float("nan")}, "'alpha' parameter"),
-        ({"alpha": 10**400}, "'alpha' parameter"),
-        ({"alpha": 1e10}, r"'alpha' .* \[0.0, 1000000000.0\]"),
-    ],
-    TypeError: [
-        ({"n_components": 2.0}, "'n_components' parameter of NoisyOr must"),
-        ({"binarize": "yes"}, "'binarize' parameter"),
-        ({"alpha": "1"}, "'alpha' parameter"),
-    ],
-}
-WRONG_CASES = [(one, kind, words) for kind in WRONG for one, words in WRONG[kind]]
+WRONG = [
+    ({"n_components": 0}, "'n_components' parameter of NoisyOr must"),
+    ({"binarize": float("inf")}, "'binarize' parameter"),
+    ({"hidden_layer_sizes": ()}, "hidden_layer_sizes must be a tuple"),
+    ({"hidden_layer_sizes": (0,)}, "hidden_layer_sizes"),
+    ({"n_training_draws": 0}, "'n_training_draws' parameter"),
+    ({"solver": Adam(batch_size="all")}, r"'solver\.batch_size'"),
+    ({"solver": Adam(learning_rate_init=0)}, r"solver\.learning_rate_i"),
+    ({"solver": Adam(weight_decay=1.0)}, r"weight_decay=1\.0 is not us"),
+    ({"solver": Adam(n_iter_no_change=2)}, "n_iter_no_change=2 is not"),
+    ({"max_iter": 0}, "'max_iter' parameter"),
+    ({"max_iter": -(10**400)}, "'max_iter' parameter"),
+    ({"alpha": -1.0}, "'alpha' parameter"),
+    ({"alpha": float("nan")}, "'alpha' parameter"),
+    ({"alpha": 10**400}, "'alpha' parameter"),
+    ({"alpha": 1e10}, r"'alpha' .* \[0.0, 1000000000.0\]"),
+]
 
 
 @pytest.mark.quick(7)
-@pytest.mark.parametrize(("params", "error", "match"), WRONG_CASES)
-def test_parameters_are_checked_and_failures_leave_no_trace(params, error, match, X):
+@pytest.mark.parametrize(("params", "match"), WRONG)
+def test_parameters_are_checked_and_failures_leave_no_trace(params, match, X):
     model = NoisyOr(3, **QUICK).fit(X)
     before = {name: id(value) for name, value in vars(model).items()}
     for call in (model.fit, model.partial_fit):
         model.set_params(**params)
-        with pytest.raises(error, match=match):
+        with pytest.raises(ValueError, match=match):
             call(X)
         model.set_params(**NoisyOr(3, **QUICK).get_params())
     assert set(vars(model)) == set(before)
     assert id(model.components_) == before["components_"]
 
 
-@pytest.mark.parametrize("way", ["acp", "avi", "svi", "lb-cdi", "ub-cdi"])
+def alike(seed, n):
+    """Draw four columns that are on together, with missing cells."""
+    rng = np.random.default_rng(seed)
+    common, own = rng.gamma(4.0, size=(n, 1)), rng.gamma(4.0, size=(n, 4))
+    X = (common + own > 8.0).astype(float)
+    X[rng.random(X.shape) < 0.2] = np.nan
+    return X
+
+
+@pytest.mark.quick(5)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("rate", [30.0, 1e30])
 def test_fits_that_get_worse_are_errors(way, rate):
     # losses mostly stay finite, but probabilities are 0 or 1
-    rng = np.random.default_rng(0)
-    X = (rng.gamma(4.0, size=(60, 1)) + rng.gamma(4.0, size=(60, 4)) > 8.0).astype(
-        float
-    )
-    X[rng.random(X.shape) < 0.2] = np.nan
+    X = alike(0, 60)
     for seed in range(4):
         model = NoisyOr(2, algorithm=way, max_iter=3, random_state=seed)
         model.fit(X).partial_fit(X)
@@ -286,17 +284,14 @@ def test_fits_that_get_worse_are_errors(way, rate):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["acp", "avi", "svi", "lb-cdi", "ub-cdi"])
+@pytest.mark.parametrize("way", WAYS)
 def test_steps_that_jump_to_the_ends_are_announced(way):
     """At 60 seeds, with a learning rate of 10; the default is the negative control.
 
     Losses of loose bounds decrease all the same, and models lose 0.5 to 17 nats a row.
     """
     for seed in range(60):
-        rng = np.random.default_rng(seed)
-        common, own = rng.gamma(4.0, size=(30, 1)), rng.gamma(4.0, size=(30, 4))
-        X = (common + own > 8.0).astype(float)
-        X[rng.random(X.shape) < 0.2] = np.nan
+        X = alike(seed, 30)
         model = NoisyOr(2, algorithm=way, max_iter=2, random_state=seed).fit(X)
         wrong = model.set_params(solver=Adam(learning_rate_init=10.0))
         with pytest.raises(DivergenceError, match="Lower learning_rate_init"):
@@ -325,7 +320,7 @@ def test_larger_steps_that_find_the_causes_are_silent():
     solver = Adam(learning_rate_init=0.1)
     for seed in range(3):
         model = NoisyOr(3, algorithm="svi", solver=solver, random_state=seed)
-        found, X = model.set_params(max_iter=40).fit(planted(seed)), planted(seed)
+        found, X = model.set_params(max_iter=20).fit(planted(seed)), planted(seed)
         table, _ = estimator.binary_table(NoisyOr(2), X, reset=True)
         assert found.score(X) > 0.95 * estimator.independent(table, table)
 
@@ -533,10 +528,3 @@ def test_parameters_set_after_the_fit_do_not_change_the_answer(X):
     model.set_params(algorithm="avi", hidden_layer_sizes=(3, 3), n_components=7)
     model = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(model.transform(X), expected)
-
-
-def test_more_causes_than_rows_and_columns():
-    x = make_binary_patterns(6, random_state=0).data[:, :5]
-    model = NoisyOr(9, **QUICK).fit(x)
-    assert model.transform(x).shape == (6, 9)
-    assert np.isfinite(model.score(x))

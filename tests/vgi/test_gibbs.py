@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+from oracles import shaken
 from torch import nn
 from torch.distributions import Normal
+from torch.testing import assert_close
 
 from skvnce.vgi.conditionals import (
     BoundedHead,
@@ -31,18 +33,10 @@ HEADS = {
 KINDS = {"standard": StandardConditionals, "extended": ExtendedConditionals}
 
 
-def shake(module, size=0.5):
-    """Move all parameters off where they start."""
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter += size * torch.randn_like(parameter)
-    return module
-
-
 def conditionals(kind, head="normal", shared=True):
     body = nn.Sequential(nn.Linear(D, 5), nn.LeakyReLU()) if shared else nn.Identity()
     made = KINDS[kind](D, HEADS[head], body, 5 if shared else D, (3, 2))
-    return shake(made.double())
+    return shaken(made.double())
 
 
 @pytest.fixture(autouse=True)
@@ -73,11 +67,11 @@ def test_all_columns_are_each_column(kind, head, shared, x):
     together = numbers(q.all(x))
     for j in range(D):
         alone = numbers(q.at(x, column(j, x)))
-        torch.testing.assert_close(together[..., j], alone)
+        assert_close(together[..., j], alone)
     mixed = torch.randint(D, (N,))
     found = numbers(q.at(x, mixed))
     picked = together.gather(-1, mixed.expand(3, N).unsqueeze(-1)).squeeze(-1)
-    torch.testing.assert_close(found, picked)
+    assert_close(found, picked)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -87,12 +81,8 @@ def test_leading_shapes_are_free(kind, x):
     columns = torch.randint(D, (3, 2, N))
     assert q.all(tables).batch_shape == tables.shape
     found = numbers(q.at(tables, columns))
-    torch.testing.assert_close(
-        found[:, 2, 1], numbers(q.at(tables[2, 1], columns[2, 1]))
-    )
-    torch.testing.assert_close(
-        numbers(q.all(tables))[:, 1, 0], numbers(q.all(tables[1, 0]))
-    )
+    assert_close(found[:, 2, 1], numbers(q.at(tables[2, 1], columns[2, 1])))
+    assert_close(numbers(q.all(tables))[:, 1, 0], numbers(q.all(tables[1, 0])))
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -104,11 +94,11 @@ def test_what_each_sees_of_its_own_cell(head, shared, x):
         at, moved = column(j, x), x.clone()
         moved[:, j] += 1.7
         for rule in (standard.at, standard.blind, extended.blind):
-            torch.testing.assert_close(
+            assert_close(
                 numbers(rule(x, at)), numbers(rule(moved, at)), rtol=0, atol=1e-12
             )
         own, other = (standard.all(rows) for rows in (x, moved))
-        torch.testing.assert_close(numbers(own)[..., j], numbers(other)[..., j])
+        assert_close(numbers(own)[..., j], numbers(other)[..., j])
         assert not torch.allclose(numbers(extended.at(x, at)), _at(extended, moved, j))
         moved = x.clone()
         moved[:, (j + 1) % D] += 1.7
@@ -130,7 +120,7 @@ def test_several_columns_of_each_row(kind, shared, x):
     for rule in (q.at, q.blind):
         q.body.register_forward_hook(lambda _, inputs, __: seen.append(len(inputs[0])))
         found, known = (numbers(rule(rows, columns)) for rows in (tables, repeated))
-        torch.testing.assert_close(found, known)
+        assert_close(found, known)
     assert seen[0] == (3 * N if kind == "extended" else 15 * N)
 
 
@@ -140,7 +130,7 @@ def test_one_row(kind, x):
     q = conditionals(kind)
     one = q.at(x[0], torch.tensor(2))
     assert one.batch_shape == ()
-    torch.testing.assert_close(numbers(one), numbers(q.at(x, column(2, x)))[:, 0])
+    assert_close(numbers(one), numbers(q.at(x, column(2, x)))[:, 0])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -148,7 +138,7 @@ def test_blind_conditionals_see_zero(kind, x):
     q, at = conditionals(kind), column(2, x)
     hidden = x.clone()
     hidden[:, 2] = 0.0
-    torch.testing.assert_close(numbers(q.blind(x, at)), numbers(q.at(hidden, at)))
+    assert_close(numbers(q.blind(x, at)), numbers(q.at(hidden, at)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -157,14 +147,12 @@ def test_going_back(kind, x):
     q, at = conditionals(kind), torch.randint(D, (N,))
     before = q.at(x, at)
     moved = x.scatter(-1, at[:, None], torch.randn(N, 1).double())
-    torch.testing.assert_close(
-        numbers(q.back(before, moved, at)), numbers(q.at(moved, at))
-    )
+    assert_close(numbers(q.back(before, moved, at)), numbers(q.at(moved, at)))
 
 
 def test_one_network_a_row():
     """Against the perceptron of each row's column, written out; no row, one column."""
-    networks = shake(ColumnNetworks(D, [3, 6, 5, 2]).double())
+    networks = shaken(ColumnNetworks(D, [3, 6, 5, 2]).double())
     h = torch.randn(20, 3).double()
 
     def plain(row, j):
@@ -182,14 +170,14 @@ def test_one_network_a_row():
     ):
         found = networks.of_one(h, columns)
         exact = torch.stack([plain(*pair) for pair in zip(h, columns, strict=True)])
-        torch.testing.assert_close(found, exact)
+        assert_close(found, exact)
         apart = networks(h.expand(D, 20, 3))
-        torch.testing.assert_close(apart[columns, torch.arange(20)], exact)
+        assert_close(apart[columns, torch.arange(20)], exact)
     assert networks.of_one(h[:0], columns[:0]).shape == (0, 2)
 
 
 def test_gradients_of_one_network_a_row():
-    networks = shake(ColumnNetworks(3, [2, 2, 2]).double())
+    networks = shaken(ColumnNetworks(3, [2, 2, 2]).double())
     h = torch.randn(5, 2).double().requires_grad_()
     columns = torch.tensor([0, 2, 2, 0, 0])
     weights = torch.randn(5, 2).double()
@@ -198,7 +186,7 @@ def test_gradients_of_one_network_a_row():
     apart = networks(h.expand(3, 5, 2))[columns, torch.arange(5)]
     exact = torch.autograd.grad((apart * weights).sum(), leaves)
     for mine, known in zip(found, exact, strict=True):
-        torch.testing.assert_close(mine, known)
+        assert_close(mine, known)
     assert (found[1][1] == 0).all()  # of the column that no row is of
 
 
@@ -227,10 +215,10 @@ def test_anchors_are_the_exact_conditionals(kind, x):
         gain = torch.linalg.solve(covariance[rest][:, rest], covariance[rest, j])
         loc = mean[j] + (x - mean)[:, rest] @ gain
         std = (covariance[j, j] - gain @ covariance[rest, j]).sqrt()
-        torch.testing.assert_close(found.loc[:, j], loc)
-        torch.testing.assert_close(found.scale[:, j], std.expand(N))
+        assert_close(found.loc[:, j], loc)
+        assert_close(found.scale[:, j], std.expand(N))
         one = q.at(x, column(j, x))
-        torch.testing.assert_close(numbers(one), numbers(Normal(loc, std)))
+        assert_close(numbers(one), numbers(Normal(loc, std)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -307,7 +295,7 @@ def test_all_columns_are_those_of_one_at_a_time():
     for column in range(D_MIXED):
         columns = torch.full((N_MIXED,), column)
         for one, all_of in zip(parts(q.at(x, columns)), parts(found), strict=True):
-            torch.testing.assert_close(one, all_of[:, column])
+            assert_close(one, all_of[:, column])
 
 
 def test_chains_and_selected_cells_are_batches():
@@ -317,7 +305,7 @@ def test_chains_and_selected_cells_are_batches():
     found = q.at(x, columns)
     assert found.batch_shape == columns.shape
     for one, whole in zip(parts(q.at(x[1], columns[2, 1])), parts(found), strict=True):
-        torch.testing.assert_close(one, whole[2, 1])
+        assert_close(one, whole[2, 1])
 
 
 def test_without_networks_probabilities_are_linear():
@@ -328,15 +316,15 @@ def test_without_networks_probabilities_are_linear():
     found = q.at(x, torch.full((N_MIXED,), 1))
     inputs = q.inputs(x) * q.inputs.others[1]
     logits = inputs @ q.slopes[1:4].T + q.intercepts[1:4]
-    torch.testing.assert_close(found.log_probabilities, logits.log_softmax(-1))
+    assert_close(found.log_probabilities, logits.log_softmax(-1))
     found = q.at(x, torch.full((N_MIXED,), 2)).number
     inputs = q.inputs(x) * q.inputs.others[2]
-    torch.testing.assert_close(found.loc, inputs @ q.slopes[4] + q.intercepts[4])
-    torch.testing.assert_close(found.scale, q.log_scales[2].exp().expand(N_MIXED))
+    assert_close(found.loc, inputs @ q.slopes[4] + q.intercepts[4])
+    assert_close(found.scale, q.log_scales[2].exp().expand(N_MIXED))
 
 
 def test_numbers_may_be_mixtures():
     q = made(head=MixtureHead()).at(rows(), torch.arange(N_MIXED) % D_MIXED)
     found = q.candidates(3)
     assert found.values.shape == (N_MIXED, 3) and found.values.isfinite().all()
-    torch.testing.assert_close(found.weights.sum(-1), torch.ones(N_MIXED).double())
+    assert_close(found.weights.sum(-1), torch.ones(N_MIXED).double())

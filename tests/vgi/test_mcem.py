@@ -129,10 +129,3 @@ def test_imputations_are_drawn_when_the_schedule_says(seed):
     assert same == [True, False, True, False]
     low, high = observed_hypercube(data)
     assert ((tables[-1] >= low) & (tables[-1] <= high)).all()
-
-
-def test_the_schedule_of_chains():
-    steps = mcem.at_intervals({4: 50, 10: 200}, every=3)
-    assert [steps(epoch) for epoch in range(1, 15)] == (
-        [0, 0, 0, 50, 0, 0, 50, 0, 0, 200, 0, 0, 200, 0]
-    )

@@ -22,7 +22,7 @@ from skvnce import (
     VGIImputer,
     VNCEEstimator,
 )
-from skvnce.options import LAIR, MCEM, VGI, Adam, IncompleteDensity
+from skvnce.options import LAIR, MCEM, VGI, IncompleteDensity
 
 FEW = {"n_estimators": 1, "n_steps": 2, "n_draws": 8, "random_state": 0}
 
@@ -41,6 +41,7 @@ FEW = {"n_estimators": 1, "n_steps": 2, "n_draws": 8, "random_state": 0}
             {"model": "coupling-flow", "model__algorithm": "mcem"},
             "algorithm='mcem', model='coupling-flow'",
         ),
+        (IncompleteDensity(), {"solver__batch_size": 9}, "solver=Adam(batch_size=9)"),
         (LAIRImputer(), {"model__max_iter": 5}, "VariationalAutoencoder(max_iter=5)"),
         (LAIRImputer(), {"sampler__n_particles": 0}, "sampler=LAIR(n_particles=0)"),
         (
@@ -208,8 +209,3 @@ def test_lair_without_particles_is_importance_resampling(X):
         clone(plain).set_params(sampler=LAIR(0, 0)).fit(X)
     # a density knows nothing of the sampler
     assert plain.score(X) == adaptive.score(X)
-
-
-def test_solvers_of_a_density_are_options():
-    density = IncompleteDensity().set_params(solver__batch_size=9)
-    assert repr(density.solver) == repr(Adam(batch_size=9))

@@ -113,21 +113,6 @@ def test_the_bound_of_candidates_by_hand():
     torch.testing.assert_close(slopes, torch.tensor(expected).double())
 
 
-def test_without_a_selected_cell_there_is_nothing_to_bound(model, rows):
-    """J of complete rows is log p(x), which the training takes: see test of `train`.
-
-    One draw at a point gives log p + H there, whatever the row's cell was.
-    """
-    x, columns = rows
-    q = exact(model)
-    other = x.scatter(-1, columns[:, None], 1e3)
-    torch.manual_seed(0)
-    first = vgi(FactorDensity.of(model), q, x, columns[None])
-    torch.manual_seed(0)
-    second = vgi(FactorDensity.of(model), q, other, columns[None])
-    torch.testing.assert_close(first, second, rtol=0, atol=1e-10)
-
-
 def test_of_one_missing_cell_it_is_the_likelihood(model, rows):
     x, columns = rows
     log_p, _ = log_prob_observed(model, x, without(x, columns))

@@ -10,6 +10,7 @@ from torch.distributions import MultivariateNormal, Normal, kl_divergence
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import seeded
 from skvnce.autoencoder.factor_analysis import FactorModel, fit_factors
+from skvnce.vgi import training
 from skvnce.vgi.conditionals import (
     ExtendedConditionals,
     NormalHead,
@@ -17,19 +18,6 @@ from skvnce.vgi.conditionals import (
     anchor,
 )
 from skvnce.vgi.densities import FactorDensity
-from skvnce.vgi.training import (
-    Chains,
-    Hypercube,
-    Pair,
-    TrainingSettings,
-    epochs,
-    from_marginals,
-    select,
-    train,
-    visit_loss,
-    warm_up_conditionals,
-    warm_up_model,
-)
 
 D = 4
 TRUTH = FactorModel(
@@ -82,8 +70,8 @@ def test_chains_keep_the_order_of_rows():
     q = StandardConditionals(2, NormalHead(), nn.Identity(), 2, (3,)).double()
     with torch.no_grad():
         q.slopes[1, 0], q.log_scales[1] = 2.0, -30.0
-    chains = Chains(data, torch.zeros(3, 40, 2).double())
-    for rows in epochs(40, 7)():
+    chains = training.Chains(data, torch.zeros(3, 40, 2).double())
+    for rows in training.epochs(40, 7)():
         moved = chains.move(q, rows, 1)
         assert torch.equal(moved, chains.take(rows))
     assert torch.equal(chains.x[:, :, 0], x[:, 0].expand(3, 40))
@@ -94,7 +82,7 @@ def test_chains_keep_the_order_of_rows():
 
 def test_observed_cells_and_other_rows_stay():
     _, data = simulate(60)
-    chains = Chains(data, from_marginals(data, 2))
+    chains = training.Chains(data, training.from_marginals(data, 2))
     before, rows = chains.x.clone(), torch.randperm(60)[:20]
     chains.move(conditionals(), rows, 5)
     rest = torch.ones(60).bool().scatter(0, rows, False)
@@ -113,18 +101,18 @@ def test_values_under_the_mask_are_never_read():
     found = []
     for table in (data, blind):
         with seeded(5):
-            chains = Chains(table, from_marginals(table, 2))
-            pair = Pair(density(), conditionals())
-            settings = TrainingSettings(2, 1, 16, 0.01, 0.01)
-            warm_up_conditionals(pair.conditionals, chains, n_epochs=1)
-            train(pair, chains, settings, n_epochs=2)
+            chains = training.Chains(table, training.from_marginals(table, 2))
+            pair = training.Pair(density(), conditionals())
+            settings = training.TrainingSettings(2, 1, 16, 0.01, 0.01)
+            training.warm_up_conditionals(pair.conditionals, chains, n_epochs=1)
+            training.train(pair, chains, settings, n_epochs=2)
             found.append((chains.x, pair.model.loadings, pair.conditionals.slopes))
     assert all(torch.equal(*parts) for parts in zip(*found, strict=True))
 
 
 def test_the_first_imputations_are_observed_values_of_the_column():
     _, data = simulate(50)
-    x = from_marginals(data, 300)
+    x = training.from_marginals(data, 300)
     assert torch.equal(x[:, data.observed], data.x[data.observed].expand(300, -1))
     for j in range(D):
         seen, hidden = data.observed[:, j], ~data.observed[:, j]
@@ -139,7 +127,7 @@ def test_cells_are_selected_among_the_missing_ones():
     _, data = simulate(40)
     incomplete = data.take((~data.observed).any(1).nonzero()[:, 0])
     x = incomplete.x.expand(5, *incomplete.x.shape)
-    columns = select(incomplete.observed, x, 6)
+    columns = training.select(incomplete.observed, x, 6)
     assert columns.shape == (6, 5, len(incomplete.x))
     hit = incomplete.observed.expand(6, 5, -1, -1).gather(-1, columns.unsqueeze(-1))
     assert not hit.any()
@@ -151,7 +139,7 @@ def test_cells_are_selected_among_the_missing_ones():
 
 
 def test_every_row_is_visited_once_an_epoch():
-    batches = epochs(23, 5)
+    batches = training.epochs(23, 5)
     first, second = (torch.cat(list(batches())) for _ in range(2))
     assert [len(rows) for rows in batches()] == [5, 5, 5, 5, 3]
     assert torch.equal(first.sort().values, torch.arange(23))
@@ -169,21 +157,21 @@ def running_away(kind=StandardConditionals):
 def test_chains_that_run_away_are_counted():
     observed = torch.tensor([False, False, True, True]).expand(20, D)
     data = Incomplete(torch.zeros(20, D), observed)
-    free = Chains(data, torch.ones(2, 20, D))
+    free = training.Chains(data, torch.ones(2, 20, D))
     free.move(running_away(), torch.arange(20), 60)
     assert free.x.abs().max() > 1e12
     assert (free.n_outside == 0).all()
     free.move(running_away(), torch.arange(20), 60)  # past single precision
     assert free.x.isfinite().all()
     assert free.n_outside[:2].min() > 0
-    cube = Hypercube(torch.full((D,), -5.0), torch.full((D,), 5.0))
-    kept = Chains(data, torch.ones(2, 20, D), cube)
+    cube = training.Hypercube(torch.full((D,), -5.0), torch.full((D,), 5.0))
+    kept = training.Chains(data, torch.ones(2, 20, D), cube)
     kept.move(running_away(), torch.arange(20), 60)
     assert (kept.x.abs() <= 5).all()
     assert kept.n_drawn.tolist() == [1200, 1200, 0, 0]
     assert (kept.n_outside[:2] > 300).all()
     assert (kept.n_outside[2:] == 0).all()
-    calm = Chains(data, torch.ones(2, 20, D), cube)  # control
+    calm = training.Chains(data, torch.ones(2, 20, D), cube)  # control
     calm.move(conditionals().float(), torch.arange(20), 60)
     assert calm.n_outside.sum() == 0
 
@@ -194,16 +182,21 @@ def test_chains_that_run_away_are_counted():
 def test_of_complete_rows_the_loss_is_that_of_maximum_likelihood():
     x, _ = simulate(50)
     data = Incomplete(x, torch.ones_like(x).bool())
-    pair = Pair(density(), conditionals())
-    loss = visit_loss(pair, Chains(data, x.expand(3, 50, D)), TrainingSettings(3, 2))
+    pair = training.Pair(density(), conditionals())
+    loss = training.visit_loss(
+        pair, training.Chains(data, x.expand(3, 50, D)), training.TrainingSettings(3, 2)
+    )
     rows = torch.randperm(50)[:30]
     value = loss(rows)
     torch.testing.assert_close(value, -pair.model.log_prob(x[rows]).mean())
     value.backward()
     assert all(leaf.grad is None for leaf in pair.conditionals.parameters())
     before = [leaf.clone() for leaf in pair.conditionals.parameters()]
-    losses = train(
-        pair, Chains(data, x[None]), TrainingSettings(1, 1, 50, 0.01), n_epochs=20
+    losses = training.train(
+        pair,
+        training.Chains(data, x[None]),
+        training.TrainingSettings(1, 1, 50, 0.01),
+        n_epochs=20,
     )
     assert losses[-1] < losses[0]
     for mine, known in zip(pair.conditionals.parameters(), before, strict=True):
@@ -216,13 +209,13 @@ def test_complete_and_incomplete_rows_count_alike():
     observed = torch.ones(8, D).bool()
     observed[3:, 1] = False
     data = Incomplete(x.where(observed, 0.0), observed)
-    pair = Pair(density(), conditionals(exact=TRUTH))
-    chains = Chains(data, from_marginals(data, 4))
+    pair = training.Pair(density(), conditionals(exact=TRUTH))
+    chains = training.Chains(data, training.from_marginals(data, 4))
     keep = [0, 2, 3]
     S = TRUTH.covariance()[keep][:, keep]
     marginal = MultivariateNormal(TRUTH.mean[keep], S).log_prob(x[3:, keep])
     exact = -torch.cat([pair.model.log_prob(x[:3]), marginal]).mean()
-    loss = visit_loss(pair, chains, TrainingSettings(1, 1))
+    loss = training.visit_loss(pair, chains, training.TrainingSettings(1, 1))
     with torch.no_grad():
         found = torch.stack([loss(torch.arange(8)) for _ in range(300)])
     # the entropy is closed, and so log p of a draw is what varies
@@ -234,7 +227,7 @@ def test_complete_and_incomplete_rows_count_alike():
 def test_regressions_weigh_all_columns_alike(kind):
     """Losses of single cells are those of eq. (12), on average."""
     _, data = simulate(60, hidden=0.6)
-    chains = Chains(data, from_marginals(data, 3))
+    chains = training.Chains(data, training.from_marginals(data, 3))
     q = conditionals(kind, exact=TRUTH)
     with torch.no_grad():
         q.intercepts += 0.3
@@ -245,7 +238,7 @@ def test_regressions_weigh_all_columns_alike(kind):
             score = q.blind(x, torch.full(x.shape[:2], j)).log_prob(x[..., j])
             exact -= float(score.mean())
     still = {"n_epochs": 400, "batch_size": 60, "learning_rate": 0.0}
-    losses = warm_up_conditionals(q, chains, **still)
+    losses = training.warm_up_conditionals(q, chains, **still)
     assert abs(z_mean(np.array(losses), exact)) < GATE
     assert abs(z_mean(np.array(losses), exact * 1.1)) > GATE  # control
 
@@ -259,9 +252,9 @@ def test_warm_regressions_of_complete_rows_are_those_of_least_squares():
             leaf.zero_()
     q.networks.requires_grad_(False)
     for rate in (0.05, 0.005):
-        chains = Chains(data, x[None].clone())
+        chains = training.Chains(data, x[None].clone())
         rates = {"batch_size": 400, "learning_rate": rate}
-        warm_up_conditionals(q, chains, n_epochs=300, **rates)
+        training.warm_up_conditionals(q, chains, n_epochs=300, **rates)
     for j in range(D):
         rest = [k for k in range(D) if k != j]
         design = torch.cat([x[:, rest], torch.ones(400, 1).double()], 1)
@@ -278,11 +271,11 @@ def test_warm_regressions_of_complete_rows_are_those_of_least_squares():
 
 def test_warming_the_model_up_maximises_the_likelihood_of_completed_rows():
     x, data = simulate(300)
-    chains = Chains(data, from_marginals(data, 2))
+    chains = training.Chains(data, training.from_marginals(data, 2))
     start = density(TRUTH._replace(mean=TRUTH.mean + 2))
     for rate in (0.05, 0.01):
         rates = {"batch_size": 300, "learning_rate": rate}
-        losses = warm_up_model(start, chains, n_epochs=300, **rates)
+        losses = training.warm_up_model(start, chains, n_epochs=300, **rates)
     weights = torch.ones(600).double()
     table = Incomplete(chains.x.flatten(0, 1), torch.ones(600, D).bool())
     best = fit_factors(table, weights, 1, floor=1e-6, max_iter=500, tol=1e-8)
@@ -293,14 +286,14 @@ def test_warming_the_model_up_maximises_the_likelihood_of_completed_rows():
 
 
 def fit(data, kind, n_epochs=120, rate=0.03):
-    chains = Chains(data, from_marginals(data, 5))
-    pair = Pair(density(FactorModel(*start())), conditionals(kind))
+    chains = training.Chains(data, training.from_marginals(data, 5))
+    pair = training.Pair(density(FactorModel(*start())), conditionals(kind))
     warm = {"batch_size": len(data.x), "learning_rate": rate}
-    warm_up_conditionals(pair.conditionals, chains, n_epochs=30, **warm)
-    settings = TrainingSettings(3, 1, len(data.x), rate, rate)
+    training.warm_up_conditionals(pair.conditionals, chains, n_epochs=30, **warm)
+    settings = training.TrainingSettings(3, 1, len(data.x), rate, rate)
     resting = settings._replace(n_updates=0)
-    train(pair, chains, resting, n_epochs=30)
-    losses = train(
+    training.train(pair, chains, resting, n_epochs=30)
+    losses = training.train(
         pair,
         chains,
         settings,
@@ -328,7 +321,7 @@ def test_it_comes_near_em_and_beats_marginal_imputation(kind):
     pair, chains, losses = fit(data, kind)
     em = fitted(data)
     assert (np.diff(em.objectives) > -1e-8 * len(data.x)).all()
-    filled = from_marginals(data, 5).flatten(0, 1)
+    filled = training.from_marginals(data, 5).flatten(0, 1)
     poor = fitted(Incomplete(filled, torch.ones_like(filled).bool())).model
     found = pair.model.factors()
     apart = kl_divergence(
@@ -346,8 +339,8 @@ def test_conditionals_learn_those_of_a_model_that_rests(kind):
     """And their chains then draw of the exact distribution, nearly."""
     _, data = simulate(500, hidden=0.6)
     frozen = density().requires_grad_(False)
-    pair = Pair(frozen, conditionals(kind))
-    chains = Chains(data, from_marginals(data, 4))
+    pair = training.Pair(frozen, conditionals(kind))
+    chains = training.Chains(data, training.from_marginals(data, 4))
     x = MultivariateNormal(TRUTH.mean, TRUTH.covariance()).sample((500,))
     exact = conditionals(exact=TRUTH).all(x)
 
@@ -357,19 +350,23 @@ def test_conditionals_learn_those_of_a_model_that_rests(kind):
             return kl_divergence(Normal(q.loc, q.scale), exact).mean(0)
 
     before = apart()
-    settings = TrainingSettings(3, 2, 250, 0.0, 0.03)
-    train(pair, chains, settings, n_epochs=100, schedule=lambda epoch: 1 - epoch / 100)
+    settings = training.TrainingSettings(3, 2, 250, 0.0, 0.03)
+    training.train(
+        pair, chains, settings, n_epochs=100, schedule=lambda epoch: 1 - epoch / 100
+    )
     assert (apart() < 0.01).all()
     assert (before > 0.1).all()
 
 
 def test_training_moves_only_what_may_learn():
     _, data = simulate(100)
-    pair = Pair(density().requires_grad_(False), conditionals())
+    pair = training.Pair(density().requires_grad_(False), conditionals())
     before = [leaf.clone() for leaf in pair.model.parameters()]
     q = [leaf.clone() for leaf in pair.conditionals.parameters()]
-    chains = Chains(data, from_marginals(data, 2))
-    train(pair, chains, TrainingSettings(2, 1, 50, 0.1, 0.1), n_epochs=2)
+    chains = training.Chains(data, training.from_marginals(data, 2))
+    training.train(
+        pair, chains, training.TrainingSettings(2, 1, 50, 0.1, 0.1), n_epochs=2
+    )
     for mine, known in zip(pair.model.parameters(), before, strict=True):
         assert torch.equal(mine, known)
     moved = [
@@ -381,18 +378,18 @@ def test_training_moves_only_what_may_learn():
 
 def test_the_schedule_scales_both_learning_rates():
     _, data = simulate(60)
-    chains = Chains(data, from_marginals(data, 2))
-    pair = Pair(density(), conditionals())
+    chains = training.Chains(data, training.from_marginals(data, 2))
+    pair = training.Pair(density(), conditionals())
     kept = []
 
     def look(epoch, loss):
         kept.append([leaf.clone() for _, leaf in pair.named_parameters()])
         return epoch == 4
 
-    train(
+    training.train(
         pair,
         chains,
-        TrainingSettings(1, 1, 60, 0.1, 0.1),
+        training.TrainingSettings(1, 1, 60, 0.1, 0.1),
         n_epochs=50,
         schedule=lambda epoch: float(epoch < 2),
         on_epoch=look,

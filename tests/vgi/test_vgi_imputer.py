@@ -13,12 +13,11 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from statistical import FAILURE, p_mean
 from torch import nn
 
-from skvnce import GaussianImputer, LAIRImputer, VariationalAutoencoder, VGIImputer
+from skvnce import GaussianImputer, VariationalAutoencoder, VGIImputer
 from skvnce._core.training import rounds
 from skvnce.metrics import imputation_rmse
 from skvnce.missingness import hide, mcar
 from skvnce.options import VGI, Adam, IncompleteDensity
-from skvnce.vgi import training
 
 NORMAL = IncompleteDensity("flow", max_iter=0)  # the normal at which it starts
 ONE_ROUND = {"max_iter": 1, "solver": Adam(validation_fraction=0)}  # no warning
@@ -141,37 +140,6 @@ def test_monte_carlo_em_raises_the_likelihood(seed):
     assert not first.validation_scores_
     assert first.loss_curve_[-1] < first.loss_curve_[0]
     assert imputer.score(X) > VGIImputer(NORMAL).fit(X).score(X)
-
-
-def steps_of_vgi(monkeypatch, imputer, X):
-    """Count the calls of the loss of a visit while an imputer is fitted."""
-    count, make = 0, training.visit_loss
-
-    def counting(*args):
-        loss = make(*args)
-
-        def counted(rows):
-            nonlocal count
-            count += 1
-            return loss(rows)
-
-        return counted
-
-    monkeypatch.setattr(training, "visit_loss", counting)
-    imputer.fit(X)
-    return count
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_the_default_makes_steps_of_vgi(monkeypatch, seed):
-    """LAIRImputer, whose model is trained by another objective, makes none."""
-    monkeypatch.setattr(rounds, "STEPS", 2)
-    X = hide(*normal_table(seed, n=40))
-    imputer = VGIImputer(n_draws=4, random_state=0)
-    count = steps_of_vgi(monkeypatch, imputer, X)
-    assert len(imputer.estimators_) == 4
-    assert count == 2 * sum(member.n_iter_ for member in imputer.estimators_) > 0
-    assert steps_of_vgi(monkeypatch, LAIRImputer(random_state=0), X) == 0
 
 
 @pytest.mark.slow

@@ -75,14 +75,23 @@ def trained(X, monkeypatch):
     return fit
 
 
+DEFAULT = IncompleteDensity().algorithm
+
+
 @pytest.mark.parametrize(
     ("algorithm", "n_updates", "n_selected"),
-    [(VGI(), 2 * D, 1), (VGI(n_updates=3), 3, 1), (VGI(n_selected=2), 2 * D, 2)],
+    [
+        (DEFAULT, 6, 1),
+        (VGI(), 6, 1),
+        (VGI(n_updates=3), 3, 1),
+        (VGI(n_selected=2), 6, 2),
+    ],
     ids=str,
 )
 def test_visits_draw_and_select_so_many_cells(
     trained, algorithm, n_updates, n_selected
 ):
+    """By default twice as many as there are columns."""
     used = trained(algorithm)
     assert used["updates"] == {n_updates}
     assert used["selected"] == {n_selected}

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from oracles import shaken
 from torch.distributions import MultivariateNormal
 
 from skvnce._core.distributions.normal import FreeNormal, Normal
@@ -19,10 +20,7 @@ def initial(seed):
 @pytest.fixture
 def free(initial):
     found = FreeNormal(initial)
-    with torch.no_grad():
-        for parameter in found.parameters():
-            parameter += torch.randn_like(parameter) / 2
-    return found
+    return shaken(found, 0.5)
 
 
 def test_eq_1_by_dense_algebra(free, initial):

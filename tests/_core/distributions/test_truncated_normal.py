@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
 from scipy import stats
 from scipy.integrate import quad
 from scipy.stats import truncnorm
@@ -59,7 +60,7 @@ def column(values, dtype=torch.float64):
 def test_moments_against_mpmath(function, place, rtol):
     # the variance is 1 minus nearly 1 in the far tail; the log-normaliser crosses zero
     got = function(column(RATIOS)).numpy()
-    np.testing.assert_allclose(got, EXACT[:, place], rtol=rtol, atol=1e-15)
+    assert_allclose(got, EXACT[:, place], rtol=rtol, atol=1e-15)
 
 
 @pytest.mark.parametrize("loc, scale", [(-2000.0, 1.0), (-3.0, 0.1), (2.0, 5.0)])
@@ -81,7 +82,7 @@ def test_log_prob_is_normalised_and_has_its_support():
     nodes, weights = np.polynomial.legendre.leggauss(200)
     x, weights = column((nodes + 1) * 5), column(weights * 5)
     mass = dist.log_prob(x[:, None]).exp().T @ weights
-    np.testing.assert_allclose(mass, 1, rtol=1e-12)
+    assert_allclose(mass, 1, rtol=1e-12)
     assert (dist.log_prob(column(-1e-300)) == -torch.inf).all()
     assert dist.log_prob(column(0.0)).isfinite().all()
 
@@ -112,9 +113,7 @@ def test_float32():
         got = function(single)
         assert got.dtype == torch.float32
         rtol = 1e-4 if place < 2 else 2e-2
-        np.testing.assert_allclose(
-            got.numpy()[near], EXACT[near, place], rtol=rtol, atol=1e-5
-        )
+        assert_allclose(got.numpy()[near], EXACT[near, place], rtol=rtol, atol=1e-5)
     dist = TruncatedNormal(single, torch.ones_like(single))
     draws = dist.sample((200,))
     assert draws.dtype == torch.float32
@@ -140,7 +139,7 @@ def test_icdf_is_the_quantile_function():
     p = column([0.0, 0.01, 0.5, 0.999])[:, None]
     a = -dist.loc / dist.scale
     oracle = stats.truncnorm(a, np.inf, dist.loc, dist.scale).ppf(p.numpy())
-    np.testing.assert_allclose(dist.icdf(p), oracle, rtol=1e-9, atol=1e-12)
+    assert_allclose(dist.icdf(p), oracle, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("loc, scale", [(-50.0, 2.0), (-3.0, 1.0), (0.2, 1.3), (5, 2)])
@@ -153,7 +152,7 @@ def test_rsample_gradient_is_that_of_the_quantile(loc, scale, seed):
     with seeded(seed):
         upper = 1 - torch.rand(20, dtype=torch.float64)
     quantile = scale * unit_quantile(upper, column(loc / scale).expand(20))
-    np.testing.assert_allclose(draw(*parameters).detach(), quantile, rtol=1e-13)
+    assert_allclose(draw(*parameters).detach(), quantile, rtol=1e-13)
     assert torch.autograd.gradcheck(draw, parameters, rtol=1e-5)
 
 
@@ -170,15 +169,15 @@ def test_fit_moments_against_scipy():
     cv = column([0.05, 0.3, 0.6, 0.9, 0.989])
     dist = fit_moments(mean, (cv * mean).square())
     oracle = stats.truncnorm(-dist.loc / dist.scale, np.inf, dist.loc, dist.scale)
-    np.testing.assert_allclose(oracle.mean(), mean, rtol=1e-8)
-    np.testing.assert_allclose(oracle.var(), (cv * mean).square(), rtol=1e-8)
+    assert_allclose(oracle.mean(), mean, rtol=1e-8)
+    assert_allclose(oracle.var(), (cv * mean).square(), rtol=1e-8)
 
 
 def test_fit_moments_lowers_an_impossible_variance():
     mean = column([1.0, 40.0, 1e-3])
     dist = fit_moments(mean, mean.square() * column([1.0, 4.0, 1e6]))
-    np.testing.assert_allclose(dist.mean, mean, rtol=1e-8)
-    np.testing.assert_allclose(dist.variance, 0.98 * mean.square(), rtol=1e-8)
+    assert_allclose(dist.mean, mean, rtol=1e-8)
+    assert_allclose(dist.variance, 0.98 * mean.square(), rtol=1e-8)
 
 
 # The normal distribution on an interval against scipy and direct quadrature
@@ -207,10 +206,8 @@ def test_mean_and_quantiles(case):
     exact = truncnorm(a, b, loc, scale)
     found = bounded(case)
     u = torch.linspace(0.001, 0.999, 41, dtype=torch.float64)
-    np.testing.assert_allclose(
-        found.icdf(u), exact.ppf(u.numpy()), rtol=1e-8, atol=1e-9
-    )
-    np.testing.assert_allclose(found.mean, _mean(*case), rtol=1e-8, atol=1e-10)
+    assert_allclose(found.icdf(u), exact.ppf(u.numpy()), rtol=1e-8, atol=1e-9)
+    assert_allclose(found.mean, _mean(*case), rtol=1e-8, atol=1e-10)
 
 
 def _mean(loc, scale, low, high):
@@ -269,10 +266,10 @@ def test_density_cdf_and_entropy_against_scipy(case):
     at = torch.tensor(x)
     narrow = high - low < 1e-3
     rtol = 1e-7 if narrow else 1e-9
-    np.testing.assert_allclose(found.log_prob(at), exact.logpdf(x), rtol=rtol)
+    assert_allclose(found.log_prob(at), exact.logpdf(x), rtol=rtol)
     outside = torch.tensor([low - 1, high + 1]).double()
     assert (found.log_prob(outside) == -np.inf).all()
-    np.testing.assert_allclose(found.cdf(at), exact.cdf(x), rtol=1e-6, atol=1e-10)
+    assert_allclose(found.cdf(at), exact.cdf(x), rtol=1e-6, atol=1e-10)
     if narrow:  # scipy loses digits; it is uniform nearly
         assert float(found.entropy()) == pytest.approx(np.log(high - low), abs=1e-6)
     else:

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import NotFittedError
 
 from skvnce import GaussianImputer, IncompleteFactorAnalysis
@@ -39,12 +40,10 @@ def close(one, other, X):
     """Compare two fits, what they fill and what they draw."""
     for name in FITTED:
         pair = (np.asarray(getattr(est, name), float) for est in (one, other))
-        np.testing.assert_allclose(*pair, rtol=1e-10, atol=1e-12, err_msg=name)
-    np.testing.assert_allclose(
-        one.transform(X), other.transform(X), rtol=1e-9, atol=1e-12
-    )
+        assert_allclose(*pair, rtol=1e-10, atol=1e-12, err_msg=name)
+    assert_allclose(one.transform(X), other.transform(X), rtol=1e-9, atol=1e-12)
     pair = (est.sample(X, 2, random_state=0, as_array=True) for est in (one, other))
-    np.testing.assert_allclose(*pair, rtol=1e-6, atol=1e-10)
+    assert_allclose(*pair, rtol=1e-6, atol=1e-10)
 
 
 @pytest.fixture(params=[100_000, 400], ids=["all", "sampled"])
@@ -71,23 +70,16 @@ def test_fit_is_that_in_memory(marginals, most_rows):
 
 @pytest.mark.quick(1)
 def test_weights_in_parts(most_rows):
+    """Also if all of those of a part are zero."""
     X, rng = table(), np.random.default_rng(1)
     weights = rng.integers(0, 3, len(X)).astype(float)
+    weights[70:900] = 0
     one, other = (GaussianImputer(n_parameter_draws=1, random_state=0) for _ in "ab")
     one.fit(X, sample_weight=weights)
     other.fit(parts(X), sample_weight=parts(weights))
     close(one, other, X)
     plain = GaussianImputer(n_parameter_draws=1, random_state=0).fit(X)
     assert abs(plain.mean_ - one.mean_).max() > 1e-4  # negative control
-
-
-def test_all_weights_of_a_part_may_be_zero(most_rows):
-    X, weights = table(), np.ones(1500)
-    weights[70:900] = 0
-    one, other = (GaussianImputer(n_parameter_draws=1, random_state=0) for _ in "ab")
-    one.fit(X, sample_weight=weights)
-    other.fit(parts(X), sample_weight=parts(weights))
-    close(one, other, X)
     with pytest.raises(ValueError, match="positive weight: nothing to learn"):
         other.fit(parts(X), sample_weight=parts(0 * weights))
     with pytest.raises(ValueError, match="Part 0 of X .*1D"):
@@ -114,9 +106,9 @@ def test_dask_fits_and_fills_as_in_memory(kind, most_rows):
     filled = other.transform(lazy)
     assert hasattr(filled, "dask") and type(filled) is type(lazy)
     exact = {"rtol": 1e-10, "atol": 1e-12}
-    np.testing.assert_allclose(filled.compute(), one.transform(X), **exact)
+    assert_allclose(filled.compute(), one.transform(X), **exact)
     scores = other.score_samples(lazy).compute()
-    np.testing.assert_allclose(scores, one.score_samples(X), rtol=1e-9, atol=1e-9)
+    assert_allclose(scores, one.score_samples(X), rtol=1e-9, atol=1e-9)
     assert other.score(lazy) == pytest.approx(one.score(X))
     if kind == "frame":
         assert list(filled.columns) == list(X.columns)
@@ -130,7 +122,7 @@ def test_draws_of_parts_have_the_parameters_of_their_table(monkeypatch):
     first, second = imputer.sample(parts(X), 2, random_state=1)
     again = imputer.sample(parts(X), 2, random_state=1)[0]
     for one, same, other in zip(first, again, second, strict=True):
-        np.testing.assert_array_equal(one, same)
+        assert_array_equal(one, same)
         assert not len(one) or (one != other).any()
     whole = np.concatenate(list(first))
     seen = ~np.isnan(X)
@@ -159,7 +151,7 @@ def test_parts_and_tables_have_draws_of_their_own():
     for k, first in enumerate(cells):
         for other in cells[k + 1 :]:
             assert np.mean(np.isclose(first, other)) < 0.5
-    np.testing.assert_array_equal(one[0], imputer.sample(chunks, 1, 0)[0][0])
+    assert_array_equal(one[0], imputer.sample(chunks, 1, 0)[0][0])
     with pytest.raises(ValueError, match="as_array is not available"):
         imputer.sample(chunks, as_array=True)
     imputer = GaussianImputer(n_parameter_draws=3, random_state=0).fit(X)
@@ -238,7 +230,7 @@ def test_chunks_are_a_sequence():
         Chunks([])
     chunks = Chunks.from_array(X, 400)
     assert [len(chunk) for chunk in chunks] == [400, 400, 400, 300]
-    np.testing.assert_array_equal(np.concatenate(list(chunks)), X)
+    assert_array_equal(np.concatenate(list(chunks)), X)
     assert [one for one in chunks.map(len)] == [400, 400, 400, 300]
 
 
@@ -265,7 +257,7 @@ def test_row_groups_of_parquet(tmp_path):
     fitted = GaussianImputer(random_state=0).fit(both)
     twice = pd.concat([X, X]).to_numpy()
     expected = GaussianImputer(random_state=0).fit(twice)
-    np.testing.assert_allclose(fitted.mean_, expected.mean_, rtol=1e-10)
+    assert_allclose(fitted.mean_, expected.mean_, rtol=1e-10)
     of_folder = Chunks.from_parquet(tmp_path)
     for one, other in zip(of_folder, both, strict=True):
         pd.testing.assert_frame_equal(one, other)
@@ -326,9 +318,7 @@ def test_empty_and_constant_columns_and_indicators(most_rows):
         other = GaussianImputer(**options).fit(parts(X))
     assert [str(w.message) for w in caught] == [str(w.message) for w in heard]
     assert one.constants_ == other.constants_ == {6: 3.0}
-    np.testing.assert_allclose(
-        one.transform(X), other.transform(X), rtol=1e-9, atol=1e-12
-    )
+    assert_allclose(one.transform(X), other.transform(X), rtol=1e-9, atol=1e-12)
     with pytest.warns(UserWarning, match="No column is left"):
         alone = GaussianImputer().fit(parts(X[:, 6:]))
     assert (alone.transform(X[:, 6:]) == 3.0).all()
@@ -351,9 +341,9 @@ def test_factor_analysis_is_that_in_memory(rank):
     one.fit(X), other.fit(parts(X))
     for name in ("components_", "mean_", "noise_variance_", "loss_curve_"):
         pair = (getattr(est, name) for est in (one, other))
-        np.testing.assert_allclose(*pair, rtol=1e-8, atol=1e-10, err_msg=name)
+        assert_allclose(*pair, rtol=1e-8, atol=1e-10, err_msg=name)
     latents = np.concatenate(list(other.transform(parts(X))))
-    np.testing.assert_allclose(latents, one.transform(X), rtol=1e-6, atol=1e-8)
+    assert_allclose(latents, one.transform(X), rtol=1e-6, atol=1e-8)
     assert other.score(parts(X)) == pytest.approx(one.score(X))
     half = IncompleteFactorAnalysis(rank, tol=1e-4).fit(parts(X[:700], [0, 700]))
     assert abs(half.mean_ - one.mean_).max() > 1e-4  # negative control
@@ -366,7 +356,7 @@ def test_factor_analysis_of_a_sampled_table(monkeypatch):
     X = table()
     one = IncompleteFactorAnalysis(2, tol=1e-4).fit(X)
     other = IncompleteFactorAnalysis(2, tol=1e-4).fit(parts(X))
-    np.testing.assert_allclose(one.components_, other.components_, rtol=1e-8)
+    assert_allclose(one.components_, other.components_, rtol=1e-8)
 
 
 @pytest.mark.slow
@@ -395,11 +385,11 @@ def test_a_cluster_of_dask_that_loses_a_worker(tmp_path):
         filled = found.transform(lazy).compute()
         coarse = GaussianImputer(**options).fit(dd.from_pandas(X, npartitions=2))
     for name in FITTED:
-        np.testing.assert_array_equal(getattr(found, name), getattr(plain, name))
+        assert_array_equal(getattr(found, name), getattr(plain, name))
     expected = GaussianImputer(categorical_features=None, **options).fit(X)
     close(found, expected, X)
     close(coarse, expected, X)
-    np.testing.assert_allclose(filled, expected.transform(X), rtol=1e-10, atol=1e-12)
+    assert_allclose(filled, expected.transform(X), rtol=1e-10, atol=1e-12)
 
 
 class Killer:
