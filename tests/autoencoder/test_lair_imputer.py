@@ -1,5 +1,7 @@
 """LAIRImputer: exact on a linear model, containers, frozen estimators, refusals."""
 
+from concurrent.futures import ThreadPoolExecutor, wait
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -219,6 +221,17 @@ def test_a_frozen_estimator_that_was_fitted_anew_is_seen(X):
     vae.fit(np.column_stack([X, X + 1]))
     with pytest.raises(ValueError, match="Fit the imputer again"):
         imputer.transform(X)
+
+
+def test_fits_and_draws_in_threads_do_not_wait_for_each_other(X, fitted):
+    """Locks that are taken in two orders would stop both for good."""
+    with ThreadPoolExecutor(2) as pool:
+        fits = [pool.submit(clone(LINEAR).fit, X[:40]) for _ in range(3)]
+        fills = [pool.submit(fitted.sample, X[:40], 2, 0) for _ in range(3)]
+        done, late = wait([*fits, *fills], timeout=120)
+    assert not late
+    tables = [future.result()[0] for future in fills]
+    assert all(np.array_equal(tables[0], table) for table in tables)
 
 
 def test_several_members_weigh_the_rows_at_random():
