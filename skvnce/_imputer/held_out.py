@@ -57,8 +57,8 @@ class Keys(NamedTuple):
         for _ in range(2):  # columns of equal counts differ by the rows of their values
             columns = _column_keys(ranks, content, weights)
             content = _row_keys(ranks, columns)
-        columns = mixed(columns + _occurrences(columns))
-        copies = _occurrences(content, weights)
+        columns = mixed(columns + occurrences(columns))
+        copies = occurrences(content, weights)
         copies[_are_unique(nodes, weights)] = 0
         return cls(mixed(_row_keys(ranks, columns) + mixed(copies)), columns)
 
@@ -131,7 +131,7 @@ def _row_keys(ranks, columns):
     return content
 
 
-def _occurrences(keys, weights=None):
+def occurrences(keys, weights=None):
     """Count the earlier items of the same key, of smaller weights first; (n,)."""
     order = np.lexsort((keys,) if weights is None else (weights, keys))
     first = np.flatnonzero(np.diff(keys[order], prepend=~keys[order][:1]))

@@ -186,7 +186,7 @@ class Copula(NamedTuple):
         """Map scores (*batch, cells) to cells of the columns (cells,)."""
         cells = scores
         if self.marginals is not None:
-            cells = self.marginals.inverse_of(columns, scores)
+            cells = self.marginals.take(columns).inverse(scores)
         return cells if self.tails is None else self.tails.put_of(columns, cells)
 
     def predicted(self, column: int, mean: Tensor, deviation: Tensor) -> Tensor:

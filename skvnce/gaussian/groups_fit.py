@@ -11,9 +11,9 @@ from skvnce._core.incomplete import Incomplete, Units
 from skvnce._core.progress import tell_round
 from skvnce._core.random import normal_cdf
 from skvnce._core.warnings import warn_user
-from skvnce._imputer.held_out import warn_or_raise
+from skvnce._imputer.held_out import occurrences, warn_or_raise
 from skvnce._tables.schema import Schema, by_group, column_of_groups, columns_of_groups
-from skvnce._tables.values import column_moments
+from skvnce._tables.values import column_moments, distinct_rows
 from skvnce.exceptions import TableWarning
 from skvnce.gaussian import mixed_fit as mixed
 from skvnce.gaussian.fit import Settings as OfNumbers
@@ -21,8 +21,6 @@ from skvnce.gaussian.fit import fit_numbers, of_model
 from skvnce.gaussian.groups_model import (
     GroupedNormal,
     Slopes,
-    equal_rows,
-    occurrences,
     plain_effects,
 )
 from skvnce.gaussian.latent import censored, groups
@@ -539,7 +537,7 @@ def held_out(cells, settings):
     Returns dict: options of `held_out_attributes`.
     """
     rows = np.column_stack([cells.nodes, cells.groups])
-    rows = np.column_stack([rows, occurrences(equal_rows(rows))])
+    rows = np.column_stack([rows, occurrences(distinct_rows(rows)[1])])
     hidden = mixed.held_out_cells(cells._replace(nodes=rows))[:, :-2].copy()
     hidden[:, [*settings.of_groups, *settings.slopes]] = False
     return {"weights": cells.weights, "scale": cells.scale, "hidden": hidden}

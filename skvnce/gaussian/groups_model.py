@@ -16,9 +16,9 @@ from skvnce._core.distributions.normal import Normal
 from skvnce._core.incomplete import Incomplete, Units
 from skvnce._core.random import row_keyed, row_lattice
 from skvnce._imputer.fitted import made_in_turn, repeated
-from skvnce._tables.values import NO_LIMITS, Limits
+from skvnce._imputer.held_out import occurrences
+from skvnce._tables.values import NO_LIMITS, Limits, distinct_rows
 from skvnce.gaussian.latent import fill
-from skvnce.gaussian.latent.columns import NUMERIC
 from skvnce.gaussian.latent.fill import Chains, Predictions
 from skvnce.gaussian.latent.gibbs import Factors, Rows
 from skvnce.gaussian.latent.groups import (
@@ -34,6 +34,7 @@ from skvnce.gaussian.model import (
     LatentNormal,
     Pair,
     chains_of,
+    columns_of_levels,
     filled_by,
     in_units,
     normal_of,
@@ -91,11 +92,13 @@ class GroupedNormal(NamedTuple):
         `filled` (n, n_nodes + 1); `probabilities` (n, n_levels).
         """
         cells, groups, ends = self.known(nodes, limits)
-        levels_of = {j for j, kind in enumerate(self.kinds) if kind != NUMERIC}
-        equal = equal_rows(np.column_stack([cells, nodes[:, -1]]))
-        given = self._predicting(cells, equal)
-        predicted = fill.predict(*given, levels_of, ends, groups.twice().rows)
-        filled, probabilities = filled_by(_averaged(predicted, equal), cells)
+        _, equal = distinct_rows(np.column_stack([cells, nodes[:, -1]]))
+        given = *self._predicting(cells, equal), columns_of_levels(self.kinds)
+        means, shares = fill.predict(*given, ends, groups.twice().rows)
+        # equal rows of a group differ by chance
+        shares = [one if one is None else _average(one, equal) for one in shares]
+        averages = Predictions(_average(means, equal), shares)
+        filled, probabilities = filled_by(averages, cells)
         return np.column_stack([filled, nodes[:, -1]]), probabilities
 
     def points(
@@ -103,17 +106,16 @@ class GroupedNormal(NamedTuple):
     ) -> tuple[np.ndarray, dict]:
         """Find quantiles of missing cells; see `_imputer.fill`."""
         cells, groups, ends = self.known(nodes, limits)
-        equal = equal_rows(np.column_stack([cells, nodes[:, -1]]))
+        _, equal = distinct_rows(np.column_stack([cells, nodes[:, -1]]))
         quantiles = fill.quantiles(
             *self._predicting(cells, equal),
             torch.tensor(levels),
             ends,
             groups.twice().rows,
         )
-        # equal rows of a group differ by chance
         found = [_average(one, equal).numpy() for one in quantiles]
         found = _with_groups(np.array(found), nodes)
-        has_levels = any(kind != NUMERIC for kind in self.kinds)
+        has_levels = columns_of_levels(self.kinds)
         return found, self.fill(nodes, limits)[1] if has_levels else {}
 
     def draw(
@@ -166,19 +168,20 @@ class GroupedNormal(NamedTuple):
 
         They are in the order of columns; slopes are multiplied by 0.
         """
-        order = self.levels.order()
-        mean, covariance = self.levels.moments(_effects_of(one))
-        pair = mean[order].numpy(), covariance[order][:, order].numpy()
-        return in_units(self.units, pair)
+        return self._in_order(*self.levels.moments(_effects_of(one)))
 
     def between(self, one: tuple) -> np.ndarray:
         """Return the covariance of intercepts and of columns of groups."""
-        effects, order = _effects_of(one), self.levels.order()
+        effects, size = _effects_of(one), self.levels.rows.size
         mean, covariance = self.levels.moments(effects)
-        size = self.levels.rows.size
         covariance[:size, :size] -= effects.within.covariance
+        return self._in_order(mean, covariance)[1]
+
+    def _in_order(self, mean: Tensor, covariance: Tensor) -> Pair:
+        """Sort latent variables as their columns, and convert them to their units."""
+        order = self.levels.order()
         pair = mean[order].numpy(), covariance[order][:, order].numpy()
-        return in_units(self.units, pair)[1]
+        return in_units(self.units, pair)
 
     def slopes_covariance(self, one: tuple) -> np.ndarray:
         """Return the covariance of the slopes of a column of slopes after the other."""
@@ -290,28 +293,6 @@ def _with_groups(found: np.ndarray, nodes: np.ndarray) -> np.ndarray:
     """Append the numbers of groups to cells (n_tables, n, n_nodes)."""
     own = np.broadcast_to(nodes[:, -1:], (*found.shape[:2], 1))
     return np.concatenate([found, own], axis=2)
-
-
-def equal_rows(rows: np.ndarray) -> np.ndarray:
-    """Give equal rows (n, n_columns) the same number; (n,)."""
-    rows = np.where(np.isnan(rows), np.inf, rows)  # NaN does not equal NaN
-    return np.unique(rows, axis=0, return_inverse=True)[1].ravel()
-
-
-def occurrences(which: np.ndarray) -> np.ndarray:
-    """Count the earlier items that equal an item; (n,)."""
-    order, counts = which.argsort(kind="stable"), np.bincount(which)
-    found = np.empty(len(which))
-    found[order] = np.arange(len(which)) - np.repeat(counts.cumsum() - counts, counts)
-    return found
-
-
-def _averaged(predicted: Predictions, which: np.ndarray) -> Predictions:
-    """Average the predictions of equal rows of a group, which differ by chance."""
-    found = [
-        one if one is None else _average(one, which) for one in predicted.probabilities
-    ]
-    return Predictions(_average(predicted.means, which), found)
 
 
 def _average(values: Tensor, which: np.ndarray) -> Tensor:

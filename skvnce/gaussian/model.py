@@ -55,6 +55,11 @@ def in_units(units: Units | None, pair: Pair) -> Pair:
     return pair if units is None else units.moments(normal_of(pair))
 
 
+def columns_of_levels(kinds: list) -> set[int]:
+    """Return the columns whose predictions are probabilities."""
+    return {j for j, kind in enumerate(kinds) if kind != NUMERIC}
+
+
 def arrays_of(value: tuple) -> tuple:
     """Convert a tuple of tensors to one of arrays."""
     return tuple(part.numpy() for part in value)
@@ -170,7 +175,12 @@ class LatentNormal(NamedTuple):
         Returns `filled` (n, n_nodes); `probabilities` (n, n_levels): those of the
         levels of the columns that have some, 1 and 0 where observed.
         """
-        return filled_by(self._predicted(nodes, limits), nodes)
+        levels = columns_of_levels(self.kinds)
+        found = [
+            fill.predict(*given, levels, ends)
+            for *given, ends in self._predicting(nodes, limits)
+        ]
+        return filled_by(Predictions.joined(found), nodes)
 
     def points(
         self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
@@ -181,7 +191,7 @@ class LatentNormal(NamedTuple):
             fill.quantiles(*given, levels, ends)
             for *given, ends in self._predicting(nodes, limits)
         ]
-        has_levels = any(kind != NUMERIC for kind in self.kinds)
+        has_levels = columns_of_levels(self.kinds)
         probabilities = self.fill(nodes, limits)[1] if has_levels else {}
         return torch.cat(found, 1).numpy(), probabilities
 
@@ -236,14 +246,6 @@ class LatentNormal(NamedTuple):
         for first in range(0, max(len(nodes), 1), size):
             part = slice(first, first + size)
             yield nodes[part], tensors(limits, part)
-
-    def _predicted(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> Predictions:
-        ordinal = {j for j, kind in enumerate(self.kinds) if kind != NUMERIC}
-        found = [
-            fill.predict(*given, ordinal, ends)
-            for *given, ends in self._predicting(nodes, limits)
-        ]
-        return Predictions.joined(found)
 
     def _predicting(self, nodes: np.ndarray, limits: Limits) -> Iterator:
         """Yield what predicts parts of the rows, and their limits."""
