@@ -22,12 +22,12 @@ from skvnce._imputer.fitted import (
 )
 from skvnce._imputer.parts.chunks import mean_of_rows
 from skvnce._imputer.parts.summary import (
+    LIMITS_IN_PARTS,
     AsRead,
     LargeTable,
     check_rows,
     gather,
     in_chunks,
-    reject_limits,
     summary_of,
     with_all_rows,
 )
@@ -67,6 +67,7 @@ from skvnce._tables.values import (
     Limits,
     limited_columns,
     limits_of,
+    reject_limits,
     spreads,
     valid_values,
 )
@@ -299,7 +300,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         self._check_parameters()
         source = in_parts(X)
         if source is not None:
-            reject_limits(lower, upper)
+            reject_limits(lower, upper, LIMITS_IN_PARTS)
             reject_listed_relations(self, "a table in parts")
             schema, large = self._large_table(source, sample_weight)
             return self._training_of_parts(schema, large)

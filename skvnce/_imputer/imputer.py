@@ -58,9 +58,8 @@ from skvnce._tables.output import (
 from skvnce._tables.schema import Encoded
 from skvnce._tables.values import (
     NO_LIMITS,
-    check_taken,
     limits_of,
-    warn_of_absent_limits,
+    reject_limits,
 )
 from skvnce._types import ByColumn, Method, Seed, TableLike
 from skvnce.exceptions import TableWarning
@@ -74,6 +73,10 @@ NO_NEW_ROWS = (
     "it draws cells of rows of a table, by sample. GaussianImputer without groups, "
     "MixtureImputer and CopulaGraphLearner draw new rows; of your own density, draw "
     "them by the density itself."
+)
+_TAKES_NO_LIMITS = (
+    "takes no limits of single cells (lower, upper). GaussianImputer, MixtureImputer "
+    "and CopulaGraphLearner do."
 )
 
 
@@ -686,13 +689,11 @@ class Imputer(IncompleteTransformer):
 
     def _limits_of(self, lower, upper, X, checked):
         """Check limits of single cells; `NO_LIMITS` if no missing cell has one."""
-        if lower is None and upper is None:
-            warn_of_absent_limits(self._schema, self._schema.limited, checked)
-            return NO_LIMITS
-        check_taken(type(self).__name__, takes_limits=self._takes_limits)
-        cell_limits = limits_of(self._schema, lower, upper, X, checked)
-        cell_limits.check_bounds(self._schema, is_whole=is_frame(X))
-        return cell_limits.rounded(self._schema.values.integers)
+        if not self._takes_limits:
+            reject_limits(lower, upper, f"{type(self).__name__} {_TAKES_NO_LIMITS}")
+        limits = limits_of(self._schema, lower, upper, X, checked)
+        limits.check_bounds(self._schema, is_whole=is_frame(X))
+        return limits.rounded(self._schema.values.integers)
 
     def _limit_of_shift(self, place):
         """Say why cells of a column move by less than stated, and what to do."""

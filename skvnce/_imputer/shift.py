@@ -30,6 +30,7 @@ import torch
 from skvnce._core.numbers import on_grid
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.fitted import CellModel, chains_of_model
+from skvnce._tables.values import reject_limits
 
 _LEAST_OF_SHIFT = 0.95  # of a stated shift, on average, below which users are warned
 _STRONGEST = 6.0  # difference of log-odds, so that one of exp(6) draws is accepted
@@ -92,11 +93,12 @@ class Move(NamedTuple):
 
 def check_combination(shift, reference, lower, upper):
     """Raise an error if draws are changed, and cells have limits."""
-    changed = shift is not None or reference is not None
-    if changed and (lower is not None or upper is not None):
-        raise ValueError(
+    if shift is not None or reference is not None:
+        reject_limits(
+            lower,
+            upper,
             "lower and upper cannot be combined with shift or reference, which change "
-            "the distribution of the missing cells. Leave one out."
+            "the distribution of the missing cells. Leave one out.",
         )
 
 

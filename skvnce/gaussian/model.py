@@ -135,14 +135,9 @@ class CopulaModel(NamedTuple):
 
     def _within(self, limits: Limits) -> Copula:
         """Return the model with limits of the missing cells of rows."""
-        if not limits:
-            return self.model
-        location, scale = self.units.tensors()
-        low, high = ((end - location) / scale for end in tensors(limits))
-        if self.model.bounds is not None:
-            least, most = self.model.bounds
-            low, high = low.clamp(least, most), high.clamp(least, most)
-        return self.model._replace(bounds=(low, high))
+        bounds = limits.scaled(*self.units, self.model.bounds)
+        bounds = bounds and tuple(map(torch.as_tensor, bounds))
+        return self.model._replace(bounds=bounds)
 
 
 class LatentNormal(NamedTuple):

@@ -102,7 +102,7 @@ def test_em_with_as_many_factors_as_columns_is_that_without():
     x = rows_of(truth, 3 * rng.normal(size=(2, 6)), 60, rng)
     data, prior = Arranged.of(x), em.Prior(3.0, np.eye(6), np.zeros(6))
     shares = np.eye(2)[np.repeat([0, 1], 60)][data.order]
-    given = data, np.ones(120), np.zeros((2, 6)), shares, prior
+    given = lambda _: data, np.ones(120), np.zeros((2, 6)), shares, prior
     full, same, fewer = (
         em.fit_mixture(*given, 200, q).mixture.covariances for q in (0, 6, 1)
     )
@@ -154,7 +154,7 @@ def test_copies_and_constants_give_finite_covariances():
     within = np.cov(x.T) + LEAST * np.eye(6)
     data, prior = Arranged.of(x), em.Prior(3.0, within, x.mean(0))
     shares = np.eye(2)[np.repeat([0, 1], 20)][data.order]
-    given = data, np.ones(40), np.zeros((2, 6)), shares, prior, 12
+    given = lambda _: data, np.ones(40), np.zeros((2, 6)), shares, prior, 12
     found = em.fit_mixture(*given, 2).mixture.covariances
     assert np.isfinite(found).all()
     assert (np.linalg.eigvalsh(found) > 1e-8).all()

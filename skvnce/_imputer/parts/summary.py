@@ -250,21 +250,18 @@ class LargeTable(NamedTuple):
         return *moments, powers, self.summary.n_observed
 
 
+LIMITS_IN_PARTS = (
+    "Limits of single cells, lower and upper of fit, are not available for a table in "
+    "parts. Fit to a sample of its rows in memory."
+)
+
+
 class AsRead:
     """Reads parts of a table that has been validated."""
 
     def read(self, number, X, weights):
         """Return the part."""
         return X, weights
-
-
-def reject_limits(lower, upper):
-    """Raise an error for limits of single cells of a table in parts."""
-    if lower is not None or upper is not None:
-        raise ValueError(
-            "Limits of single cells, lower and upper of fit, are not available "
-            "for a table in parts. Fit to a sample of its rows in memory."
-        )
 
 
 def summary_of(source, reader, weights):

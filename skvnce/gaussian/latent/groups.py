@@ -460,7 +460,7 @@ class GroupedRows(NamedTuple):
 
         def ordered(groups, latent, mean, scale, ends):  # noqa: ANN001, ANN202
             rows, own = spread(groups)
-            ends = ends and tuple(end[own] for end in ends)
+            ends = tuple(end[own] for end in ends)
             shown.ordered(rows, levels.rows.size + latent, mean[own], scale, ends)
 
         def nominal(groups, first, mean, most, scales):  # noqa: ANN001, ANN202
