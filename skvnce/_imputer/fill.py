@@ -214,10 +214,9 @@ def split(
     schema: Schema, X: np.ndarray, size: int, rows: np.ndarray
 ) -> list[np.ndarray]:
     """Split rows into parts; with the other rows of groups, which are whole."""
-    numbers = np.arange(len(rows))  # else each row is a group of its own
-    for group in X[:, schema.group_columns].T:
-        rows = rows_of_groups(group, rows)
-        numbers = group[rows]
+    groups = schema.groups_of(X)
+    rows = rows_of_groups(groups, rows)
+    numbers = groups[rows]
     ends = np.arange(size, len(rows) + size, size).clip(max=len(rows))
     ends = np.unique(np.searchsorted(numbers, numbers[ends - 1], side="right"))
     return [rows[first:end] for first, end in pairwise([0, *ends])]
@@ -227,22 +226,6 @@ def rows_of_groups(numbers: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Find all rows of the groups of some rows, sorted by their number (n_samples,)."""
     members = np.flatnonzero(np.isin(numbers, numbers[rows]))
     return members[numbers[members].argsort(kind="stable")]
-
-
-def with_groups(
-    schema: Schema,
-    X: np.ndarray,
-    rows: np.ndarray | slice,
-    limits: Limits,
-) -> tuple[np.ndarray, Limits, np.ndarray | slice]:
-    """Select rows, the others of their groups, and their limits; and their places."""
-    places = slice(None)
-    if isinstance(rows, slice):
-        return X[rows], limits.of(rows), places
-    for numbers in X[:, schema.group_columns].T:
-        members = np.sort(rows_of_groups(numbers, rows))
-        rows, places = members, np.searchsorted(members, rows)
-    return X[rows], limits.of(rows), places
 
 
 def nodes_of(schema: Schema, X: np.ndarray) -> np.ndarray:
@@ -382,11 +365,6 @@ class ValidCells(NamedTuple):
                 levels = probabilities[node]
                 levels[:] = one.probabilities(levels.shape[1])
         return cells, probabilities
-
-    def independent(self, nodes: np.ndarray, n_draws: int) -> list[Self]:
-        """List models of draws in which rows are independent; see `GroupedNormal`."""
-        models = self.model.independent(nodes, n_draws)
-        return [self._replace(model=one) for one in models]
 
     def determined(self, nodes: np.ndarray) -> np.ndarray:
         """Fill cells that follow from others; see `GroupedNormal`."""

@@ -227,8 +227,8 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
     def _without_equations(self):
         return self._without_training(derived=None, sums=None)
 
-    def _models_of_draws(self, n_draws, *, is_joint=True):
-        return self.model_._models_of_draws(n_draws, is_joint=is_joint)
+    def _models_of_draws(self, n_draws, rows=None):
+        return self.model_._models_of_draws(n_draws, rows)
 
     def _drawn_tables(self, X, n_draws, random_state, limits=NO_LIMITS):
         solved = self._solved(X)

@@ -9,13 +9,14 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from skvnce._imputer.fitted import Fitted
 from skvnce._imputer.imputer import Imputer
+from skvnce._imputer.parts.tables import reject_groups
 from skvnce._imputer.validation import (
     MISSING_VALUES,
     OF_CATEGORIES,
     warn_of_unused_by_levels,
 )
 from skvnce._tables.model_columns import rows_with_data
-from skvnce._tables.schema import Encoded
+from skvnce._tables.schema import Encoded, column_of_groups
 from skvnce._tables.values import column_moments
 from skvnce.columns.fit import Joint, Table, fit_columns, hold_out_rows, refitted
 from skvnce.columns.model import ByColumns, Chains, ColumnModels, Pool, Turns
@@ -68,11 +69,12 @@ class ByModel(Imputer):
                     f"model of {name} cannot be {one!r}: averages do not satisfy its "
                     f"equations. Pass {name} as its model instead."
                 )
-            if hasattr(self, "weight") and getattr(one, "groups", None) is not None:
-                raise ValueError(
+            if hasattr(self, "weight"):
+                reject_groups(
+                    column_of_groups(getattr(one, "groups", None)).columns,
                     f"model of {type(self).__name__} cannot have groups, of which the "
                     "models of columns know nothing. Use GaussianImputer(groups=...) "
-                    "itself, or leave out groups."
+                    "itself, or leave out groups.",
                 )
 
     @contextmanager
@@ -200,7 +202,7 @@ class ByModel(Imputer):
         strategy = {"strategy": self.strategy} if hasattr(self, "strategy") else {}
         return [one._replace(**strategy) for one in super()._valid_cells(models)]
 
-    def _drawing_models(self, n_draws, *, is_joint=True):
+    def _drawing_models(self, n_draws, rows=None):
         return [self._by_columns(n_draws)]
 
     @staticmethod

@@ -41,20 +41,6 @@ STREAM = (
 )
 
 
-class Fixed(NamedTuple):
-    """Columns of the model of which cells are not drawn one by one."""
-
-    of_groups: list  # int, that are constant within groups
-    slopes: list  # int, whose slopes differ between groups
-
-    @classmethod
-    def of(cls, model):
-        """List those of CopulaModel, LatentNormal, GroupedNormal or None."""
-        if isinstance(model, GroupedNormal):
-            return cls(model.of_groups, model.slopes.columns)
-        return cls([], [])
-
-
 def check_rows(schema, fixed, X):
     """Check new rows of groups; `X` (n_samples, n_features)."""
     check_complete(schema, fixed.slopes, X[:, schema.model_columns])
@@ -119,24 +105,24 @@ def check_limits(schema, columns, limits, X):
         )
 
 
-def unless_trivial(schema, cells):
-    """Forget groups, and warn, if each is one row, or if there is only one.
+def are_trivial(cells):
+    """Return whether each group is one row, or whether there is only one."""
+    return len(np.unique(cells.groups)) in (1, len(cells.groups))
 
-    `cells`, ModelCells.  Returns `schema`, Schema; `cells`, ModelCells.
-    """
-    for column in schema.group_columns:
-        n_groups, n = len(np.unique(cells.groups)), len(cells.groups)
-        if 1 < n_groups < n:
-            break
-        why = "all rows are of one group" if n_groups == 1 else "each group has one row"
-        warn_user(
-            f"groups has no effect: {why} in {schema.label(column)}. The model is that "
-            "of a table without groups.",
-            TableWarning,
-        )
-        columns = [one._replace(is_group=False) for one in schema.columns]
-        schema, cells = schema._replace(columns=columns), cells._replace(groups=None)
-    return schema, cells
+
+def without_groups(table):
+    """Forget trivial groups, and warn; `table`, TrainingTable."""
+    schema, cells = table.schema, table.cells
+    is_one = len(np.unique(cells.groups)) == 1
+    why = "all rows are of one group" if is_one else "each group has one row"
+    warn_user(
+        f"groups has no effect: {why} in {schema.labels(schema.group_columns)}. The "
+        "model is that of a table without groups.",
+        TableWarning,
+    )
+    columns = [one._replace(is_group=False) for one in schema.columns]
+    schema, cells = schema._replace(columns=columns), cells._replace(groups=None)
+    return table._replace(schema=schema, cells=cells)
 
 
 def warn_of_few(schema, model, cells):
@@ -416,11 +402,12 @@ class Settings(NamedTuple):
     n_sweeps_of_check: int
 
     @classmethod
-    def of(cls, options, cells, schema):
+    def of(cls, options, table):
         """Choose numbers of draws and sweeps, enough to draw the parameters.
 
         `options` has the parameters of `GaussianImputer`.
         """
+        schema, cells = table.schema, table.cells
         n_draws = max(int(options.n_parameter_draws), _FEWEST_DRAWS)
         enough = ceil(n_draws / (1 - BURN_IN))
         shares = 1.0, _CHECKING
@@ -436,6 +423,8 @@ class Settings(NamedTuple):
                 "not random. For columns of groups alone, keep one row of each group "
                 "and leave out groups."
             )
+        places = schema.model_columns[of_groups]
+        check_limits(schema, places, table.limits, table.rows)
         return cls(options.marginals, slopes, of_groups, n_draws, *rounds)
 
 

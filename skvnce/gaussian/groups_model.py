@@ -51,6 +51,13 @@ _SCORED = 64  # draws from which the probability of a row is estimated
 Ends = tuple[Tensor, ...]  # a pair, or () without limits
 
 
+class Fixed(NamedTuple):
+    """Columns of the model of which cells are not drawn one by one."""
+
+    of_groups: list  # int, that are constant within groups
+    slopes: list  # int, whose slopes differ between groups
+
+
 class Slopes(NamedTuple):
     """Columns whose slopes differ between groups."""
 
@@ -74,6 +81,13 @@ class GroupedNormal(NamedTuple):
     # of the latent variables in the order of columns; None means that they have none
     units: Units | None = None
     bounds: tuple | None = None  # (n_nodes,), between which missing cells are
+
+    of_sweep = 1  # what a sweep counts in `max_iter`
+
+    @property
+    def fixed(self) -> Fixed:
+        """The columns of which cells are not drawn one by one."""
+        return Fixed(self.of_groups, self.slopes.columns)
 
     def parameters(self) -> tuple:
         """Return the first parameters; see `plain_effects`."""
@@ -132,12 +146,15 @@ class GroupedNormal(NamedTuple):
         """Fill cells of columns of groups that are known from other rows."""
         return np.column_stack([self.known(nodes)[0], nodes[:, -1]])
 
-    def independent(self, nodes: np.ndarray, n_draws: int) -> list["GivenEffects"]:
+    def given_rows(
+        self, found: list[tuple], nodes: np.ndarray, n_draws: int
+    ) -> list["GivenEffects"]:
         """Draw effects of groups, given which rows are independent."""
         cells, groups, ends = self.known(nodes)
         known = cells[groups.heads()][:, self.of_groups]
         rows = self._rows(Incomplete.from_array(cells), groups, ends)
-        models, numbers = self._in_turn(n_draws), np.unique(nodes[:, -1])
+        models = self.with_normals(found)._in_turn(n_draws)
+        numbers = np.unique(nodes[:, -1])
         return [
             GivenEffects(
                 self, one, numbers, known, *(part.copy() for part in rows.parts(z)[1:])
@@ -321,13 +338,20 @@ class GaussianModel(NamedTuple):
         """List the parameters that draws use in turn."""
         return self.draws or [self.model and self.model.parameters()]
 
-    def drawing(self, *, is_joint: bool) -> list:
-        """List the models that draws come from."""
+    @property
+    def fixed(self) -> Fixed:
+        """The columns of which cells are not drawn one by one."""
+        return getattr(self.model, "fixed", Fixed([], []))
+
+    def drawing(self, n_draws: int, rows: np.ndarray | None) -> list:
+        """List the models that draws come from, given which `rows` are independent."""
         found = self.parameters()
+        if rows is not None:
+            return self.model.given_rows(found, rows, n_draws)
         # a chain over categories needs a burn-in, which all draws share
-        if is_joint and not isinstance(self.model, CopulaModel):
-            return [self.model.with_normals(found)]
-        return [self.model.with_normals([one]) for one in found]
+        if isinstance(self.model, CopulaModel):
+            return [self.model.with_normals([one]) for one in found]
+        return [self.model.with_normals(found)]
 
     def with_one_draw(self) -> list[Self]:
         """Make a model of each draw of the parameters."""

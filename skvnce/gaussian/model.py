@@ -85,6 +85,12 @@ class CopulaModel(NamedTuple):
         model = self.model._replace(normal=normal_of(pairs[0]))
         return self._replace(model=model)
 
+    def given_rows(
+        self, found: list[Pair], nodes: np.ndarray, n_draws: int
+    ) -> list[Self]:
+        """List models given which rows are independent: those of each parameters."""
+        return [self.with_normals([one]) for one in found]
+
     def with_signs(self, signs: np.ndarray) -> Self:
         """Leave out the tails of columns that no more have the sign of their cells."""
         tails = self.model.tails and self.model.tails.within(torch.from_numpy(signs))
@@ -148,6 +154,9 @@ class LatentNormal(NamedTuple):
     normals: list  # the estimate of the parameters, or draws of them
     # of the latent variables; None means that they have none
     units: Units | None = None
+
+    of_sweep = 2  # what a sweep counts in `max_iter`
+    given_rows = CopulaModel.given_rows
 
     def parameters(self) -> Pair:
         """Return the first mean and covariance of the latent variables."""

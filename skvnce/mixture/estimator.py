@@ -316,5 +316,5 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         """Return whether there are categories, whose relations components blur."""
         return self._schema.is_categorical.any()
 
-    def _drawing_models(self, n_draws, *, is_joint=True):
+    def _drawing_models(self, n_draws, rows=None):
         return self._fitted.model.models
