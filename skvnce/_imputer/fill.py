@@ -14,7 +14,7 @@ from skvnce._core.numbers import check_count
 from skvnce._core.progress import step
 from skvnce._core.random import seed_from
 from skvnce._core.warnings import warn_user
-from skvnce._imputer.fitted import CellModel, in_turn, n_chains
+from skvnce._imputer.fitted import CellModel, Filled, in_turn, n_chains
 from skvnce._imputer.related import deduced, using
 from skvnce._tables.schema import Schema
 from skvnce._tables.values import NO_LIMITS, Limits, ValidValues, half_sample_mode
@@ -353,9 +353,7 @@ class ValidCells(NamedTuple):
             return strategy.n_chains(self.model)
         return n_chains(self.model, n_draws)
 
-    def fill(
-        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    def fill(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> Filled:
         """Fill missing cells; see `CellModel`."""
         cells, probabilities = self._predicted(nodes, limits)
         for node, one in self.marginals.items():
@@ -372,7 +370,7 @@ class ValidCells(NamedTuple):
 
     def points(
         self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    ) -> Filled:
         """Represent the distributions of cells; see `skvnce._imputer.fill`."""
         points, probabilities = self.model.points(nodes, levels, limits)
         middles = (np.arange(len(points)) + 0.5) / len(points)

@@ -23,7 +23,7 @@ from skvnce._core.random import mixed, numbered
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.fill import Marginal
 from skvnce._tables.findings import heavy_in_sums, heavy_tailed
-from skvnce._tables.values import column_means, column_moments, distinct_rows
+from skvnce._tables.values import column_moments, distinct_rows
 from skvnce.exceptions import MisfitWarning
 
 # ----------------------------------------
@@ -192,7 +192,7 @@ def held_out_result(nodes, predict, weights, hidden=None, scale=None, joined=Non
     if filled is None:
         filled = np.full((len(rows), nodes.shape[1]), np.nan)
     unit = np.nanmax(abs(nodes), 0)
-    mean = column_means(kept / unit, weights)
+    mean, _ = column_moments(kept / unit, weights)
     if scale is None:
         scale = column_moments(nodes, weights)[1]
     scale = scale / unit

@@ -44,11 +44,6 @@ def column_moments(
         return mean, np.sqrt(_means((nodes - mean) ** 2, seen))
 
 
-def column_means(nodes: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Compute weighted means of the observed cells."""
-    return _means(nodes, ~np.isnan(nodes) * weights[:, None])
-
-
 def _means(values: np.ndarray, seen: np.ndarray) -> np.ndarray:
     return np.nansum(values * seen, 0) / seen.sum(0)
 

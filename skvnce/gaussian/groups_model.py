@@ -15,7 +15,7 @@ from torch import Tensor
 from skvnce._core.distributions.normal import Normal
 from skvnce._core.incomplete import Incomplete, Units
 from skvnce._core.random import row_keyed, row_lattice
-from skvnce._imputer.fitted import made_in_turn, repeated
+from skvnce._imputer.fitted import Filled, made_in_turn, repeated
 from skvnce._imputer.held_out import occurrences
 from skvnce._tables.values import NO_LIMITS, Limits, distinct_rows
 from skvnce.gaussian.latent import fill
@@ -97,9 +97,7 @@ class GroupedNormal(NamedTuple):
         """Replace the parameters, which draws use in turn; see `plain_effects`."""
         return self._replace(effects=list(map(_effects_of, found)))
 
-    def fill(
-        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    def fill(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> Filled:
         """Fill by means of numbers, and by the most probable levels.
 
         `nodes` (n, n_nodes + 1): the last column has the numbers of groups.  Returns
@@ -117,7 +115,7 @@ class GroupedNormal(NamedTuple):
 
     def points(
         self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    ) -> Filled:
         """Find quantiles of missing cells; see `_imputer.fill`."""
         cells, groups, ends = self.known(nodes, limits)
         _, equal = distinct_rows(np.column_stack([cells, nodes[:, -1]]))

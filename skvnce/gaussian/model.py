@@ -15,7 +15,7 @@ from torch import Tensor
 from skvnce._core.distributions.normal import Normal
 from skvnce._core.incomplete import Incomplete, Units
 from skvnce._core.random import row_keyed, row_lattice
-from skvnce._imputer.fitted import made_in_turn, repeated
+from skvnce._imputer.fitted import Filled, made_in_turn, repeated
 from skvnce._tables.values import NO_LIMITS, Limits
 from skvnce.gaussian import copula
 from skvnce.gaussian.copula import Copula
@@ -101,9 +101,7 @@ class CopulaModel(NamedTuple):
         """The distribution of the scores."""
         return self.model.normal
 
-    def fill(
-        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    def fill(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> Filled:
         """Fill missing cells of nodes (n, n_nodes) by their conditional means.
 
         `nodes` (n, n_nodes); `limits`: of the missing cells.  Returns `filled` (n,
@@ -115,7 +113,7 @@ class CopulaModel(NamedTuple):
 
     def points(
         self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    ) -> Filled:
         """Find quantiles of missing cells; see `_imputer.fill`."""
         model, scaled = self._within(limits), self.units.scaled(nodes)
         found = copula.quantiles(model, scaled, torch.tensor(levels), _lattice)
@@ -171,9 +169,7 @@ class LatentNormal(NamedTuple):
         """The distribution of the latent variables, by the first parameters."""
         return self.normals[0]
 
-    def fill(
-        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    def fill(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> Filled:
         """Fill by means of numbers, and by the most probable levels.
 
         Returns `filled` (n, n_nodes); `probabilities` (n, n_levels): those of the
@@ -188,7 +184,7 @@ class LatentNormal(NamedTuple):
 
     def points(
         self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    ) -> Filled:
         """Find quantiles of missing cells; see `_imputer.fill`."""
         levels = torch.tensor(levels)
         found = [

@@ -9,7 +9,7 @@ import torch
 
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import Uniforms, row_keyed
-from skvnce._imputer.fitted import average_density
+from skvnce._imputer.fitted import Filled, average_density
 from skvnce._tables.values import NO_LIMITS, CellLimits, Limits
 from skvnce.mixture import density, limited
 from skvnce.mixture.density import Arranged, Given, Mixture, quantiles
@@ -46,9 +46,7 @@ class MixtureModel(NamedTuple):
         points = (one.take(numbers) for one in (self.valid, self.points))
         return MixtureModel(mixture, are[order], *points)
 
-    def fill(
-        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    def fill(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> Filled:
         """Fill by means, and by the most probable categories; see `CellModel`."""
         means, shares = self._rows(nodes, limits).means(self.mixture, self.valid)
         filled, places = nodes.copy(), np.flatnonzero(self.is_categorical)
@@ -140,9 +138,7 @@ class Averaged(NamedTuple):
         """Make a model of each of the models."""
         return [self._replace(models=[one]) for one in self.models]
 
-    def fill(
-        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    def fill(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> Filled:
         """Average means and probabilities; see `CellModel`."""
         filled, probabilities = 0.0, {}
         for one in self.models:
@@ -162,7 +158,7 @@ class Averaged(NamedTuple):
 
     def points(
         self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    ) -> Filled:
         """Find quantiles of missing cells; see `_imputer.fill`."""
         numbers, found = ~self.models[0].is_categorical, np.nan_to_num(nodes)
         if limits:
