@@ -208,19 +208,6 @@ def maximised(sums: Sums, prior: Prior) -> Mixture:
     return Mixture(weights, sums.means, covariances, classes)
 
 
-def penalised(mixture: Mixture, prior: Prior, log_likelihood: float) -> float:
-    """Compute eq. (1)."""
-    far = mixture.means - prior.centre
-    matrix = prior.strength * prior.within + far[:, :, None] * far[:, None]
-    _, log_det = np.linalg.slogdet(mixture.covariances)
-    trace = np.linalg.solve(mixture.covariances, matrix).trace(axis1=1, axis2=2)
-    found = log_likelihood + np.log(mixture.weights).sum()
-    found -= (prior.strength * log_det + trace).sum() / 2
-    for shares, more in zip(mixture.classes, prior.classes, strict=True):
-        found += (np.log(shares) @ more).sum()
-    return float(found)
-
-
 def pooled(sums: Sums, prior: Prior, rows: float) -> np.ndarray:
     """Pool the covariances within components, with rows of the prior."""
     total = sums.totals.sum() + rows

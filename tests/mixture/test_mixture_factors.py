@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from mixture_objective import identity, penalised
 
 from skvnce.mixture import em
 from skvnce.mixture.density import Arranged, Mixture, conditional_means, prepare
 from skvnce.mixture.em import Factors, count_factors, first_noise, improved
-from skvnce.mixture.margins import Points
 
 LEAST = 1e-6
 
@@ -49,7 +49,7 @@ def penalised_likelihoods(step, rng):
     noise = current.noise
     for _ in range(40):
         sums, total = em.expected(prepare(mixture), data, weights, prior.centre)
-        values.append(em.penalised(mixture, prior, total))
+        values.append(penalised(mixture, prior, total))
         mixture = em.maximised(sums, prior)
         current = step(mixture.covariances, noise, 2, LEAST)
         mixture = mixture._replace(covariances=current.covariances)
@@ -127,7 +127,7 @@ def test_conditional_means_are_those_of_the_factors():
     factors, means = known(rng, 1), rng.normal(size=(1, 12))
     x = rows_of(factors, means, 10, rng, missing=0.5)
     mixture = Mixture(np.ones(1), means, factors.covariances)
-    found, _ = conditional_means(mixture, Arranged.of(x), Points.identity(12))
+    found, _ = conditional_means(mixture, Arranged.of(x), identity(12))
     loadings, noise = factors.loadings[0], factors.noise[0]
     for row, filled in zip(x, found, strict=True):
         seen = ~np.isnan(row)
