@@ -25,9 +25,9 @@ from skvnce.gaussian.latent.nominal import cdf
 from skvnce.gaussian.mixed_fit import marginals_of
 from skvnce.mixture import em, margins
 from skvnce.mixture.density import Mixture
-from skvnce.mixture.limited import Free, Limited, rows_of, split_columns
+from skvnce.mixture.limited import Free, Limited
 from skvnce.mixture.margins import Pair, Points
-from skvnce.mixture.model import MixtureModel
+from skvnce.mixture.model import MixtureModel, rows_of, split_columns
 
 
 def known_scores(cells: ModelCells, schema: Schema) -> tuple[dict[int, Pair], dict]:

@@ -26,7 +26,6 @@ from torch import Tensor
 from skvnce._core.distributions.normal import Normal
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import Uniforms, global_stream, row_lattice
-from skvnce._tables.values import Limits
 from skvnce.gaussian import truncation
 from skvnce.gaussian.truncation import Lattice
 from skvnce.mixture import density
@@ -44,14 +43,6 @@ _ROUNDS = 60  # draws of limited cells for one normal, the second half of which 
 
 # rows given the parameters: those of a round of EM
 Source = Callable[[Mixture], Arranged]
-
-
-def split_columns(
-    nodes: np.ndarray, is_categorical: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the numbers (n, d), and the codes of categories, -1 where missing."""
-    codes = np.nan_to_num(nodes[:, is_categorical], nan=-1)
-    return nodes[:, ~is_categorical], codes.astype(np.int64)
 
 
 def by_content(data: Incomplete) -> Uniforms:
@@ -192,29 +183,6 @@ class Limited(NamedTuple):
             return Arranged.of(scores, self.codes)
 
         return redrawn, order
-
-
-def rows_of(
-    nodes: np.ndarray,
-    is_categorical: np.ndarray,
-    limits: Limits,
-    points: Points,
-    valid: Points,
-) -> Free | Limited:
-    """Map rows, and limits of their cells, to scores.
-
-    Limits are moved to the range of `valid`, beyond which there are no cells.
-    """
-    numbers, codes = split_columns(nodes, is_categorical)
-    rows = Free(points.to_scores(numbers), codes)
-    if not limits:
-        return rows
-    low, high = (end[:, ~is_categorical] for end in limits)
-    known, ends = np.isfinite(low) | np.isfinite(high), []
-    for end, nothing in ((low, -np.inf), (high, np.inf)):
-        score = points.to_scores(np.clip(end, *valid.ends))
-        ends.append(np.where(known, score, nothing))
-    return Limited(*rows, *ends)
 
 
 def posterior(

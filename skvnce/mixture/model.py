@@ -13,7 +13,7 @@ from skvnce._imputer.fitted import Filled, average_density
 from skvnce._tables.values import NO_LIMITS, CellLimits, Limits
 from skvnce.mixture import density, limited
 from skvnce.mixture.density import Arranged, Given, Mixture, quantiles
-from skvnce.mixture.limited import Free, Limited, by_content, rows_of
+from skvnce.mixture.limited import Free, Limited, by_content
 from skvnce.mixture.margins import Points
 
 _KEYED = 63  # draws of cells with limits whose median or mode is filled
@@ -23,6 +23,37 @@ _LEAST = 2.0**-54  # of uniform numbers whose normal quantiles are finite
 def _keyed(seed: int, data: Incomplete) -> Uniforms:
     # rows of scores, whose numbers differ from those of rows of cells
     return row_keyed(data.to_array(), seed)
+
+
+def split_columns(
+    nodes: np.ndarray, is_categorical: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the numbers (n, d), and the codes of categories, -1 where missing."""
+    codes = np.nan_to_num(nodes[:, is_categorical], nan=-1)
+    return nodes[:, ~is_categorical], codes.astype(np.int64)
+
+
+def rows_of(
+    nodes: np.ndarray,
+    is_categorical: np.ndarray,
+    limits: Limits,
+    points: Points,
+    valid: Points,
+) -> Free | Limited:
+    """Map rows, and limits of their cells, to scores.
+
+    Limits are moved to the range of `valid`, beyond which there are no cells.
+    """
+    numbers, codes = split_columns(nodes, is_categorical)
+    rows = Free(points.to_scores(numbers), codes)
+    if not limits:
+        return rows
+    low, high = (end[:, ~is_categorical] for end in limits)
+    known, ends = np.isfinite(low) | np.isfinite(high), []
+    for end, nothing in ((low, -np.inf), (high, np.inf)):
+        score = points.to_scores(np.clip(end, *valid.ends))
+        ends.append(np.where(known, score, nothing))
+    return Limited(*rows, *ends)
 
 
 class MixtureModel(NamedTuple):
