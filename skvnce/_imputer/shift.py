@@ -218,10 +218,6 @@ def _levels_of(schema, place):
     return (columns[place], columns[place].levels) if columns else (None, None)
 
 
-def _counts(column):
-    return np.array(column.levels, dtype=np.float64)
-
-
 def _checked_number(value, name):
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, got {value!r}.")
@@ -261,7 +257,7 @@ def _move(schema, place, column, share):
     """Make the move of a column by a share of its standard deviation."""
     amount = share * schema.spreads[place]
     if column is not None and column.is_count:
-        values = _counts(column)
+        values = np.array(column.levels, dtype=np.float64)
         return Move(amount, values, True, values[0], values[-1], (0.0, 0.0))
     laws = schema.values
     values = laws.values[place] if laws.codes[place] else None

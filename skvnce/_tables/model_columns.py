@@ -158,8 +158,7 @@ def filled_cells(
             places.append(place)
             values.append(_fitting(value, dtype))
     try:
-        filled = replaced(series, places, values) if places else series.to_native()
-        return nw.from_native(filled, series_only=True)
+        return replaced(series, places, values) if places else series
     except Exception as error:  # polars has errors of its own
         raise TypeError(
             f"filled has cells that column {series.name!r} of type {dtype} cannot hold "

@@ -137,7 +137,7 @@ def _filled(
     values = _fitting(column, cells.ravel(), series.dtype)
     # an ordered type keeps the order of the levels at fit
     known = np.arange(n, len(places)), values, column.levels
-    long = replaced(series[places], *known)
+    long = replaced(series[places], *known).to_native()
     parts = []
     for part in np.arange(n, len(places)).reshape(cells.shape):
         places[rows] = part
@@ -299,24 +299,24 @@ def _floored(value: datetime | timedelta | None, tick: int) -> object:
 
 def replaced(
     series: nw.Series, rows: ArrayLike, values: list, first: Sequence | None = None
-) -> ArrayLike:
+) -> nw.Series:
     """Replace cells of a column, whose type is kept; `first`: see `with_levels`."""
-    filled = series.to_native()
     if not series.implementation.is_pandas():
         if isinstance(series.dtype, nw.Enum):
             levels = with_levels(series.dtype.categories, values, first)
             series = series if levels is None else series.cast(nw.Enum(levels))
-        return with_cells(series, rows, values).to_native()
+        return with_cells(series, rows, values)
+    filled = series.to_native().copy()
     if hasattr(filled, "cat"):
         levels = with_levels(filled.cat.categories, values, first)
         filled = filled if levels is None else filled.cat.set_categories(levels)
-    elif series.dtype == nw.Categorical:  # of pyarrow, which takes no new levels
-        cells = objects(filled.tolist())
+    if series.dtype == nw.Categorical and not hasattr(filled, "cat"):
+        cells = objects(filled.tolist())  # pyarrow takes no new levels
         cells[rows] = values
-        return _like(series, cells, dtype=filled.dtype)
-    filled = filled.copy()
-    filled.iloc[rows] = values
-    return filled
+        filled = _like(series, cells, dtype=filled.dtype)
+    else:
+        filled.iloc[rows] = values
+    return nw.from_native(filled, series_only=True)
 
 
 _LEVELS = (str, numbers.Real, dt.date, dt.timedelta)  # types that polars holds

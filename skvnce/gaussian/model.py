@@ -23,6 +23,7 @@ from skvnce.gaussian.latent import fill
 from skvnce.gaussian.latent.columns import NUMERIC, Latents
 from skvnce.gaussian.latent.fill import Chains, Predictions
 from skvnce.gaussian.latent.gibbs import Factors, at_once
+from skvnce.gaussian.truncation import by_content
 
 Pair = tuple[np.ndarray, np.ndarray]  # mean and covariance
 
@@ -65,11 +66,6 @@ def arrays_of(value: tuple) -> tuple:
     return tuple(part.numpy() for part in value)
 
 
-def _lattice(data: Incomplete) -> object:
-    """Make the random numbers of rows as functions of the row content."""
-    return row_lattice(data.to_array(), 0)
-
-
 class CopulaModel(NamedTuple):
     """A normal distribution of columns of numbers, or of functions of them."""
 
@@ -108,7 +104,7 @@ class CopulaModel(NamedTuple):
         n_nodes); `probabilities`: empty: there are no levels.
         """
         model = self._within(limits)
-        means = copula.conditional_mean(model, self.units.scaled(nodes), _lattice)
+        means = copula.conditional_mean(model, self.units.scaled(nodes), by_content)
         return self.units.restored(means), {}
 
     def points(
@@ -116,7 +112,7 @@ class CopulaModel(NamedTuple):
     ) -> Filled:
         """Find quantiles of missing cells; see `_imputer.fill`."""
         model, scaled = self._within(limits), self.units.scaled(nodes)
-        found = copula.quantiles(model, scaled, torch.tensor(levels), _lattice)
+        found = copula.quantiles(model, scaled, torch.tensor(levels), by_content)
         return self.units.restored(found), {}
 
     def draw(

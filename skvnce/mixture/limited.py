@@ -25,9 +25,9 @@ from torch import Tensor
 
 from skvnce._core.distributions.normal import Normal
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.random import Uniforms, global_stream, row_lattice
+from skvnce._core.random import global_stream
 from skvnce.gaussian import truncation
-from skvnce.gaussian.truncation import Lattice
+from skvnce.gaussian.truncation import Lattice, by_content
 from skvnce.mixture import density
 from skvnce.mixture.density import NONE, Arranged, Mixture
 from skvnce.mixture.em import of_one
@@ -43,11 +43,6 @@ _ROUNDS = 60  # draws of limited cells for one normal, the second half of which 
 
 # rows given the parameters: those of a round of EM
 Source = Callable[[Mixture], Arranged]
-
-
-def by_content(data: Incomplete) -> Uniforms:
-    """Make the random numbers of rows as functions of the row content."""
-    return row_lattice(data.to_array(), 0)
 
 
 def _numbers(rng: np.random.Generator) -> Lattice:

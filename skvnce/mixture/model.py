@@ -11,9 +11,10 @@ from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import Uniforms, row_keyed
 from skvnce._imputer.fitted import Filled, average_density
 from skvnce._tables.values import NO_LIMITS, CellLimits, Limits
+from skvnce.gaussian.truncation import by_content
 from skvnce.mixture import density, limited
 from skvnce.mixture.density import Arranged, Given, Mixture, quantiles
-from skvnce.mixture.limited import Free, Limited, by_content
+from skvnce.mixture.limited import Free, Limited
 from skvnce.mixture.margins import Points
 
 _KEYED = 63  # draws of cells with limits whose median or mode is filled
