@@ -324,10 +324,8 @@ def compare_errors(nodes, hidden, filled, mean, scale, weights=None, losses=None
     # by chance a few cells may lie at their mean
     expected = np.maximum(means, weights @ hidden)
     marginal |= errors > expected * (1 + _FAR / np.sqrt(np.maximum(counts, 1)))
-    together, noise = (
-        np.minimum(errors, _ALONE * means).sum(),
-        _NOISE / sqrt(counts.sum()),
-    )
+    together = np.minimum(errors, _ALONE * means).sum()
+    noise = _NOISE / sqrt(counts.sum())
     if together > means.sum() * max(1 + noise, _TOLERANCE + noise / 3):
         marginal |= errors > means
     gain = 1 - errors.sum() / means.sum() if means.any() else np.nan

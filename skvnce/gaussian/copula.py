@@ -453,10 +453,8 @@ def fit_copula(
         learnt = calibration.fit_calibration(
             fit.normal, *part, folds[some], stepped, model.possible_of
         )
-    model, without_held_out = (
-        model._replace(calibration=learnt),
-        _limited(chosen.without_held_out, limits),
-    )
+    model = model._replace(calibration=learnt)
+    without_held_out = _limited(chosen.without_held_out, limits)
     return FittedCopula(model, chosen.strength, scores, fit, without_held_out)
 
 

@@ -506,10 +506,8 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         numbers.warn_unless_converged(fit.em, self.max_iter, self.tol)
         known = {"weights": cells.weights, "scale": cells.scale, "hidden": fit.hidden}
         schema, found = self._held_out(schema, cells.nodes, fit.predict, **known)
-        training, online = (
-            self._training_of(*fit.training),
-            online_em.stored(fit.online),
-        )
+        training = self._training_of(*fit.training)
+        online = online_em.stored(fit.online)
         model = GaussianModel(fit.model, training=training, online=online)
         report = fit.report() | found.report()
         return Fitted(schema, model, table.report | report), found

@@ -169,10 +169,8 @@ def _fitted(cells, nodes, schema, settings, n_averaged, **options):
     signs = signs_of(schema)
     latents = latents.opened(data, kinds, given, signs)
     rows, weights = some_rows(weights)
-    limits, strength = (
-        tensors(cells.limits, rows.numpy()),
-        settings.shrinkage * latents.size,
-    )
+    limits = tensors(cells.limits, rows.numpy())
+    strength = settings.shrinkage * latents.size
     known = latents, data.take(rows), weights, strength
     options |= {"limits": limits, "n_draws": settings.n_draws}
     with np.errstate(invalid="ignore"):  # limits that are far away; NaN is an error
