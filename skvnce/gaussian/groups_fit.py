@@ -23,7 +23,7 @@ from skvnce.gaussian.groups_model import (
     Slopes,
     plain_effects,
 )
-from skvnce.gaussian.latent import censored, groups
+from skvnce.gaussian.latent import groups
 from skvnce.gaussian.latent.columns import Latents, Marginal
 from skvnce.gaussian.latent.gibbs import BURN_IN, Fit
 from skvnce.gaussian.latent.groups import Levels
@@ -302,8 +302,7 @@ def _given(cells, groups, schema, settings):
     Those of columns of groups are chosen by one row of each group.  Also returns the
     tails of the columns that these rows have.
     """
-    scales = enumerate(zip(cells.location, cells.scale, strict=True))
-    found = {j: censored.linear(*one) for j, one in scales}
+    found = mixed.linear_marginals(cells)
     others = settings.slopes + settings.of_groups
     lines, known = _nonlinear(cells, schema, settings, others)
     others = [j for j in found if j not in settings.of_groups]
