@@ -479,19 +479,16 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         return _get_container_adapter("transform", self)
 
     def _handling(self, schema):
-        return Handling(self._handling_of_empty(schema), FILLED_BY_CONSTANT)
-
-    def _handling_of_empty(self, schema):
-        handling = "dropped by transform"
+        empty = "dropped by transform"
         if self._keeps_empty():
-            handling = "filled by 0"
+            empty = "filled by 0"
             bounds = [one for one in _BOUNDS if getattr(self, one, None) is not None]
             if bounds:
                 within = " and ".join(bounds)
-                handling += f", or by the value within {within} that is nearest to 0"
+                empty += f", or by the value within {within} that is nearest to 0"
             if any(column.levels == () for column in schema.columns or ()):
-                handling += "; categories stay missing"
-        return f"{handling} (keep_empty_features)"
+                empty += "; categories stay missing"
+        return Handling(f"{empty} (keep_empty_features)", FILLED_BY_CONSTANT)
 
     def _rounded(self, tables, checked, X):
         """Round what fills columns of whole numbers, if X is a data frame."""
