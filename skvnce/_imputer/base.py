@@ -304,10 +304,6 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
             reject_listed_relations(self, "a table in parts")
             schema, large = self._large_table(source, sample_weight)
             return self._training_of_parts(schema, large)
-        return self._read_rows(X, sample_weight, lower, upper)
-
-    def _read_rows(self, X, sample_weight, lower, upper):
-        """Read a table in memory; see `_read`."""
         table, schema = read_table(self, X, weights=sample_weight)
         limits = limits_of(schema, lower, upper, X, table)
         return self._chosen(schema, table, limits, sample_weight, is_whole=is_frame(X))

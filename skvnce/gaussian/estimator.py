@@ -27,9 +27,8 @@ from skvnce._imputer.parts.chunks import is_large, rows_in_memory
 from skvnce._imputer.parts.tables import reject_groups, without_counts
 from skvnce._imputer.rules import Rules
 from skvnce._imputer.validation import in_parts
-from skvnce._tables.cells import is_frame
 from skvnce._tables.schema import Encoded, column_of_groups
-from skvnce._tables.values import check_distance, limits_of
+from skvnce._tables.values import check_distance
 from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.gaussian import fit as numbers
 from skvnce.gaussian import groups_fit
@@ -342,6 +341,7 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         """
         table = self._read(X, sample_weight, lower, upper)
         schema, cells = table.schema, table.cells
+        groups_fit.check_named(schema, self.groups, X, table.rows)
         are_numbers = ~schema.is_categorical
         sums = table.large and table.large.sums(are_numbers)
         columns = schema.model_columns[are_numbers]
@@ -457,20 +457,12 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         reject_groups(column_of_groups(self.groups).columns)
         return super()._large_table(*given)
 
-    def _read_rows(self, X, sample_weight, lower, upper):
-        table, schema = checks.read_table(self, X, weights=sample_weight)
-        limits = limits_of(schema, lower, upper, X, table)
-        if (
-            schema.columns is None
-            and is_large(table)
-            and self._is_for_em(schema, limits)
-        ):
+    def _chosen(self, schema, table, limits, sample_weight, **options):
+        is_plain = schema.columns is None and self._is_for_em(schema, limits)
+        if is_plain and is_large(table):
             large = self._large_array(schema, table, sample_weight)
             return self._training_of_parts(*large)
-        given = schema, table, limits, sample_weight
-        found = self._chosen(*given, is_whole=is_frame(X))
-        groups_fit.check_named(found.schema, self.groups, X, table)
-        return found
+        return super()._chosen(schema, table, limits, sample_weight, **options)
 
     def _rows_of_indicator(self, table, cells):
         return table[cells.counted]
