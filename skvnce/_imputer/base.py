@@ -22,12 +22,12 @@ from skvnce._imputer.fitted import (
 )
 from skvnce._imputer.parts.chunks import mean_of_rows
 from skvnce._imputer.parts.summary import (
+    LIMITS_IN_PARTS,
     AsRead,
     LargeTable,
     check_rows,
     gather,
     in_chunks,
-    reject_limits,
     summary_of,
     with_all_rows,
 )
@@ -67,6 +67,7 @@ from skvnce._tables.values import (
     Limits,
     limited_columns,
     limits_of,
+    reject_limits,
     spreads,
     valid_values,
 )
@@ -299,14 +300,10 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         self._check_parameters()
         source = in_parts(X)
         if source is not None:
-            reject_limits(lower, upper)
+            reject_limits(lower, upper, LIMITS_IN_PARTS)
             reject_listed_relations(self, "a table in parts")
             schema, large = self._large_table(source, sample_weight)
             return self._training_of_parts(schema, large)
-        return self._read_rows(X, sample_weight, lower, upper)
-
-    def _read_rows(self, X, sample_weight, lower, upper):
-        """Read a table in memory; see `_read`."""
         table, schema = read_table(self, X, weights=sample_weight)
         limits = limits_of(schema, lower, upper, X, table)
         return self._chosen(schema, table, limits, sample_weight, is_whole=is_frame(X))
@@ -478,19 +475,16 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         return _get_container_adapter("transform", self)
 
     def _handling(self, schema):
-        return Handling(self._handling_of_empty(schema), FILLED_BY_CONSTANT)
-
-    def _handling_of_empty(self, schema):
-        handling = "dropped by transform"
+        empty = "dropped by transform"
         if self._keeps_empty():
-            handling = "filled by 0"
+            empty = "filled by 0"
             bounds = [one for one in _BOUNDS if getattr(self, one, None) is not None]
             if bounds:
                 within = " and ".join(bounds)
-                handling += f", or by the value within {within} that is nearest to 0"
+                empty += f", or by the value within {within} that is nearest to 0"
             if any(column.levels == () for column in schema.columns or ()):
-                handling += "; categories stay missing"
-        return f"{handling} (keep_empty_features)"
+                empty += "; categories stay missing"
+        return Handling(f"{empty} (keep_empty_features)", FILLED_BY_CONSTANT)
 
     def _rounded(self, tables, checked, X):
         """Round what fills columns of whole numbers, if X is a data frame."""

@@ -11,7 +11,12 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from skvnce._imputer.fitted import CellModel, chains_of_model, points_of_model
+from skvnce._imputer.fitted import (
+    CellModel,
+    Filled,
+    chains_of_model,
+    points_of_model,
+)
 from skvnce._tables.schema import Schema
 from skvnce._tables.values import NO_LIMITS, Limits
 
@@ -114,9 +119,7 @@ class WithDetermined(NamedTuple):
     n_chains = chains_of_model
     n_points = property(points_of_model)
 
-    def fill(
-        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    def fill(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> Filled:
         """Fill missing cells; see `CellModel`."""
         filled = self._known(nodes)
         cells, probabilities = self.model.fill(filled, limits)
@@ -128,7 +131,7 @@ class WithDetermined(NamedTuple):
 
     def points(
         self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    ) -> Filled:
         """Represent the distributions of cells; see `skvnce._imputer.fill`."""
         filled = self._known(nodes)
         points, probabilities = self.model.points(filled, levels, limits)

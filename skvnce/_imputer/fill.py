@@ -14,7 +14,7 @@ from skvnce._core.numbers import check_count
 from skvnce._core.progress import step
 from skvnce._core.random import seed_from
 from skvnce._core.warnings import warn_user
-from skvnce._imputer.fitted import CellModel, in_turn, n_chains
+from skvnce._imputer.fitted import CellModel, Filled, in_turn, n_chains
 from skvnce._imputer.related import deduced, using
 from skvnce._tables.schema import Schema
 from skvnce._tables.values import NO_LIMITS, Limits, ValidValues, half_sample_mode
@@ -214,10 +214,9 @@ def split(
     schema: Schema, X: np.ndarray, size: int, rows: np.ndarray
 ) -> list[np.ndarray]:
     """Split rows into parts; with the other rows of groups, which are whole."""
-    numbers = np.arange(len(rows))  # else each row is a group of its own
-    for group in X[:, schema.group_columns].T:
-        rows = rows_of_groups(group, rows)
-        numbers = group[rows]
+    groups = schema.groups_of(X)
+    rows = rows_of_groups(groups, rows)
+    numbers = groups[rows]
     ends = np.arange(size, len(rows) + size, size).clip(max=len(rows))
     ends = np.unique(np.searchsorted(numbers, numbers[ends - 1], side="right"))
     return [rows[first:end] for first, end in pairwise([0, *ends])]
@@ -227,22 +226,6 @@ def rows_of_groups(numbers: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Find all rows of the groups of some rows, sorted by their number (n_samples,)."""
     members = np.flatnonzero(np.isin(numbers, numbers[rows]))
     return members[numbers[members].argsort(kind="stable")]
-
-
-def with_groups(
-    schema: Schema,
-    X: np.ndarray,
-    rows: np.ndarray | slice,
-    limits: Limits,
-) -> tuple[np.ndarray, Limits, np.ndarray | slice]:
-    """Select rows, the others of their groups, and their limits; and their places."""
-    places = slice(None)
-    if isinstance(rows, slice):
-        return X[rows], limits.of(rows), places
-    for numbers in X[:, schema.group_columns].T:
-        members = np.sort(rows_of_groups(numbers, rows))
-        rows, places = members, np.searchsorted(members, rows)
-    return X[rows], limits.of(rows), places
 
 
 def nodes_of(schema: Schema, X: np.ndarray) -> np.ndarray:
@@ -370,9 +353,7 @@ class ValidCells(NamedTuple):
             return strategy.n_chains(self.model)
         return n_chains(self.model, n_draws)
 
-    def fill(
-        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    def fill(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> Filled:
         """Fill missing cells; see `CellModel`."""
         cells, probabilities = self._predicted(nodes, limits)
         for node, one in self.marginals.items():
@@ -383,18 +364,13 @@ class ValidCells(NamedTuple):
                 levels[:] = one.probabilities(levels.shape[1])
         return cells, probabilities
 
-    def independent(self, nodes: np.ndarray, n_draws: int) -> list[Self]:
-        """List models of draws in which rows are independent; see `GroupedNormal`."""
-        models = self.model.independent(nodes, n_draws)
-        return [self._replace(model=one) for one in models]
-
     def determined(self, nodes: np.ndarray) -> np.ndarray:
         """Fill cells that follow from others; see `GroupedNormal`."""
         return self.model.determined(nodes)
 
     def points(
         self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    ) -> Filled:
         """Represent the distributions of cells; see `skvnce._imputer.fill`."""
         points, probabilities = self.model.points(nodes, levels, limits)
         middles = (np.arange(len(points)) + 0.5) / len(points)

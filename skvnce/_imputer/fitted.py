@@ -23,6 +23,9 @@ from skvnce._tables.values import NO_LIMITS, Limits
 _REPEATED = 8  # estimates of the score of a row of which its error is computed
 
 
+Filled = tuple[np.ndarray, dict]  # cells, and probabilities of levels by column
+
+
 class CellModel(Protocol):
     """A fitted model that fills and draws the missing cells of rows.
 
@@ -33,9 +36,7 @@ class CellModel(Protocol):
     means are computed; without it one copy is.
     """
 
-    def fill(
-        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    def fill(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> Filled:
         """Fill missing cells by their means, or by their most probable category.
 
         `nodes` (n, n_model_columns): each row has a missing cell; `limits`: of the

@@ -23,7 +23,7 @@ from skvnce._core.random import mixed, numbered
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.fill import Marginal
 from skvnce._tables.findings import heavy_in_sums, heavy_tailed
-from skvnce._tables.values import column_means, column_moments, distinct_rows
+from skvnce._tables.values import column_moments, distinct_rows
 from skvnce.exceptions import MisfitWarning
 
 # ----------------------------------------
@@ -57,8 +57,8 @@ class Keys(NamedTuple):
         for _ in range(2):  # columns of equal counts differ by the rows of their values
             columns = _column_keys(ranks, content, weights)
             content = _row_keys(ranks, columns)
-        columns = mixed(columns + _occurrences(columns))
-        copies = _occurrences(content, weights)
+        columns = mixed(columns + occurrences(columns))
+        copies = occurrences(content, weights)
         copies[_are_unique(nodes, weights)] = 0
         return cls(mixed(_row_keys(ranks, columns) + mixed(copies)), columns)
 
@@ -131,7 +131,7 @@ def _row_keys(ranks, columns):
     return content
 
 
-def _occurrences(keys, weights=None):
+def occurrences(keys, weights=None):
     """Count the earlier items of the same key, of smaller weights first; (n,)."""
     order = np.lexsort((keys,) if weights is None else (weights, keys))
     first = np.flatnonzero(np.diff(keys[order], prepend=~keys[order][:1]))
@@ -192,7 +192,7 @@ def held_out_result(nodes, predict, weights, hidden=None, scale=None, joined=Non
     if filled is None:
         filled = np.full((len(rows), nodes.shape[1]), np.nan)
     unit = np.nanmax(abs(nodes), 0)
-    mean = column_means(kept / unit, weights)
+    mean, _ = column_moments(kept / unit, weights)
     if scale is None:
         scale = column_moments(nodes, weights)[1]
     scale = scale / unit
@@ -324,10 +324,8 @@ def compare_errors(nodes, hidden, filled, mean, scale, weights=None, losses=None
     # by chance a few cells may lie at their mean
     expected = np.maximum(means, weights @ hidden)
     marginal |= errors > expected * (1 + _FAR / np.sqrt(np.maximum(counts, 1)))
-    together, noise = (
-        np.minimum(errors, _ALONE * means).sum(),
-        _NOISE / sqrt(counts.sum()),
-    )
+    together = np.minimum(errors, _ALONE * means).sum()
+    noise = _NOISE / sqrt(counts.sum())
     if together > means.sum() * max(1 + noise, _TOLERANCE + noise / 3):
         marginal |= errors > means
     gain = 1 - errors.sum() / means.sum() if means.any() else np.nan

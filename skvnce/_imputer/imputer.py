@@ -33,7 +33,6 @@ from skvnce._imputer.fill import (
     returned,
     score,
     warn_of_zeros,
-    with_groups,
 )
 from skvnce._imputer.held_out import (
     checked_schema,
@@ -58,9 +57,8 @@ from skvnce._tables.output import (
 from skvnce._tables.schema import Encoded
 from skvnce._tables.values import (
     NO_LIMITS,
-    check_taken,
     limits_of,
-    warn_of_absent_limits,
+    reject_limits,
 )
 from skvnce._types import ByColumn, Method, Seed, TableLike
 from skvnce.exceptions import TableWarning
@@ -74,6 +72,10 @@ NO_NEW_ROWS = (
     "it draws cells of rows of a table, by sample. GaussianImputer without groups, "
     "MixtureImputer and CopulaGraphLearner draw new rows; of your own density, draw "
     "them by the density itself."
+)
+_TAKES_NO_LIMITS = (
+    "takes no limits of single cells (lower, upper). GaussianImputer, MixtureImputer "
+    "and CopulaGraphLearner do."
 )
 
 
@@ -564,8 +566,11 @@ class Imputer(IncompleteTransformer):
         """Make the fitted model, a `CellModel`."""
         return self._fitted.model
 
-    def _drawing_models(self, n_draws, *, is_joint=True):
-        """List models of draws, each equally often; jointly, or of one parameter."""
+    def _drawing_models(self, n_draws, rows=None):
+        """List models of draws, each equally often, given which `rows` are independent.
+
+        `rows` (n, n_nodes); None: draws of rows need not be.
+        """
         return [self._cell_model()]
 
     def _marginal_columns(self):
@@ -597,11 +602,11 @@ class Imputer(IncompleteTransformer):
         with self._threads(), seeded(0):  # a sampler may not support numbers of the row
             return fill(self._schema, self._valid_model(), X, limits)
 
-    def _models_of_draws(self, n_draws, *, is_joint=True):
+    def _models_of_draws(self, n_draws, rows=None):
         """List models whose draws are valid; see `_drawing_models`."""
         if not self.feature_indices_.size:
             return [None]
-        return self._valid_cells(self._drawing_models(n_draws, is_joint=is_joint))
+        return self._valid_cells(self._drawing_models(n_draws, rows))
 
     def _drawn_tables(self, X, n_draws, random_state, limits=NO_LIMITS):
         """Draw cells of validated rows; (n_draws, n_samples, n_features_out)."""
@@ -617,11 +622,8 @@ class Imputer(IncompleteTransformer):
 
     def _drawn_shifted(self, X, n_draws, seed, shift, rows=slice(None)):
         """Draw some rows of a validated table with shifted cells."""
-        has_groups = bool(self._schema.group_columns)
-        models = self._models_of_draws(n_draws, is_joint=has_groups)
-        if has_groups and models[0]:
-            with self._threads(), seeded(seed):
-                models = models[0].independent(nodes_of(self._schema, X), n_draws)
+        with self._threads(), seeded(seed):
+            models = self._models_of_draws(n_draws, nodes_of(self._schema, X))
         models = [one and Shifted(one, shift) for one in models]
         return self._drawn_by(models, X[rows], n_draws, seed)
 
@@ -635,8 +637,7 @@ class Imputer(IncompleteTransformer):
         """Make a function that draws some rows of a validated table."""
 
         def drawn(rows=slice(None)):
-            cells, ends, places = with_groups(self._schema, X, rows, limits)
-            tables = self._drawn_tables(cells, n_draws, seed, ends)[:, places]
+            tables = self._drawn_tables(X[rows], n_draws, seed, limits.of(rows))
             if isinstance(rows, slice):  # not for parts again
                 warn_of_zeros(self._schema, X[rows], tables)
             return tables
@@ -645,22 +646,17 @@ class Imputer(IncompleteTransformer):
 
     def _ruled(self, drawer, checked, X, as_array, where):
         """Draw validated rows, apply rules, and convert to what `sample` returns."""
-        drawer = self._whole_draws(drawer, checked, X)
-        drawn = drawer()
-        if isinstance(where, rules.Rules):
-            drawn, where = where.of_draws(drawn, np.isnan(checked), drawer)
-        kept = np.isnan(checked), where, X
-        if as_array:
-            return samples_of(self._schema, drawn, *kept)
-        return samples_as_given(self._schema, self._container(), drawn, *kept)
-
-    def _whole_draws(self, drawer, checked, X):
-        """Make a function that draws some rows, with whole numbers; see `_drawer`."""
 
         def whole(rows=slice(None)):
             return self._whole(drawer(rows), checked[rows], X)
 
-        return whole
+        drawn = whole()
+        if isinstance(where, rules.Rules):
+            drawn, where = where.of_draws(drawn, np.isnan(checked), whole)
+        kept = np.isnan(checked), where, X
+        if as_array:
+            return samples_of(self._schema, drawn, *kept)
+        return samples_as_given(self._schema, self._container(), drawn, *kept)
 
     def _quantiles(self, X, ranks, n_draws, random_state, where, lower, upper):
         checked = self._checked(X)
@@ -686,13 +682,11 @@ class Imputer(IncompleteTransformer):
 
     def _limits_of(self, lower, upper, X, checked):
         """Check limits of single cells; `NO_LIMITS` if no missing cell has one."""
-        if lower is None and upper is None:
-            warn_of_absent_limits(self._schema, self._schema.limited, checked)
-            return NO_LIMITS
-        check_taken(type(self).__name__, takes_limits=self._takes_limits)
-        cell_limits = limits_of(self._schema, lower, upper, X, checked)
-        cell_limits.check_bounds(self._schema, is_whole=is_frame(X))
-        return cell_limits.rounded(self._schema.values.integers)
+        if not self._takes_limits:
+            reject_limits(lower, upper, f"{type(self).__name__} {_TAKES_NO_LIMITS}")
+        limits = limits_of(self._schema, lower, upper, X, checked)
+        limits.check_bounds(self._schema, is_whole=is_frame(X))
+        return limits.rounded(self._schema.values.integers)
 
     def _limit_of_shift(self, place):
         """Say why cells of a column move by less than stated, and what to do."""

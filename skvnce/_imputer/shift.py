@@ -30,6 +30,7 @@ import torch
 from skvnce._core.numbers import on_grid
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.fitted import CellModel, chains_of_model
+from skvnce._tables.values import reject_limits
 
 _LEAST_OF_SHIFT = 0.95  # of a stated shift, on average, below which users are warned
 _STRONGEST = 6.0  # difference of log-odds, so that one of exp(6) draws is accepted
@@ -92,11 +93,12 @@ class Move(NamedTuple):
 
 def check_combination(shift, reference, lower, upper):
     """Raise an error if draws are changed, and cells have limits."""
-    changed = shift is not None or reference is not None
-    if changed and (lower is not None or upper is not None):
-        raise ValueError(
+    if shift is not None or reference is not None:
+        reject_limits(
+            lower,
+            upper,
             "lower and upper cannot be combined with shift or reference, which change "
-            "the distribution of the missing cells. Leave one out."
+            "the distribution of the missing cells. Leave one out.",
         )
 
 
@@ -216,10 +218,6 @@ def _levels_of(schema, place):
     return (columns[place], columns[place].levels) if columns else (None, None)
 
 
-def _counts(column):
-    return np.array(column.levels, dtype=np.float64)
-
-
 def _checked_number(value, name):
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, got {value!r}.")
@@ -259,7 +257,7 @@ def _move(schema, place, column, share):
     """Make the move of a column by a share of its standard deviation."""
     amount = share * schema.spreads[place]
     if column is not None and column.is_count:
-        values = _counts(column)
+        values = np.array(column.levels, dtype=np.float64)
         return Move(amount, values, True, values[0], values[-1], (0.0, 0.0))
     laws = schema.values
     values = laws.values[place] if laws.codes[place] else None

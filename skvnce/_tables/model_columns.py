@@ -10,7 +10,8 @@ from sklearn.utils.validation import _check_sample_weight
 
 from skvnce._core.warnings import warn_user
 from skvnce._tables.cells import is_frame, is_missing, item
-from skvnce._tables.frames import nullable_type, readable, with_cells, with_levels
+from skvnce._tables.frames import nullable_type, readable, with_cells
+from skvnce._tables.output import replaced
 from skvnce._tables.schema import Schema
 from skvnce._tables.values import NO_LIMITS, Limits, constant_columns, lower_median
 
@@ -138,7 +139,8 @@ def taken(series: nw.Series, rows: np.ndarray) -> nw.Series:
         new = type(native)(cells, name=native.name, dtype=native.dtype)
         return nw.from_native(new, series_only=True)
     found = series[np.maximum(rows, 0).tolist()]
-    return _replaced(found, np.flatnonzero(is_absent), [None] * int(is_absent.sum()))
+    nothing = [None] * int(is_absent.sum())
+    return with_cells(found, np.flatnonzero(is_absent), nothing)
 
 
 def filled_cells(
@@ -156,7 +158,7 @@ def filled_cells(
             places.append(place)
             values.append(_fitting(value, dtype))
     try:
-        return _replaced(series, places, values) if places else series
+        return replaced(series, places, values) if places else series
     except Exception as error:  # polars has errors of its own
         raise TypeError(
             f"filled has cells that column {series.name!r} of type {dtype} cannot hold "
@@ -174,18 +176,6 @@ def _fitting(value: object, dtype: nw.dtypes.DType) -> object:
         return value >= 0.5
     # pandas would otherwise change the data type
     return float(np.float32(value)) if dtype == nw.Float32 else value
-
-
-def _replaced(series: nw.Series, rows: Sequence[int], values: list) -> nw.Series:
-    """Replace cells of a column by values that its data type holds."""
-    if not series.implementation.is_pandas():
-        return with_cells(series, rows, values)
-    native = series.to_native().copy()
-    if hasattr(native, "cat"):
-        levels = with_levels(native.cat.categories, values)
-        native = native if levels is None else native.cat.set_categories(levels)
-    native.iloc[rows] = values
-    return nw.from_native(native, series_only=True)
 
 
 def as_before(series: nw.Series, before: nw.Series) -> nw.Series:

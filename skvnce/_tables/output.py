@@ -132,11 +132,12 @@ def _filled(
         plain = nw.from_native(_as_text(series.to_native(), "string"), series_only=True)
         parts = _filled(plain, rows, cells, column)
         return [_as_text(one, "string_view") for one in parts]
-    n, is_pandas = len(series), series.implementation.is_pandas()
+    n = len(series)
     places = np.concatenate([np.arange(n), np.tile(rows, len(cells))])
     values = _fitting(column, cells.ravel(), series.dtype)
-    fill = _fill_pandas if is_pandas else _fill_polars
-    long = fill(series[places], np.arange(n, len(places)), values, column)
+    # an ordered type keeps the order of the levels at fit
+    known = np.arange(n, len(places)), values, column.levels
+    long = replaced(series[places], *known).to_native()
     parts = []
     for part in np.arange(n, len(places)).reshape(cells.shape):
         places[rows] = part
@@ -296,31 +297,26 @@ def _floored(value: datetime | timedelta | None, tick: int) -> object:
     return value.replace(microsecond=value.microsecond // tick * tick % 1_000_000)
 
 
-def _fill_pandas(
-    series: nw.Series, rows: np.ndarray, values: list, column: Column
-) -> ArrayLike:
-    """Fill cells of a column of pandas, whose data type is kept."""
+def replaced(
+    series: nw.Series, rows: ArrayLike, values: list, first: Sequence | None = None
+) -> nw.Series:
+    """Replace cells of a column, whose type is kept; `first`: see `with_levels`."""
+    if not series.implementation.is_pandas():
+        if isinstance(series.dtype, nw.Enum):
+            levels = with_levels(series.dtype.categories, values, first)
+            series = series if levels is None else series.cast(nw.Enum(levels))
+        return with_cells(series, rows, values)
     filled = series.to_native().copy()
     if hasattr(filled, "cat"):
-        # an ordered type keeps the order of the levels at fit
-        levels = with_levels(filled.cat.categories, values, column.levels)
+        levels = with_levels(filled.cat.categories, values, first)
         filled = filled if levels is None else filled.cat.set_categories(levels)
-    elif series.dtype == nw.Categorical:  # of pyarrow, which takes no new levels
-        cells = objects(filled.tolist())
+    if series.dtype == nw.Categorical and not hasattr(filled, "cat"):
+        cells = objects(filled.tolist())  # pyarrow takes no new levels
         cells[rows] = values
-        return _like(series, cells, dtype=filled.dtype)
-    filled.iloc[rows] = values
-    return filled
-
-
-def _fill_polars(
-    series: nw.Series, rows: np.ndarray, values: list, column: Column
-) -> ArrayLike:
-    """Fill cells of a column of polars, whose data type is kept."""
-    if isinstance(series.dtype, nw.Enum):
-        levels = with_levels(series.dtype.categories, values, column.levels)
-        series = series if levels is None else series.cast(nw.Enum(levels))
-    return with_cells(series, rows, values).to_native()
+        filled = _like(series, cells, dtype=filled.dtype)
+    else:
+        filled.iloc[rows] = values
+    return nw.from_native(filled, series_only=True)
 
 
 _LEVELS = (str, numbers.Real, dt.date, dt.timedelta)  # types that polars holds

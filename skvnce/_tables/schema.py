@@ -637,6 +637,10 @@ class Schema(NamedTuple):
         """The column that names the groups of rows, or none."""
         return [j for j, one in enumerate(self.columns or ()) if one.is_group]
 
+    def groups_of(self, X: np.ndarray) -> np.ndarray:
+        """Return the groups of rows; without groups each row is one of its own."""
+        return next(iter(X[:, self.group_columns].T), np.arange(len(X)))
+
     @property
     def node_columns(self) -> np.ndarray:
         """Indices of the columns of the model, and then that of groups."""

@@ -44,11 +44,6 @@ def column_moments(
         return mean, np.sqrt(_means((nodes - mean) ** 2, seen))
 
 
-def column_means(nodes: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Compute weighted means of the observed cells."""
-    return _means(nodes, ~np.isnan(nodes) * weights[:, None])
-
-
 def _means(values: np.ndarray, seen: np.ndarray) -> np.ndarray:
     return np.nansum(values * seen, 0) / seen.sum(0)
 
@@ -548,6 +543,15 @@ class CellLimits(NamedTuple):
         """Clip cells (..., n_samples, n_features); the dtype is kept."""
         return np.clip(cells, self.low, self.high).astype(cells.dtype)
 
+    def scaled(
+        self, location: np.ndarray, scale: np.ndarray, bounds: tuple | None
+    ) -> tuple:
+        """Return bounds of scaled cells, narrowed by limits."""
+        ends = ((end - location) / scale for end in self)
+        if bounds is not None:
+            ends = (end.clip(*map(np.asarray, bounds)) for end in ends)
+        return tuple(ends)
+
     def within(self, low: np.ndarray, high: np.ndarray) -> Self:
         """Return the bounds (n_samples, n) of the first columns, narrowed by limits."""
         ends = (end[:, : low.shape[1]] for end in self)
@@ -616,6 +620,12 @@ class NoLimits(NamedTuple):
         """See `CellLimits.clipped`."""
         return cells
 
+    def scaled(
+        self, location: np.ndarray, scale: np.ndarray, bounds: tuple | None
+    ) -> tuple | None:
+        """See `CellLimits.scaled`."""
+        return bounds
+
     def within(self, low: np.ndarray, high: np.ndarray) -> CellLimits:
         """See `CellLimits.within`."""
         return CellLimits(low, high)
@@ -637,19 +647,19 @@ Limits = CellLimits | NoLimits
 NO_LIMITS = NoLimits()
 
 
-def check_taken(name: str, *, takes_limits: bool) -> None:
-    """Raise an error if an estimator of a class with a name takes no limits."""
-    if not takes_limits:
-        raise ValueError(
-            f"{name} takes no limits of single cells (lower, upper). GaussianImputer, "
-            "MixtureImputer and CopulaGraphLearner do."
-        )
+def reject_limits(lower: object, upper: object, reason: str) -> None:
+    """Raise an error for limits of single cells where none are possible."""
+    if lower is not None or upper is not None:
+        raise ValueError(reason)
 
 
 def limits_of(
     schema: Schema, lower: object, upper: object, X: object, checked: np.ndarray
 ) -> Limits:
     """Check limits of single cells, and convert them; `NO_LIMITS` if there are none."""
+    if lower is None and upper is None:
+        _warn_of_absent_limits(schema, checked)
+        return NO_LIMITS
     missing, sides = np.isnan(checked), []
     pairs = ((lower, "lower", -np.inf), (upper, "upper", np.inf))
     for bound, name, nothing in pairs:
@@ -694,10 +704,10 @@ def limited_columns(
     return list(limits.columns)
 
 
-def warn_of_absent_limits(schema: Schema, columns: list, checked: np.ndarray) -> None:
+def _warn_of_absent_limits(schema: Schema, X: np.ndarray) -> None:
     """Warn if missing cells of columns that had limits at `fit` have none now."""
-    missing = np.isnan(checked).any(0) if columns else ()
-    names = [schema.label(place) for place in columns if missing[place]]
+    places = [place for place in schema.limited if np.isnan(X[:, place]).any()]
+    names = [schema.label(place) for place in places]
     if names:
         warn_user(
             f"fit was given limits of missing cells of {', '.join(names)}, and now "

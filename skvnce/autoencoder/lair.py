@@ -219,7 +219,7 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
         members = self._drawing_models(self.n_draws)
         return Ensemble(members, int(self.n_draws), known.values, known.model_columns)
 
-    def _drawing_models(self, n_draws, *, is_joint=True):
+    def _drawing_models(self, n_draws, rows=None):
         models = [member._row_model() for member in self.estimators_]
         return [self._member_model(model, self._schema) for model in models]
 

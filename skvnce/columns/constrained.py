@@ -22,7 +22,7 @@ from skvnce._tables.cells import is_frame
 from skvnce._tables.schema import Encoded
 from skvnce._tables.values import NO_LIMITS
 from skvnce._types import ByColumn, Seed, TableLike
-from skvnce.columns.equations import Equations
+from skvnce.columns.equations import Equations, Known
 from skvnce.columns.wrapper import PASSED_ON, ByModel
 from skvnce.relations.columns import Bounds, describe
 from skvnce.relations.expressions import Expression, sum_of
@@ -208,15 +208,15 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
         self._check_names(X)
         cells, schema = read_table(self, X)
         _, finish = report_rounds(self, None, X=cells)
-        bounds = self._bounds_of(schema, cells)
-        equations = self._equations_of(schema, bounds)
+        known = self._known_of(schema, cells)
+        equations = self._equations_of(schema, known)
         solved = equations.deduced(cells, self.rtol).astype(cells.dtype)
         self._check_known(schema, solved)
         model = self._fitted_model(rng, Encoded(solved, schema), sample_weight)
-        values = model._schema.values._replace(integers=bounds.unit == 1)
+        values = model._schema.values._replace(integers=known.bounds.unit == 1)
         finish()
         schema = model._schema._replace(values=values)
-        return Fitted(schema, bounds, self._report_of(model))
+        return Fitted(schema, known, self._report_of(model))
 
     def _predicted(self, X, limits=NO_LIMITS):
         solved = self._solved(X)
@@ -229,8 +229,8 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
     def _without_equations(self):
         return self._without_training(derived=None, sums=None)
 
-    def _models_of_draws(self, n_draws, *, is_joint=True):
-        return self.model_._models_of_draws(n_draws, is_joint=is_joint)
+    def _models_of_draws(self, n_draws, rows=None):
+        return self.model_._models_of_draws(n_draws, rows)
 
     def _drawn_tables(self, X, n_draws, random_state, limits=NO_LIMITS):
         solved = self._solved(X)
@@ -344,8 +344,8 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
                     f"derived or sums has the column {key!r}, no column of X: {names}."
                 )
 
-    def _bounds_of(self, schema, cells):
-        """Describe the columns, whose ends are 0 if no cell is beyond."""
+    def _known_of(self, schema, cells):
+        """Describe the columns: units, deviations and medians, and their signs."""
         for key in self._keys() if schema.columns else ():
             place = schema.index_of(key, "derived or sums")
             if not schema.columns[place].is_plain:
@@ -357,13 +357,16 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
         with np.errstate(all="ignore"):
             read = describe(cells.astype(np.float64), is_number, []).bounds
         is_usual = np.isfinite(read.deviation)  # large squares overflow
-        return Bounds.none(len(is_number))._replace(
+        bounds = Bounds.none(len(is_number))._replace(
             unit=(read.unit == 1).astype(float),
             deviation=np.where(is_usual, read.deviation, read.high - read.low),
-            low=np.where(read.low >= 0, 0.0, -np.inf),
-            high=np.where(read.high <= 0, 0.0, np.inf),
             middle=np.nan_to_num(read.middle),
         )
+        ends = (
+            np.where(read.low >= 0, 0.0, -np.inf),
+            np.where(read.high <= 0, 0.0, np.inf),
+        )
+        return Known(bounds, np.stack(ends))
 
     def _check_known(self, schema, solved):
         for key in self._keys():
@@ -378,15 +381,12 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
         """Make the equations of the last fit."""
         return self._equations_of(self._schema, self._fitted.model)
 
-    def _equations_of(self, schema, bounds):
+    def _equations_of(self, schema, known):
         """Make the equations, with indices of columns."""
 
         def places(key, sources):
             return [schema.index_of(one, "derived or sums") for one in (key, *sources)]
 
-        ranges, p = np.stack([bounds.low, bounds.high]), len(bounds.unit)
-        free = Bounds.none(p)
-        bounds = bounds._replace(low=free.low, high=free.high)  # signs alone count
         rules, sums, derived = [], self.sums or {}, self.derived or {}
         for key, sources in sums.items():
             target, *others = places(key, sources)
@@ -394,9 +394,9 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
         for key, (function, sources) in derived.items():
             target, *others = places(key, sources)
             columns, name = (target, *others[::-1]), f"derived[{key!r}]"
-            rule = Expression(columns, function, name, bounds, ranges)
+            rule = Expression(columns, function, name, *known)
             rules.append(Checked(rule, 0, 0, columns))
-        return Equations(rules, [*map(repr, sums), *map(repr, derived)], bounds, ranges)
+        return Equations(rules, [*map(repr, sums), *map(repr, derived)], *known)
 
 
 def _is_pair(value):

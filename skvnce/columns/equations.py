@@ -12,13 +12,20 @@ from skvnce.relations.obeying import Filled, held, is_near, obeyed
 _EXACT = 1e-9  # relative error of an equation that holds
 
 
+class Known(NamedTuple):
+    """What the training rows of a table say about its columns."""
+
+    bounds: Bounds  # with units of whole columns, and ends that allow all numbers
+    ranges: np.ndarray  # (2, n_features), 0 at the ends of columns without both signs
+
+
 class Equations(NamedTuple):
     """All equations of a table, and what its training rows say about their columns."""
 
     rules: list[Checked]  # the first column of each is a function of the others
     labels: list[str]  # of these columns
-    bounds: Bounds  # units of whole columns are 1, of others 0
-    ranges: np.ndarray  # (2, n_features), 0 at the ends of columns without both signs
+    bounds: Bounds  # see `Known`
+    ranges: np.ndarray
 
     @property
     def used(self):

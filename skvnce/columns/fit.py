@@ -566,13 +566,6 @@ class Table(NamedTuple):
     is_categorical: np.ndarray  # (n_nodes,), bool
 
 
-class Joint(NamedTuple):
-    """Joint models of a table."""
-
-    without: Sequence[CellModel]  # fitted without the held-out rows
-    models: Sequence[CellModel]  # fitted to all cells
-
-
 class FittedColumns(NamedTuple):
     """Models of columns and their weights."""
 
@@ -586,42 +579,41 @@ class FittedColumns(NamedTuple):
 
 def fit_columns(
     table: Table,
-    joint: Joint,
+    early: Sequence[CellModel],  # joint models, fitted without the held-out rows
+    joint: Sequence[CellModel],  # and those fitted to all cells
     learners: Mapping[int, EstimatorLearner],  # of each column that gets a model
     weight: float | str,
     n_completions: int,  # number of completed tables that the final models learn from
     rng: np.random.Generator,
 ) -> FittedColumns:
     """Fit models of columns, and weigh them and the joint models."""
-    width, n_joint = table.nodes.shape[1], len(joint.models)
+    width, n_joint = table.nodes.shape[1], len(joint)
     equal = np.full((n_joint, width), 1 / n_joint)
     kept = table.nodes[~table.held]
     order, without = _in_order(table.nodes, learners), {}
     if order:
-        completed = _completed(Pool(joint.without, equal), kept, 1, rng)
+        completed = _completed(Pool(early, equal), kept, 1, rng)
         weights = None if table.weights is None else table.weights[~table.held]
-        training = Training(completed, kept, weights)
-        without = {
-            j: learners[j].learn(training, rng)
-            for j in steps("model of a column", order, len(order))
-        }
-    of_all, found = _chosen(table, joint.without, without, rng)
+        without = _learned(learners, order, Training(completed, kept, weights), rng)
+    of_all, found = _chosen(table, early, without, rng)
     of_column, of_joint = _weights(table, of_all, weight, order, equal)
     spreads = _spreads(table, found, of_column, of_joint)
     used = [j for j in order if of_column[j] > 0]
     if not used:
         return FittedColumns([], of_column, of_joint, spreads)
     first = [without[j] for j in used]
-    model = ByColumns(
-        Pool(joint.models, of_joint), first, of_column, np.ones(width), ALONE, _SWEEPS
-    )
+    pool, ones = Pool(joint, of_joint), np.ones(width)
+    model = ByColumns(pool, first, of_column, ones, ALONE, _SWEEPS)
     completed = _completed(model, table.nodes, n_completions, rng)
     training = Training(completed, table.nodes, table.weights)
-    columns = [
-        learners[j].learn(training, rng)
-        for j in steps("model of a column", used, len(used))
-    ]
+    columns = list(_learned(learners, used, training, rng).values())
     return FittedColumns(columns, of_column, of_joint, spreads)
+
+
+def _learned(learners, columns, training, rng):
+    """Fit the models of some columns."""
+    turns = steps("model of a column", columns, len(columns))
+    return {j: learners[j].learn(training, rng) for j in turns}
 
 
 def _weights(table, chosen, weight, order, equal):

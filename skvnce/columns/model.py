@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from skvnce._core.random import row_keyed, weighted_quantiles
-from skvnce._imputer.fitted import CellModel, in_turn, n_chains
+from skvnce._imputer.fitted import CellModel, Filled, in_turn, n_chains
 from skvnce._tables.values import NO_LIMITS, Limits
 
 _LEAST = 1e-6  # probability of a level of which a classifier knows nothing
@@ -34,12 +34,6 @@ class ColumnModel(Protocol):
         Returns cells (n,) and, if wanted, means or probabilities of levels (n, width).
         """
         ...
-
-
-class ColumnModels(NamedTuple):
-    """The models of the columns that have one."""
-
-    columns: list[ColumnModel]
 
 
 class Design(NamedTuple):
@@ -232,9 +226,7 @@ class Pool(NamedTuple):
         """Return how many copies of the rows are in memory at a time."""
         return max(n_chains(one, n_draws) for one in self.models)
 
-    def fill(
-        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    def fill(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> Filled:
         """Fill missing cells by averages; see `CellModel`."""
         found = [one.fill(nodes.copy(), limits) for one in self.models]
         cells, shares = zip(*found, strict=True)
@@ -247,7 +239,7 @@ class Pool(NamedTuple):
 
     def points(
         self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    ) -> Filled:
         """Find quantiles of the average; see `skvnce._imputer.fill`."""
         found = [one.points(nodes.copy(), MIDDLES, limits) for one in self.models]
         points, shares = zip(*found, strict=True)
@@ -289,9 +281,7 @@ class Turns(NamedTuple):
         """Return how many copies of the rows are in memory at a time."""
         return n_chains(self.filler if n_draws is None else self.drawers[0], n_draws)
 
-    def fill(
-        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    def fill(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> Filled:
         """Fill missing cells; see `CellModel`."""
         cells, shares = self.filler.fill(nodes.copy(), limits)
         return _with_observed(cells, nodes), shares
@@ -303,7 +293,7 @@ class Turns(NamedTuple):
 
     def points(
         self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    ) -> Filled:
         """Represent distributions; see `skvnce._imputer.fill`."""
         return self.filler.points(nodes, levels, limits)
 
@@ -369,9 +359,7 @@ class ByColumns(NamedTuple):
         chains = self.chains.n_chains if predicts else 1
         return max(chains, n_chains(self.joint, n_draws))
 
-    def fill(
-        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    def fill(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> Filled:
         """Fill missing cells by averages; see `CellModel`."""
         start, shares = self.joint.fill(nodes.copy(), limits)
         filled = start.copy()
@@ -390,7 +378,7 @@ class ByColumns(NamedTuple):
 
     def points(
         self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    ) -> Filled:
         """Find quantiles of the average; see `skvnce._imputer.fill`."""
         start, _ = self.joint.fill(nodes.copy(), limits)
         points, shares = self.joint.points(nodes.copy(), MIDDLES, limits)

@@ -9,16 +9,17 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from skvnce._imputer.fitted import Fitted
 from skvnce._imputer.imputer import Imputer
+from skvnce._imputer.parts.tables import reject_groups
 from skvnce._imputer.validation import (
     MISSING_VALUES,
     OF_CATEGORIES,
     warn_of_unused_by_levels,
 )
 from skvnce._tables.model_columns import rows_with_data
-from skvnce._tables.schema import Encoded
+from skvnce._tables.schema import Encoded, column_of_groups
 from skvnce._tables.values import column_moments
-from skvnce.columns.fit import Joint, Table, fit_columns, hold_out_rows, refitted
-from skvnce.columns.model import ByColumns, Chains, ColumnModels, Pool, Turns
+from skvnce.columns.fit import Table, fit_columns, hold_out_rows, refitted
+from skvnce.columns.model import ByColumns, Chains, Pool, Turns
 from skvnce.exceptions import DivergenceError
 from skvnce.gaussian.estimator import GaussianImputer
 
@@ -68,11 +69,12 @@ class ByModel(Imputer):
                     f"model of {name} cannot be {one!r}: averages do not satisfy its "
                     f"equations. Pass {name} as its model instead."
                 )
-            if hasattr(self, "weight") and getattr(one, "groups", None) is not None:
-                raise ValueError(
+            if hasattr(self, "weight"):
+                reject_groups(
+                    column_of_groups(getattr(one, "groups", None)).columns,
                     f"model of {type(self).__name__} cannot have groups, of which the "
                     "models of columns know nothing. Use GaussianImputer(groups=...) "
-                    "itself, or leave out groups."
+                    "itself, or leave out groups.",
                 )
 
     @contextmanager
@@ -162,30 +164,30 @@ class ByModel(Imputer):
         if len(joint) > 1 or (found and isinstance(self.weight, str)):
             held = hold_out_rows(nodes)
         if held.any():
-            given = cells[~held], None if known is None else known[~held]
+            kept = cells[~held], None if known is None else known[~held]
             seeds = rng.integers(2**31 - 1, size=len(joint)).tolist()
             without = []
             for number, (one, seed) in enumerate(zip(joint, seeds, strict=True)):
                 with self._named_errors(number):
-                    without.append(refitted(one, given[0], seed, given[1]))
+                    without.append(refitted(one, kept[0], seed, kept[1]))
         models = [
             [self._turns(one, _DRAWN) for one in some] for some in (without, joint)
         ]
         scale = column_moments(nodes, weights)[1]
         table = Table(nodes, known, held, scale, schema.is_categorical)
         given = found, self.weight, int(self.n_completions), rng
-        fitted = fit_columns(table, Joint(*models), *given)
+        fitted = fit_columns(table, *models, *given)
         warn_of_unused_by_levels(self, schema)
         report = {
             "weights_": fitted.weights,
             "spreads_": fitted.spreads,
             "model_weights_": fitted.joint_weights,
         }
-        return Fitted(schema, ColumnModels(fitted.columns), report)
+        return Fitted(schema, fitted.columns, report)
 
     def _by_columns(self, n_draws):
         """Make the model of all cells."""
-        columns = self._fitted.model.columns
+        columns = self._fitted.model
         chains = Chains(int(self.n_draws), **_SWEEPS)
         joint = [self._turns(one, n_draws) for one in self._joint_models()]
         pool = joint[0] if len(joint) == 1 else Pool(joint, self.model_weights_)
@@ -200,7 +202,7 @@ class ByModel(Imputer):
         strategy = {"strategy": self.strategy} if hasattr(self, "strategy") else {}
         return [one._replace(**strategy) for one in super()._valid_cells(models)]
 
-    def _drawing_models(self, n_draws, *, is_joint=True):
+    def _drawing_models(self, n_draws, rows=None):
         return [self._by_columns(n_draws)]
 
     @staticmethod

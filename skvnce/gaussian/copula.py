@@ -186,7 +186,7 @@ class Copula(NamedTuple):
         """Map scores (*batch, cells) to cells of the columns (cells,)."""
         cells = scores
         if self.marginals is not None:
-            cells = self.marginals.inverse_of(columns, scores)
+            cells = self.marginals.take(columns).inverse(scores)
         return cells if self.tails is None else self.tails.put_of(columns, cells)
 
     def predicted(self, column: int, mean: Tensor, deviation: Tensor) -> Tensor:
@@ -396,15 +396,6 @@ def _valid_cells(copula: Copula, scores: Tensor, moments: Moments) -> Tensor:
 Pair = tuple[Tensor, Tensor]
 
 
-class Split(NamedTuple):
-    """The rows and cells on which a copula is chosen and calibrated."""
-
-    some: Tensor  # bool (n,), the rows
-    hidden: Tensor  # bool (n, features), the held-out cells
-    # int (n,), the folds of the rows, from which calibration leaves out one at a time
-    folds: Tensor
-
-
 class Limits(NamedTuple):
     """What is known about the cells of the columns."""
 
@@ -430,7 +421,9 @@ class FittedCopula(NamedTuple):
 def fit_copula(
     rows: Rows,  # rows in memory, with columns scaled to unit standard deviation
     tables: Sequence[Table],
-    split: Split,  # of the rows in memory
+    some: Tensor,  # bool (n,), those on which the copula is chosen and calibrated
+    hidden: Tensor,  # bool (n, features), held-out cells
+    folds: Tensor,  # int (n,), of which calibration leaves out one at a time
     limits: Limits,
     strengths: list[float],  # candidates, in decreasing order
     *,
@@ -444,7 +437,6 @@ def fit_copula(
     `tables`: one that has these rows, all of the table; or the rows themselves, and
     then the whole table, to which EM continues.
     """
-    some, hidden, folds = split
     stopping = {"max_iter": max_iter, "tol": tol}
     part = rows.data.take(some), hidden[some], rows.weights[some]
     known = {"nonlinear": nonlinear, "values": limits.values, "ranges": limits.ranges}
@@ -461,10 +453,8 @@ def fit_copula(
         learnt = calibration.fit_calibration(
             fit.normal, *part, folds[some], stepped, model.possible_of
         )
-    model, without_held_out = (
-        model._replace(calibration=learnt),
-        _limited(chosen.without_held_out, limits),
-    )
+    model = model._replace(calibration=learnt)
+    without_held_out = _limited(chosen.without_held_out, limits)
     return FittedCopula(model, chosen.strength, scores, fit, without_held_out)
 
 

@@ -27,9 +27,8 @@ from skvnce._imputer.parts.chunks import is_large, rows_in_memory
 from skvnce._imputer.parts.tables import reject_groups, without_counts
 from skvnce._imputer.rules import Rules
 from skvnce._imputer.validation import in_parts
-from skvnce._tables.cells import is_frame
 from skvnce._tables.schema import Encoded, column_of_groups
-from skvnce._tables.values import check_distance, limits_of
+from skvnce._tables.values import check_distance
 from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.gaussian import fit as numbers
 from skvnce.gaussian import groups_fit
@@ -57,7 +56,8 @@ class GroupsMixin(Imputer):
             predict = partial(groups_fit.predict_without, *given)
             held_out = groups_fit.held_out(cells, settings)
             _, found = self._held_out(schema, cells.nodes, predict, **held_out)
-        self._warn_of_slow_chain(report, above=groups_fit.DRIFTING)
+        of_sweep = fit.model.of_sweep
+        self._warn_of_slow_chain(report, of_sweep=of_sweep, above=groups_fit.DRIFTING)
         groups_fit.warn_of_marginals(schema, found.marginal, self.on_misfit)
         # draws follow the model, as means know no groups
         found = found._replace(marginal=np.zeros_like(found.marginal))
@@ -69,9 +69,8 @@ class GroupsMixin(Imputer):
         """Warn if the Markov chain of the fit is short."""
         names = ("r_hat_", "latent_names_", "trace_", "n_burn_in_")
         r_hat, latents, trace, n_burn_in = (report[name] for name in names)
-        of_sweep = 1 if "group_columns_" in report else 2
         chain = r_hat, latents, len(trace), n_burn_in
-        warn_of_slow_chain(*chain, of_sweep=of_sweep, **options)
+        warn_of_slow_chain(*chain, **options)
 
     def _checked(self, X):
         found = super()._checked(X)
@@ -97,7 +96,7 @@ class GroupsMixin(Imputer):
         return found
 
     def _fixed(self):
-        return groups_fit.Fixed.of(self._cell_model())
+        return self._fitted.model.fixed
 
     def _columns_of_groups(self):
         return self._schema.model_columns[self._fixed().of_groups]
@@ -343,11 +342,12 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         """
         table = self._read(X, sample_weight, lower, upper)
         schema, cells = table.schema, table.cells
+        groups_fit.check_named(schema, self.groups, X, table.rows)
         are_numbers = ~schema.is_categorical
         sums = table.large and table.large.sums(are_numbers)
         columns = schema.model_columns[are_numbers]
         self._report_tails(schema, cells.table, columns, sums)
-        fit, n_rounds = self._method_of(table)
+        table, fit, n_rounds = self._method_of(table)
         on_round, finish = report_rounds(self, n_rounds, X=table.rows)
         try:
             with one_thread():
@@ -435,9 +435,9 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
             1.05; names how many sweeps would do.
         """
         check_is_fitted(self)
-        if hasattr(self, "trace_"):
-            self._warn_of_slow_chain(self._fitted.report)
         draws, model = self._parameter_draws(), self._fitted.model.model
+        if hasattr(self, "trace_"):
+            self._warn_of_slow_chain(self._fitted.report, of_sweep=model.of_sweep)
         found = [model.moments(one) for one in draws]
         count, d = len(found), len(self.mean_)
         means = np.array([mean for mean, _ in found]).reshape(count, d)
@@ -458,21 +458,12 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         reject_groups(column_of_groups(self.groups).columns)
         return super()._large_table(*given)
 
-    def _read_rows(self, X, sample_weight, lower, upper):
-        table, schema = checks.read_table(self, X, weights=sample_weight)
-        limits = limits_of(schema, lower, upper, X, table)
-        if (
-            schema.columns is None
-            and is_large(table)
-            and self._is_for_em(schema, limits)
-        ):
+    def _chosen(self, schema, table, limits, sample_weight, **options):
+        is_plain = schema.columns is None and self._is_for_em(schema, limits)
+        if is_plain and is_large(table):
             large = self._large_array(schema, table, sample_weight)
             return self._training_of_parts(*large)
-        given = schema, table, limits, sample_weight
-        found = self._chosen(*given, is_whole=is_frame(X))
-        groups_fit.check_named(found.schema, self.groups, X, table)
-        schema, cells = groups_fit.unless_trivial(found.schema, found.cells)
-        return found._replace(schema=schema, cells=cells)
+        return super()._chosen(schema, table, limits, sample_weight, **options)
 
     def _rows_of_indicator(self, table, cells):
         return table[cells.counted]
@@ -482,21 +473,20 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         return not (limits or schema.is_categorical.any())
 
     def _method_of(self, table):
-        """Choose how to fit to a table; returns a function and its number of rounds."""
-        schema, cells = table.schema, table.cells
-        if cells.groups is not None:
-            settings = groups_fit.Settings.of(self, cells, schema)
-            places = schema.model_columns[settings.of_groups]
-            groups_fit.check_limits(schema, places, table.limits, table.rows)
-            return partial(self._fit_groups, settings), settings.n_sweeps
-        if not len(schema.model_columns):
-            return self._fit_constants, self.max_iter
-        if self._is_for_em(schema, table.limits):
-            return self._fit_numbers, self.max_iter
+        """Choose how to fit; returns the table, a function and its number of rounds."""
+        if table.cells.groups is not None:
+            if not groups_fit.are_trivial(table.cells):
+                settings = groups_fit.Settings.of(self, table)
+                return table, partial(self._fit_groups, settings), settings.n_sweeps
+            table = groups_fit.without_groups(table)
+        if not len(table.schema.model_columns):
+            return table, self._fit_constants, self.max_iter
+        if self._is_for_em(table.schema, table.limits):
+            return table, self._fit_numbers, self.max_iter
         settings = mixed.Settings.of(
             self.shrinkage, self.marginals, self.n_parameter_draws, self.max_iter
         )
-        return partial(self._fit_mixed, settings), settings.n_sweeps
+        return table, partial(self._fit_mixed, settings), settings.n_sweeps
 
     def _fit_numbers(self, table, on_round):
         """Fit to numbers by EM."""
@@ -509,10 +499,8 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         numbers.warn_unless_converged(fit.em, self.max_iter, self.tol)
         known = {"weights": cells.weights, "scale": cells.scale, "hidden": fit.hidden}
         schema, found = self._held_out(schema, cells.nodes, fit.predict, **known)
-        training, online = (
-            self._training_of(*fit.training),
-            online_em.stored(fit.online),
-        )
+        training = self._training_of(*fit.training)
+        online = online_em.stored(fit.online)
         model = GaussianModel(fit.model, training=training, online=online)
         report = fit.report() | found.report()
         return Fitted(schema, model, table.report | report), found
@@ -608,9 +596,9 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
     def _cell_model(self):
         return self._fitted.model.model
 
-    def _drawing_models(self, n_draws, *, is_joint=True):
+    def _drawing_models(self, n_draws, rows=None):
         self._parameter_draws()
-        return self._fitted.model.drawing(is_joint=is_joint)
+        return self._fitted.model.drawing(n_draws, rows)
 
     def _with_one_draw(self):
         self._parameter_draws()

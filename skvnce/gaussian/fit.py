@@ -14,7 +14,7 @@ from skvnce._core.runtime import one_thread
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.held_out import HELD_OUT, hold_out, row_folds
 from skvnce.gaussian import copula, em, online
-from skvnce.gaussian.copula import Limits, Split, fit_copula
+from skvnce.gaussian.copula import Limits, fit_copula
 from skvnce.gaussian.enlarged import posterior_draws
 from skvnce.gaussian.marginals import nonlinear_columns
 from skvnce.gaussian.model import CopulaModel, normal_of
@@ -105,7 +105,9 @@ def fit_numbers(cells, tables, schema, settings, on_round):
     found = fit_copula(
         rows,
         tables,
-        Split(some, hidden, row_folds(nodes)),
+        some,
+        hidden,
+        row_folds(nodes),
         limits,
         strengths,
         nonlinear=settings.marginals == "auto",

@@ -11,9 +11,9 @@ from skvnce._core.incomplete import Incomplete, Units
 from skvnce._core.progress import tell_round
 from skvnce._core.random import normal_cdf
 from skvnce._core.warnings import warn_user
-from skvnce._imputer.held_out import warn_or_raise
+from skvnce._imputer.held_out import occurrences, warn_or_raise
 from skvnce._tables.schema import Schema, by_group, column_of_groups, columns_of_groups
-from skvnce._tables.values import column_moments
+from skvnce._tables.values import column_moments, distinct_rows
 from skvnce.exceptions import TableWarning
 from skvnce.gaussian import mixed_fit as mixed
 from skvnce.gaussian.fit import Settings as OfNumbers
@@ -21,11 +21,9 @@ from skvnce.gaussian.fit import fit_numbers, of_model
 from skvnce.gaussian.groups_model import (
     GroupedNormal,
     Slopes,
-    equal_rows,
-    occurrences,
     plain_effects,
 )
-from skvnce.gaussian.latent import censored, groups
+from skvnce.gaussian.latent import groups
 from skvnce.gaussian.latent.columns import Latents, Marginal
 from skvnce.gaussian.latent.gibbs import BURN_IN, Fit
 from skvnce.gaussian.latent.groups import Levels
@@ -41,20 +39,6 @@ STREAM = (
     "partial_fit is not available with groups, as the rows of a group may come later. "
     "Use fit with all rows."
 )
-
-
-class Fixed(NamedTuple):
-    """Columns of the model of which cells are not drawn one by one."""
-
-    of_groups: list  # int, that are constant within groups
-    slopes: list  # int, whose slopes differ between groups
-
-    @classmethod
-    def of(cls, model):
-        """List those of CopulaModel, LatentNormal, GroupedNormal or None."""
-        if isinstance(model, GroupedNormal):
-            return cls(model.of_groups, model.slopes.columns)
-        return cls([], [])
 
 
 def check_rows(schema, fixed, X):
@@ -121,24 +105,24 @@ def check_limits(schema, columns, limits, X):
         )
 
 
-def unless_trivial(schema, cells):
-    """Forget groups, and warn, if each is one row, or if there is only one.
+def are_trivial(cells):
+    """Return whether each group is one row, or whether there is only one."""
+    return len(np.unique(cells.groups)) in (1, len(cells.groups))
 
-    `cells`, ModelCells.  Returns `schema`, Schema; `cells`, ModelCells.
-    """
-    for column in schema.group_columns:
-        n_groups, n = len(np.unique(cells.groups)), len(cells.groups)
-        if 1 < n_groups < n:
-            break
-        why = "all rows are of one group" if n_groups == 1 else "each group has one row"
-        warn_user(
-            f"groups has no effect: {why} in {schema.label(column)}. The model is that "
-            "of a table without groups.",
-            TableWarning,
-        )
-        columns = [one._replace(is_group=False) for one in schema.columns]
-        schema, cells = schema._replace(columns=columns), cells._replace(groups=None)
-    return schema, cells
+
+def without_groups(table):
+    """Forget trivial groups, and warn; `table`, TrainingTable."""
+    schema, cells = table.schema, table.cells
+    is_one = len(np.unique(cells.groups)) == 1
+    why = "all rows are of one group" if is_one else "each group has one row"
+    warn_user(
+        f"groups has no effect: {why} in {schema.labels(schema.group_columns)}. The "
+        "model is that of a table without groups.",
+        TableWarning,
+    )
+    columns = [one._replace(is_group=False) for one in schema.columns]
+    schema, cells = schema._replace(columns=columns), cells._replace(groups=None)
+    return table._replace(schema=schema, cells=cells)
 
 
 def warn_of_few(schema, model, cells):
@@ -318,8 +302,7 @@ def _given(cells, groups, schema, settings):
     Those of columns of groups are chosen by one row of each group.  Also returns the
     tails of the columns that these rows have.
     """
-    scales = enumerate(zip(cells.location, cells.scale, strict=True))
-    found = {j: censored.linear(*one) for j, one in scales}
+    found = mixed.linear_marginals(cells)
     others = settings.slopes + settings.of_groups
     lines, known = _nonlinear(cells, schema, settings, others)
     others = [j for j in found if j not in settings.of_groups]
@@ -418,11 +401,12 @@ class Settings(NamedTuple):
     n_sweeps_of_check: int
 
     @classmethod
-    def of(cls, options, cells, schema):
+    def of(cls, options, table):
         """Choose numbers of draws and sweeps, enough to draw the parameters.
 
         `options` has the parameters of `GaussianImputer`.
         """
+        schema, cells = table.schema, table.cells
         n_draws = max(int(options.n_parameter_draws), _FEWEST_DRAWS)
         enough = ceil(n_draws / (1 - BURN_IN))
         shares = 1.0, _CHECKING
@@ -438,6 +422,8 @@ class Settings(NamedTuple):
                 "not random. For columns of groups alone, keep one row of each group "
                 "and leave out groups."
             )
+        places = schema.model_columns[of_groups]
+        check_limits(schema, places, table.limits, table.rows)
         return cls(options.marginals, slopes, of_groups, n_draws, *rounds)
 
 
@@ -539,7 +525,7 @@ def held_out(cells, settings):
     Returns dict: options of `held_out_attributes`.
     """
     rows = np.column_stack([cells.nodes, cells.groups])
-    rows = np.column_stack([rows, occurrences(equal_rows(rows))])
+    rows = np.column_stack([rows, occurrences(distinct_rows(rows)[1])])
     hidden = mixed.held_out_cells(cells._replace(nodes=rows))[:, :-2].copy()
     hidden[:, [*settings.of_groups, *settings.slopes]] = False
     return {"weights": cells.weights, "scale": cells.scale, "hidden": hidden}

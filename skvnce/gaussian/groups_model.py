@@ -15,10 +15,10 @@ from torch import Tensor
 from skvnce._core.distributions.normal import Normal
 from skvnce._core.incomplete import Incomplete, Units
 from skvnce._core.random import row_keyed, row_lattice
-from skvnce._imputer.fitted import made_in_turn, repeated
-from skvnce._tables.values import NO_LIMITS, Limits
+from skvnce._imputer.fitted import Filled, made_in_turn, repeated
+from skvnce._imputer.held_out import occurrences
+from skvnce._tables.values import NO_LIMITS, Limits, distinct_rows
 from skvnce.gaussian.latent import fill
-from skvnce.gaussian.latent.columns import NUMERIC
 from skvnce.gaussian.latent.fill import Chains, Predictions
 from skvnce.gaussian.latent.gibbs import Factors, Rows
 from skvnce.gaussian.latent.groups import (
@@ -34,6 +34,7 @@ from skvnce.gaussian.model import (
     LatentNormal,
     Pair,
     chains_of,
+    columns_of_levels,
     filled_by,
     in_units,
     normal_of,
@@ -48,6 +49,13 @@ _GIVEN_EFFECTS = Chains(n_burn_in=10, n_sweeps=1)
 _SCORED = 64  # draws from which the probability of a row is estimated
 
 Ends = tuple[Tensor, ...]  # a pair, or () without limits
+
+
+class Fixed(NamedTuple):
+    """Columns of the model of which cells are not drawn one by one."""
+
+    of_groups: list  # int, that are constant within groups
+    slopes: list  # int, whose slopes differ between groups
 
 
 class Slopes(NamedTuple):
@@ -74,6 +82,13 @@ class GroupedNormal(NamedTuple):
     units: Units | None = None
     bounds: tuple | None = None  # (n_nodes,), between which missing cells are
 
+    of_sweep = 1  # what a sweep counts in `max_iter`
+
+    @property
+    def fixed(self) -> Fixed:
+        """The columns of which cells are not drawn one by one."""
+        return Fixed(self.of_groups, self.slopes.columns)
+
     def parameters(self) -> tuple:
         """Return the first parameters; see `plain_effects`."""
         return plain_effects(self.effects[0])
@@ -82,38 +97,37 @@ class GroupedNormal(NamedTuple):
         """Replace the parameters, which draws use in turn; see `plain_effects`."""
         return self._replace(effects=list(map(_effects_of, found)))
 
-    def fill(
-        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    def fill(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> Filled:
         """Fill by means of numbers, and by the most probable levels.
 
         `nodes` (n, n_nodes + 1): the last column has the numbers of groups.  Returns
         `filled` (n, n_nodes + 1); `probabilities` (n, n_levels).
         """
         cells, groups, ends = self.known(nodes, limits)
-        levels_of = {j for j, kind in enumerate(self.kinds) if kind != NUMERIC}
-        equal = equal_rows(np.column_stack([cells, nodes[:, -1]]))
-        given = self._predicting(cells, equal)
-        predicted = fill.predict(*given, levels_of, ends, groups.twice().rows)
-        filled, probabilities = filled_by(_averaged(predicted, equal), cells)
+        _, equal = distinct_rows(np.column_stack([cells, nodes[:, -1]]))
+        given = *self._predicting(cells, equal), columns_of_levels(self.kinds)
+        means, shares = fill.predict(*given, ends, groups.twice().rows)
+        # equal rows of a group differ by chance
+        shares = [one if one is None else _average(one, equal) for one in shares]
+        averages = Predictions(_average(means, equal), shares)
+        filled, probabilities = filled_by(averages, cells)
         return np.column_stack([filled, nodes[:, -1]]), probabilities
 
     def points(
         self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    ) -> Filled:
         """Find quantiles of missing cells; see `_imputer.fill`."""
         cells, groups, ends = self.known(nodes, limits)
-        equal = equal_rows(np.column_stack([cells, nodes[:, -1]]))
+        _, equal = distinct_rows(np.column_stack([cells, nodes[:, -1]]))
         quantiles = fill.quantiles(
             *self._predicting(cells, equal),
             torch.tensor(levels),
             ends,
             groups.twice().rows,
         )
-        # equal rows of a group differ by chance
         found = [_average(one, equal).numpy() for one in quantiles]
         found = _with_groups(np.array(found), nodes)
-        has_levels = any(kind != NUMERIC for kind in self.kinds)
+        has_levels = columns_of_levels(self.kinds)
         return found, self.fill(nodes, limits)[1] if has_levels else {}
 
     def draw(
@@ -130,12 +144,15 @@ class GroupedNormal(NamedTuple):
         """Fill cells of columns of groups that are known from other rows."""
         return np.column_stack([self.known(nodes)[0], nodes[:, -1]])
 
-    def independent(self, nodes: np.ndarray, n_draws: int) -> list["GivenEffects"]:
+    def given_rows(
+        self, found: list[tuple], nodes: np.ndarray, n_draws: int
+    ) -> list["GivenEffects"]:
         """Draw effects of groups, given which rows are independent."""
         cells, groups, ends = self.known(nodes)
         known = cells[groups.heads()][:, self.of_groups]
         rows = self._rows(Incomplete.from_array(cells), groups, ends)
-        models, numbers = self._in_turn(n_draws), np.unique(nodes[:, -1])
+        models = self.with_normals(found)._in_turn(n_draws)
+        numbers = np.unique(nodes[:, -1])
         return [
             GivenEffects(
                 self, one, numbers, known, *(part.copy() for part in rows.parts(z)[1:])
@@ -166,19 +183,20 @@ class GroupedNormal(NamedTuple):
 
         They are in the order of columns; slopes are multiplied by 0.
         """
-        order = self.levels.order()
-        mean, covariance = self.levels.moments(_effects_of(one))
-        pair = mean[order].numpy(), covariance[order][:, order].numpy()
-        return in_units(self.units, pair)
+        return self._in_order(*self.levels.moments(_effects_of(one)))
 
     def between(self, one: tuple) -> np.ndarray:
         """Return the covariance of intercepts and of columns of groups."""
-        effects, order = _effects_of(one), self.levels.order()
+        effects, size = _effects_of(one), self.levels.rows.size
         mean, covariance = self.levels.moments(effects)
-        size = self.levels.rows.size
         covariance[:size, :size] -= effects.within.covariance
+        return self._in_order(mean, covariance)[1]
+
+    def _in_order(self, mean: Tensor, covariance: Tensor) -> Pair:
+        """Sort latent variables as their columns, and convert them to their units."""
+        order = self.levels.order()
         pair = mean[order].numpy(), covariance[order][:, order].numpy()
-        return in_units(self.units, pair)[1]
+        return in_units(self.units, pair)
 
     def slopes_covariance(self, one: tuple) -> np.ndarray:
         """Return the covariance of the slopes of a column of slopes after the other."""
@@ -292,28 +310,6 @@ def _with_groups(found: np.ndarray, nodes: np.ndarray) -> np.ndarray:
     return np.concatenate([found, own], axis=2)
 
 
-def equal_rows(rows: np.ndarray) -> np.ndarray:
-    """Give equal rows (n, n_columns) the same number; (n,)."""
-    rows = np.where(np.isnan(rows), np.inf, rows)  # NaN does not equal NaN
-    return np.unique(rows, axis=0, return_inverse=True)[1].ravel()
-
-
-def occurrences(which: np.ndarray) -> np.ndarray:
-    """Count the earlier items that equal an item; (n,)."""
-    order, counts = which.argsort(kind="stable"), np.bincount(which)
-    found = np.empty(len(which))
-    found[order] = np.arange(len(which)) - np.repeat(counts.cumsum() - counts, counts)
-    return found
-
-
-def _averaged(predicted: Predictions, which: np.ndarray) -> Predictions:
-    """Average the predictions of equal rows of a group, which differ by chance."""
-    found = [
-        one if one is None else _average(one, which) for one in predicted.probabilities
-    ]
-    return Predictions(_average(predicted.means, which), found)
-
-
 def _average(values: Tensor, which: np.ndarray) -> Tensor:
     """Average values (n, n_columns) of the rows of the same number (n,)."""
     places, counts = torch.from_numpy(which), np.bincount(which)
@@ -340,13 +336,20 @@ class GaussianModel(NamedTuple):
         """List the parameters that draws use in turn."""
         return self.draws or [self.model and self.model.parameters()]
 
-    def drawing(self, *, is_joint: bool) -> list:
-        """List the models that draws come from."""
+    @property
+    def fixed(self) -> Fixed:
+        """The columns of which cells are not drawn one by one."""
+        return getattr(self.model, "fixed", Fixed([], []))
+
+    def drawing(self, n_draws: int, rows: np.ndarray | None) -> list:
+        """List the models that draws come from, given which `rows` are independent."""
         found = self.parameters()
+        if rows is not None:
+            return self.model.given_rows(found, rows, n_draws)
         # a chain over categories needs a burn-in, which all draws share
-        if is_joint and not isinstance(self.model, CopulaModel):
-            return [self.model.with_normals(found)]
-        return [self.model.with_normals([one]) for one in found]
+        if isinstance(self.model, CopulaModel):
+            return [self.model.with_normals([one]) for one in found]
+        return [self.model.with_normals(found)]
 
     def with_one_draw(self) -> list[Self]:
         """Make a model of each draw of the parameters."""

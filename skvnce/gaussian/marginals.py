@@ -204,6 +204,10 @@ class PiecewiseLinear(NamedTuple):
     low: Tensor
     high: Tensor
 
+    def take(self, columns: Tensor | list[int]) -> Self:
+        """Select the functions of columns; of some several times if they repeat."""
+        return type(self)(*(part[columns] for part in self))
+
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Map cells (*batch, features) to scores; also return logs of slopes."""
         return _interpolate(x, self.knots, self.scores)
@@ -232,14 +236,9 @@ class PiecewiseLinear(NamedTuple):
         """Compute `expectation` where a mask (n, features) is true, else the mean."""
         found = mean.clone()
         for j, rows in enumerate(where.T):
-            own = PiecewiseLinear(*(part[j : j + 1] for part in self))
             given = mean[rows, j, None], deviation[rows, j, None]
-            found[rows, j] = own.expectation(*given)[:, 0]
+            found[rows, j] = self.take([j]).expectation(*given)[:, 0]
         return found
-
-    def inverse_of(self, columns: Tensor, score: Tensor) -> Tensor:
-        """Map scores (*batch, cells) to cells of the columns (cells,)."""
-        return PiecewiseLinear(*(part[columns] for part in self)).inverse(score)
 
     def within(self, low: Tensor, high: Tensor) -> Self:
         """Clip the cells of nonlinear columns to a range, (features,) each."""
@@ -659,8 +658,7 @@ class CellScores(NamedTuple):
     def _scores_of(self, values: Tensor) -> Tensor:
         if self.marginals is None or not len(values):
             return values
-        marginals = PiecewiseLinear(*(part[self.rounded] for part in self.marginals))
-        return marginals.forward(values.T)[0].T
+        return self.marginals.take(self.rounded).forward(values.T)[0].T
 
 
 def repeated_values(data: Incomplete) -> tuple[Tensor, Tensor]:

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from skvnce._core.incomplete import Incomplete, Units
+from skvnce._core.progress import tell_round
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.held_out import HELD_OUT, hold_out, spare_limited
 from skvnce.exceptions import MisfitWarning
@@ -122,14 +123,36 @@ def without_effect(are_levels):
     return found
 
 
-def fit_mixed(cells, schema, settings, on_round):
+def fit_mixed(cells, schema, settings, on_round=tell_round):
     """Fit the latent normal model to all cells; torch's global stream is used.
 
-    `cells`, ModelCells; `on_round`, callable.  Returns MixedFit.
+    `cells`, ModelCells; `on_round`, callable.  The estimate is that of
+    `gibbs.averaged`, or of the chain with 0 sweeps of it.  Returns MixedFit.
     """
-    options = {"max_iter": settings.n_sweeps, "on_round": on_round}
-    n_averaged = settings.n_sweeps_of_average
-    return _fitted(cells, cells.nodes, schema, settings, n_averaged, **options)
+    kinds, sizes = kinds_of(schema), schema.n_categories.tolist()
+    limits = tensors(cells.limits)
+    data, weights = Incomplete.from_array(cells.nodes), torch.from_numpy(cells.weights)
+    # in tables with categories, numbers are never normal by assumption
+    if settings.marginals == "normal" and not schema.is_categorical.any():
+        given, doubts = linear_marginals(cells), {}
+    else:
+        given, doubts = marginals_of(schema, data, weights, cells.limits)
+    latents = Latents.of(data, weights, kinds, sizes, given)
+    latents, _ = Population.of(latents, data, weights, limits, given)
+    latents = latents.opened(data, kinds, given, signs_of(schema))
+    rows, weights = some_rows(weights)
+    limits = tensors(cells.limits, rows.numpy())
+    known = latents, data.take(rows), weights, settings.shrinkage * latents.size
+    options = {"n_draws": settings.n_draws, "limits": limits, "on_round": on_round}
+    n_sweeps, n_averaged = settings.n_sweeps, settings.n_sweeps_of_average
+    with np.errstate(invalid="ignore"):  # limits that are far away; NaN is an error
+        fit = gibbs.posterior_draws(*known, max_iter=n_sweeps, **options)
+        normal = fit.average()
+        # a callback has stopped a shorter chain
+        if n_averaged and len(fit.losses) == n_sweeps:
+            normal = gibbs.averaged(*known, normal, n_averaged, limits)
+    units = Units(cells.location, cells.scale) if is_numeric(schema).all() else None
+    return MixedFit(LatentNormal(latents, kinds, [normal], units), fit, doubts)
 
 
 def predict_without(cells, schema, settings, kept, rows):
@@ -137,8 +160,9 @@ def predict_without(cells, schema, settings, kept, rows):
 
     Returns `predictions`, tuple: see `LatentNormal.fill`; `n_sweeps`, int.
     """
-    options = {"max_iter": settings.n_sweeps_of_check}
-    found = _fitted(cells, kept, schema, settings, n_averaged=0, **options)
+    n_sweeps = settings.n_sweeps_of_check
+    settings = settings._replace(n_sweeps=n_sweeps, n_sweeps_of_average=0)
+    found = fit_mixed(cells._replace(nodes=kept), schema, settings)
     ends = cells.limits.of(rows)
     return found.model.fill(kept[rows], ends), len(found.fit.losses)
 
@@ -150,39 +174,10 @@ def held_out_cells(cells, joined=None):
     return spare_limited(hidden.numpy(), cells.limits)
 
 
-def _fitted(cells, nodes, schema, settings, n_averaged, **options):
-    """Fit to the rows of `nodes`, whose weights and limits are those of `cells`.
-
-    The estimate is that of `gibbs.averaged`, or of the chain with 0 sweeps of it.
-    """
-    kinds, sizes = kinds_of(schema), schema.n_categories.tolist()
-    limits = tensors(cells.limits)
-    data, weights = Incomplete.from_array(nodes), torch.from_numpy(cells.weights)
-    # in tables with categories, numbers are never normal by assumption
-    if settings.marginals == "normal" and not schema.is_categorical.any():
-        scales = zip(cells.location, cells.scale, strict=True)
-        given, doubts = {j: censored.linear(*one) for j, one in enumerate(scales)}, {}
-    else:
-        given, doubts = marginals_of(schema, data, weights, cells.limits)
-    latents = Latents.of(data, weights, kinds, sizes, given)
-    latents, _ = Population.of(latents, data, weights, limits, given)
-    signs = signs_of(schema)
-    latents = latents.opened(data, kinds, given, signs)
-    rows, weights = some_rows(weights)
-    limits, strength = (
-        tensors(cells.limits, rows.numpy()),
-        settings.shrinkage * latents.size,
-    )
-    known = latents, data.take(rows), weights, strength
-    options |= {"limits": limits, "n_draws": settings.n_draws}
-    with np.errstate(invalid="ignore"):  # limits that are far away; NaN is an error
-        fit = gibbs.posterior_draws(*known, **options)
-        normal = fit.average()
-        # a callback has stopped a shorter chain
-        if n_averaged and len(fit.losses) == options["max_iter"]:
-            normal = gibbs.averaged(*known, normal, n_averaged, limits)
-    units = Units(cells.location, cells.scale) if is_numeric(schema).all() else None
-    return MixedFit(LatentNormal(latents, kinds, [normal], units), fit, doubts)
+def linear_marginals(cells):
+    """Make the marginals of columns of numbers that are normal, by column."""
+    scales = enumerate(zip(cells.location, cells.scale, strict=True))
+    return {j: censored.linear(*one) for j, one in scales}
 
 
 def signs_of(schema):

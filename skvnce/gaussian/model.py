@@ -15,7 +15,7 @@ from torch import Tensor
 from skvnce._core.distributions.normal import Normal
 from skvnce._core.incomplete import Incomplete, Units
 from skvnce._core.random import row_keyed, row_lattice
-from skvnce._imputer.fitted import made_in_turn, repeated
+from skvnce._imputer.fitted import Filled, made_in_turn, repeated
 from skvnce._tables.values import NO_LIMITS, Limits
 from skvnce.gaussian import copula
 from skvnce.gaussian.copula import Copula
@@ -23,6 +23,7 @@ from skvnce.gaussian.latent import fill
 from skvnce.gaussian.latent.columns import NUMERIC, Latents
 from skvnce.gaussian.latent.fill import Chains, Predictions
 from skvnce.gaussian.latent.gibbs import Factors, at_once
+from skvnce.gaussian.truncation import by_content
 
 Pair = tuple[np.ndarray, np.ndarray]  # mean and covariance
 
@@ -55,14 +56,14 @@ def in_units(units: Units | None, pair: Pair) -> Pair:
     return pair if units is None else units.moments(normal_of(pair))
 
 
+def columns_of_levels(kinds: list) -> set[int]:
+    """Return the columns whose predictions are probabilities."""
+    return {j for j, kind in enumerate(kinds) if kind != NUMERIC}
+
+
 def arrays_of(value: tuple) -> tuple:
     """Convert a tuple of tensors to one of arrays."""
     return tuple(part.numpy() for part in value)
-
-
-def _lattice(data: Incomplete) -> object:
-    """Make the random numbers of rows as functions of the row content."""
-    return row_lattice(data.to_array(), 0)
 
 
 class CopulaModel(NamedTuple):
@@ -80,6 +81,12 @@ class CopulaModel(NamedTuple):
         model = self.model._replace(normal=normal_of(pairs[0]))
         return self._replace(model=model)
 
+    def given_rows(
+        self, found: list[Pair], nodes: np.ndarray, n_draws: int
+    ) -> list[Self]:
+        """List models given which rows are independent: those of each parameters."""
+        return [self.with_normals([one]) for one in found]
+
     def with_signs(self, signs: np.ndarray) -> Self:
         """Leave out the tails of columns that no more have the sign of their cells."""
         tails = self.model.tails and self.model.tails.within(torch.from_numpy(signs))
@@ -90,24 +97,22 @@ class CopulaModel(NamedTuple):
         """The distribution of the scores."""
         return self.model.normal
 
-    def fill(
-        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    def fill(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> Filled:
         """Fill missing cells of nodes (n, n_nodes) by their conditional means.
 
         `nodes` (n, n_nodes); `limits`: of the missing cells.  Returns `filled` (n,
         n_nodes); `probabilities`: empty: there are no levels.
         """
         model = self._within(limits)
-        means = copula.conditional_mean(model, self.units.scaled(nodes), _lattice)
+        means = copula.conditional_mean(model, self.units.scaled(nodes), by_content)
         return self.units.restored(means), {}
 
     def points(
         self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    ) -> Filled:
         """Find quantiles of missing cells; see `_imputer.fill`."""
         model, scaled = self._within(limits), self.units.scaled(nodes)
-        found = copula.quantiles(model, scaled, torch.tensor(levels), _lattice)
+        found = copula.quantiles(model, scaled, torch.tensor(levels), by_content)
         return self.units.restored(found), {}
 
     def draw(
@@ -130,14 +135,9 @@ class CopulaModel(NamedTuple):
 
     def _within(self, limits: Limits) -> Copula:
         """Return the model with limits of the missing cells of rows."""
-        if not limits:
-            return self.model
-        location, scale = self.units.tensors()
-        low, high = ((end - location) / scale for end in tensors(limits))
-        if self.model.bounds is not None:
-            least, most = self.model.bounds
-            low, high = low.clamp(least, most), high.clamp(least, most)
-        return self.model._replace(bounds=(low, high))
+        bounds = limits.scaled(*self.units, self.model.bounds)
+        bounds = bounds and tuple(map(torch.as_tensor, bounds))
+        return self.model._replace(bounds=bounds)
 
 
 class LatentNormal(NamedTuple):
@@ -148,6 +148,9 @@ class LatentNormal(NamedTuple):
     normals: list  # the estimate of the parameters, or draws of them
     # of the latent variables; None means that they have none
     units: Units | None = None
+
+    of_sweep = 2  # what a sweep counts in `max_iter`
+    given_rows = CopulaModel.given_rows
 
     def parameters(self) -> Pair:
         """Return the first mean and covariance of the latent variables."""
@@ -162,26 +165,29 @@ class LatentNormal(NamedTuple):
         """The distribution of the latent variables, by the first parameters."""
         return self.normals[0]
 
-    def fill(
-        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    def fill(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> Filled:
         """Fill by means of numbers, and by the most probable levels.
 
         Returns `filled` (n, n_nodes); `probabilities` (n, n_levels): those of the
         levels of the columns that have some, 1 and 0 where observed.
         """
-        return filled_by(self._predicted(nodes, limits), nodes)
+        levels = columns_of_levels(self.kinds)
+        found = [
+            fill.predict(*given, levels, ends)
+            for *given, ends in self._predicting(nodes, limits)
+        ]
+        return filled_by(Predictions.joined(found), nodes)
 
     def points(
         self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    ) -> Filled:
         """Find quantiles of missing cells; see `_imputer.fill`."""
         levels = torch.tensor(levels)
         found = [
             fill.quantiles(*given, levels, ends)
             for *given, ends in self._predicting(nodes, limits)
         ]
-        has_levels = any(kind != NUMERIC for kind in self.kinds)
+        has_levels = columns_of_levels(self.kinds)
         probabilities = self.fill(nodes, limits)[1] if has_levels else {}
         return torch.cat(found, 1).numpy(), probabilities
 
@@ -236,14 +242,6 @@ class LatentNormal(NamedTuple):
         for first in range(0, max(len(nodes), 1), size):
             part = slice(first, first + size)
             yield nodes[part], tensors(limits, part)
-
-    def _predicted(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> Predictions:
-        ordinal = {j for j, kind in enumerate(self.kinds) if kind != NUMERIC}
-        found = [
-            fill.predict(*given, ordinal, ends)
-            for *given, ends in self._predicting(nodes, limits)
-        ]
-        return Predictions.joined(found)
 
     def _predicting(self, nodes: np.ndarray, limits: Limits) -> Iterator:
         """Yield what predicts parts of the rows, and their limits."""

@@ -25,6 +25,7 @@ from skvnce._core.random import (
     global_stream,
     inside,
     midpoint_levels,
+    row_lattice,
     weighted_quantiles,
 )
 from skvnce.gaussian import em
@@ -41,6 +42,11 @@ _AT_ONCE = 2**20  # maximum size of a batch
 
 Lattice = Callable[[Incomplete], Uniforms]
 ToCells = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def by_content(data: Incomplete) -> Uniforms:
+    """Make the random numbers of rows as functions of the row content."""
+    return row_lattice(data.to_array(), 0)
 
 
 class Near(NamedTuple):

@@ -31,6 +31,8 @@ Liu (1994), The collapsed Gibbs sampler in Bayesian computations with applicatio
 gene regulation problem; Gelman et al. (2013), Bayesian data analysis.
 """
 
+from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -38,7 +40,6 @@ from torch import Tensor
 
 from skvnce._core.distributions.normal import Normal, cholesky
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.progress import step, steps, tell
 from skvnce._core.random import normal_numbers, standard_gamma
 from skvnce.gaussian import em
 
@@ -53,32 +54,14 @@ def is_wide(data: Incomplete, weights: Tensor, strength: float) -> bool:
     return enough and bool((weights == 1).all())
 
 
-def posterior_draws(
-    start: Normal, data: Incomplete, weights: Tensor, strength: float, *, n_draws: int
-) -> list[Normal]:
-    """Draw parameters; see `em.posterior_draws`.
-
-    Rows are completed by draws given `start` first.  As many sweeps are made as data
-    augmentation makes steps; where parameters are integrated out, dependence decreases
-    faster (Liu 1994).
-    """
-    with step("estimating the autocorrelation of parameter draws"):
-        rate = em.rate_of_em(start, data, weights, strength)
-    n_sweeps = em.steps_between_draws(rate)
+def _swept(
+    start: Normal, data: Incomplete, weights: Tensor, strength: float
+) -> Iterator["_Rows"]:
+    """Sweep rows that draws given `start` have completed."""
     rows = _Rows(em.draw(start, data)[0], data.observed, strength)
-
-    def moved(times: int) -> None:
-        for n_done in range(1, times + 1):
-            tell("sweep", n_done, times)
-            rows.sweep()
-
-    with step("burning in the draws of parameters"):
-        moved(2 * n_sweeps)
-    found = []
-    for _ in steps("drawing parameters", range(n_draws), n_draws):
-        moved(n_sweeps)
-        found.append(rows.draw_parameters())
-    return found
+    while True:
+        rows.sweep()
+        yield rows
 
 
 class _Rows:
@@ -148,6 +131,13 @@ class _Rows:
         matrix = others.centred(others.centred(self.products - own @ own.T).T)
         matrix.diagonal().add_(self.strength)
         return cholesky(matrix)
+
+
+# As many sweeps are made as data augmentation makes steps; where parameters are
+# integrated out, dependence decreases faster (Liu 1994).
+posterior_draws = partial(
+    em.posterior_draws, chain=_swept, parameters=_Rows.draw_parameters
+)
 
 
 class _Others(NamedTuple):

@@ -20,7 +20,7 @@ EM approach. Fraley, C. and Raftery, A. E. (2007), Bayesian regularization for n
 mixture estimation and model-based clustering.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import log
 from typing import NamedTuple
 
@@ -187,6 +187,15 @@ def expected(
     return sums, float(weights @ log_density)
 
 
+def of_one(
+    mean: np.ndarray, covariance: np.ndarray, classes: Sequence[np.ndarray] = ()
+) -> Mixture:
+    """Make the mixture of one component, of which EM needs no prior within others."""
+    covariance = covariance + LEAST_VARIANCE * np.eye(len(mean))
+    given = mean[None], covariance[None], tuple(one[None] for one in classes)
+    return Mixture(np.ones(1), *given)
+
+
 def maximised(sums: Sums, prior: Prior) -> Mixture:
     """Maximise eq. (1), given expected sums: the M-step."""
     scatter = sums.scatter + prior.strength * prior.within
@@ -197,19 +206,6 @@ def maximised(sums: Sums, prior: Prior) -> Mixture:
         for counts, more in zip(sums.classes, prior.classes, strict=True)
     )
     return Mixture(weights, sums.means, covariances, classes)
-
-
-def penalised(mixture: Mixture, prior: Prior, log_likelihood: float) -> float:
-    """Compute eq. (1)."""
-    far = mixture.means - prior.centre
-    matrix = prior.strength * prior.within + far[:, :, None] * far[:, None]
-    _, log_det = np.linalg.slogdet(mixture.covariances)
-    trace = np.linalg.solve(mixture.covariances, matrix).trace(axis1=1, axis2=2)
-    found = log_likelihood + np.log(mixture.weights).sum()
-    found -= (prior.strength * log_det + trace).sum() / 2
-    for shares, more in zip(mixture.classes, prior.classes, strict=True):
-        found += (np.log(shares) @ more).sum()
-    return float(found)
 
 
 def pooled(sums: Sums, prior: Prior, rows: float) -> np.ndarray:
@@ -228,20 +224,19 @@ class Fit(NamedTuple):
 
 
 def fit_mixture(
-    data: Arranged,
-    weights: np.ndarray,  # (n,), in the order of `data`
+    source: Callable[[Mixture], Arranged],  # makes the rows of a round
+    weights: np.ndarray,  # (n,), in the order of the rows
     means: np.ndarray,  # (n_components, d)
-    shares: np.ndarray,  # (n, n_components), in the order of `data`
+    shares: np.ndarray,  # (n, n_components), in the order of the rows
     prior: Prior,  # `within` is the covariance of all rows
     n_rounds: int,
     n_factors: int = 0,
-    redrawn: Callable[[Mixture], Arranged] | None = None,
 ) -> Fit:
     """Fit a mixture, from means and responsibilities.
 
-    `n_factors`: those of each component, see `factors`; 0 leaves covariances
-    unrestricted; `redrawn`: makes `data` for each round, with other draws of cells
-    (stochastic EM).
+    `source`: maps the parameters to rows: the same in each round, or with other draws
+    of cells (stochastic EM); `n_factors`: those of each component, see `factors`; 0
+    leaves covariances unrestricted.
     """
     n_components, d = means.shape
     noise = LEAST_VARIANCE * np.eye(d)
@@ -251,17 +246,17 @@ def fit_mixture(
     )
     even = np.full(n_components, 1 / n_components)
     mixture = Mixture(even, means, every, classes)
-    skipped, found, current = shares == 0, [], prior
+    skipped, found, current, data = shares == 0, [], prior, None
     specific = np.zeros((n_components, d))
     if n_factors:
         specific += first_noise(prior.within + noise, n_factors, LEAST_VARIANCE)
     for number in range(n_rounds):
-        data = redrawn(mixture) if redrawn else data
+        before, data = data, source(mixture)
         given = weights, prior.centre, skipped, LEAST_SHARE
         sums, log_likelihood = expected(prepare(mixture), data, *given)
         found.append(log_likelihood)
         # in the first round each row is of its cluster alone
-        if not number or redrawn:  # other draws may be of another component
+        if data is not before:  # other draws may be of another component
             skipped = np.zeros(shares.shape, dtype=bool)
         left = max(0.0, 1 - 2 * number / n_rounds)  # 0 in the second half
         current = prior._replace(

@@ -314,5 +314,5 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
             self.on_misfit != "ignore",
         )
 
-    def _drawing_models(self, n_draws, *, is_joint=True):
+    def _drawing_models(self, n_draws, rows=None):
         return self._fitted.model.models

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from joblib import Parallel, delayed
 from scipy.special import gammaincinv
-from torch import Tensor
 
 from skvnce._core.distributions.normal import Normal
 from skvnce._core.incomplete import Incomplete
@@ -24,85 +23,11 @@ from skvnce.gaussian import em as normal_em
 from skvnce.gaussian.latent.columns import Marginal
 from skvnce.gaussian.latent.nominal import cdf
 from skvnce.gaussian.mixed_fit import marginals_of
-from skvnce.mixture import em, limited, margins
-from skvnce.mixture.density import Arranged, Mixture
-from skvnce.mixture.limited import Limited
+from skvnce.mixture import em, margins
+from skvnce.mixture.density import Mixture
+from skvnce.mixture.limited import Free, Limited
 from skvnce.mixture.margins import Pair, Points
-from skvnce.mixture.model import MixtureModel, split_columns
-
-# ----------------------------------------
-# Fits of mixtures to tables with limits of cells: limited cells are drawn in rounds.
-#
-# In each round of stochastic EM the limited cells are drawn given the observed cells
-# of their row, their limits and the parameters so far, and then count as observed.
-#
-# References ---------- Celeux, G. and Diebolt, J. (1985), The SEM algorithm: a
-# probabilistic teacher algorithm derived from the EM algorithm for the mixture
-# problem.
-
-
-Redraw = Callable[[Mixture], Arranged]
-
-_POINTS = 16  # of probabilities of several limits, which are estimated in each round
-_ANCHOR = 10.0  # v of `anchored`; with 3 and 30 errors are about the same
-
-
-def limited_rows(
-    cells: ModelCells, schema: Schema, points: Points, valid: Points
-) -> Limited | None:
-    """Map the rows of a fit, and their limits, to scores; None without limits."""
-    if not cells.limits:
-        return None
-    rows = split_columns(cells.nodes, schema.is_categorical)
-    ends = tuple(end[:, ~schema.is_categorical] for end in cells.limits)
-    return Limited.of(*rows, ends, points, valid)
-
-
-def redrawing(given: Limited, rng: np.random.Generator) -> Redraw:
-    """Make the function by which a round of one normal draws limited cells."""
-    lattice = _numbers(rng)
-
-    def redrawn(mixture: Mixture) -> Arranged:
-        shares = limited.posterior(mixture, given, lattice, _POINTS)
-        scores = limited.completed(mixture, given, shares, lattice)
-        return Arranged.of(scores, given.codes)
-
-    return redrawn
-
-
-def anchored(
-    given: Limited, weights: np.ndarray, start: Mixture, rng: np.random.Generator
-) -> Redraw:
-    """Make the function by which a round of several components draws limited cells.
-
-    Nothing says where the rows of a component lie beyond a limit if none of them is
-    observed, and its mean would drift away from the limit.  Cells of a component with
-    n observed cells of the column are therefore drawn from `start`, one normal
-    distribution of all rows, with probability v / (v + n), as by a prior of v rows.
-
-    `weights` (n,).  Returns see `em.fit_mixture`.
-    """
-    lattice = _numbers(rng)
-    certain = np.ones((len(weights), 1))
-    seen = weights[:, None] * ~np.isnan(given.scores)
-
-    def redrawn(mixture: Mixture) -> Arranged:
-        shares = limited.posterior(mixture, given, lattice, _POINTS)
-        scores = limited.completed(mixture, given, shares, lattice)
-        chances = shares @ (_ANCHOR / (_ANCHOR + shares.T @ seen))
-        rows = rng.random(len(scores)) < np.where(given.known, chances, 0.0).max(1)
-        known = given.take(rows), certain[rows], lattice
-        scores[rows] = limited.completed(start, *known)
-        return Arranged.of(scores, given.codes)
-
-    return redrawn
-
-
-def _numbers(rng: np.random.Generator) -> Callable:
-    def uniforms(step: int, like: Tensor) -> Tensor:
-        return torch.from_numpy(rng.random(tuple(like.shape)))
-
-    return lambda data: uniforms
+from skvnce.mixture.model import MixtureModel, rows_of, split_columns
 
 
 def known_scores(cells: ModelCells, schema: Schema) -> tuple[dict[int, Pair], dict]:
@@ -137,7 +62,6 @@ _OF_NORMAL = 0.05  # the same of the normal distribution from which components s
 _OF_CLASSES = 1.0  # of the prior for categories, in rows
 _ROUNDS_OF_NORMAL = 60
 _AT_A_TIME = 3  # rounds of the normal distribution between draws of limited cells
-_ROUNDS_OF_LIMITS = 60  # draws of limited cells, the second half of which counts
 _MOST_COMPONENTS = 20  # with more, errors of other tables hardly decrease
 _ROWS = 10  # rows a component, below which it finds groups in noise
 _WIDE = 300  # columns from which a round of EM takes minutes
@@ -222,20 +146,18 @@ def start_of(
 
     `rng` draws cells within limits.
     """
-    numbers, codes = split_columns(cells.nodes, schema.is_categorical)
+    numbers, _ = split_columns(cells.nodes, schema.is_categorical)
     points = to_scores(numbers, cells.weights)
-    scores = points.to_scores(numbers)
-    given = limited_rows(cells, schema, points, _valid(points, cells, schema))
-    normal, filled = _normal(scores, cells.weights, given, rng)
-    n_categories = schema.n_categories[schema.is_categorical]
-    shares = _shares(codes, cells.weights, n_categories)
+    given = _rows(cells, schema, points, _valid(points, cells, schema))
+    normal, filled = _normal(given, cells.weights, rng)
+    shares = _shares(given.codes, cells.weights, schema)
     prior = em.Prior(
-        STRENGTH * scores.shape[1],
+        STRENGTH * filled.shape[1],
         normal.covariance.numpy(),
         normal.mean.numpy(),
         tuple(_OF_CLASSES * one for one in shares),
     )
-    indicators = map(_indicators, codes.T, shares)
+    indicators = map(_indicators, given.codes.T, shares)
     return Start(to_scores, points, prior, np.column_stack([filled, *indicators]))
 
 
@@ -273,26 +195,21 @@ def fit_member(
 
     `rng`: chooses the rows at which clusters start, and draws cells within limits.
     """
-    numbers, codes = split_columns(cells.nodes, schema.is_categorical)
+    numbers, _ = split_columns(cells.nodes, schema.is_categorical)
     points = start.to_scores(numbers, weights)
-    scores, valid = points.to_scores(numbers), _valid(points, cells, schema)
-    given = limited_rows(cells, schema, points, valid)
+    valid = _valid(points, cells, schema)
+    given = _rows(cells, schema, points, valid)
     if shape == (1, 0):
-        normal, _ = _normal(scores, weights, given, rng)
-        n_categories = schema.n_categories[schema.is_categorical]
-        shares = _shares(codes, weights, n_categories)
-        mixture = _of_one(normal.mean.numpy(), normal.covariance.numpy(), shares)
+        normal, _ = _normal(given, weights, rng)
+        shares = _shares(given.codes, weights, schema)
+        mixture = em.of_one(normal.mean.numpy(), normal.covariance.numpy(), shares)
     else:
-        data, redrawn = Arranged.of(scores, codes), None
-        if given is not None:
-            one = model_of_start(cells, schema, start).mixture
-            data = redrawing(given, rng)(one)
-            redrawn = anchored(given, weights, one, rng)
+        source, order = given.source(weights, _mixture_of_start(start), rng)
         shares, centres = em.clustered(start.rows, weights, shape.n_components, rng)
-        means = centres[:, : scores.shape[1]]  # without those of indicators
-        known = weights[data.order], means, shares[data.order], start.prior
+        means = centres[:, : numbers.shape[1]]  # without those of indicators
+        known = weights[order], means, shares[order], start.prior
         sizes = n_rounds, shape.n_factors
-        mixture = em.fit_mixture(data, *known, *sizes, redrawn).mixture
+        mixture = em.fit_mixture(source, *known, *sizes).mixture
     if not np.isfinite(mixture.covariances).all():
         raise np.linalg.LinAlgError("a covariance is not finite")
     return MixtureModel(mixture, schema.is_categorical, valid, points)
@@ -300,17 +217,20 @@ def fit_member(
 
 def model_of_start(cells: ModelCells, schema: Schema, start: Start) -> MixtureModel:
     """Return the model of one component from which all mixtures start."""
-    shares = [one / one.sum() for one in start.prior.classes]
-    mixture = _of_one(start.prior.centre, start.prior.within, shares)
     valid = _valid(start.points, cells, schema)
-    return MixtureModel(mixture, schema.is_categorical, valid, start.points)
+    known = schema.is_categorical, valid, start.points
+    return MixtureModel(_mixture_of_start(start), *known)
 
 
-def _of_one(mean, covariance, classes):
-    """Make the mixture of one component, of which EM needs no prior within others."""
-    covariance = covariance + em.LEAST_VARIANCE * np.eye(len(mean))
-    given = mean[None], covariance[None], tuple(one[None] for one in classes)
-    return Mixture(np.ones(1), *given)
+def _mixture_of_start(start: Start) -> Mixture:
+    shares = [one / one.sum() for one in start.prior.classes]
+    return em.of_one(start.prior.centre, start.prior.within, shares)
+
+
+def _rows(
+    cells: ModelCells, schema: Schema, points: Points, valid: Points
+) -> Free | Limited:
+    return rows_of(cells.nodes, schema.is_categorical, cells.limits, points, valid)
 
 
 def _valid(points, cells, schema):
@@ -327,41 +247,31 @@ def _valid(points, cells, schema):
     return valid.with_peaks(peaks)
 
 
-def _normal(scores, weights, given=None, rng=None):
+def _normal(given, weights, rng):
     """Fit one normal distribution, and fill the scores by its conditional means.
 
-    With limits (`given`) by stochastic EM, which starts without them.
+    Returns the normal distribution and the filled scores (n, d).
     """
-    d = scores.shape[1]
+    d = given.scores.shape[1]
     start = Normal(torch.zeros(d).double(), torch.eye(d).double())
     if not d:
-        return start, scores
-    normal = _continued(scores, weights, start, _ROUNDS_OF_NORMAL)
-    if given is not None:
-        redrawn = redrawing(given._replace(codes=given.codes[:, :0]), rng)
-        found = []
-        for _ in range(_ROUNDS_OF_LIMITS):
-            data = redrawn(_of_one(*(part.numpy() for part in normal), ()))
-            scores = data.restored(np.where(data.observed, data.x, np.nan))
-            normal = _continued(scores, weights, normal, _AT_A_TIME)
-            found.append(normal)
-        parts = zip(*found[_ROUNDS_OF_LIMITS // 2 :], strict=True)
-        normal = Normal(*(torch.stack(one).mean(0) for one in parts))
+        return start, given.scores
+    stopping = {"tol": 1e-3, "on_round": lambda *_: False}
+
+    def go_on(scores, normal, n_rounds=_AT_A_TIME):
+        known = Incomplete.from_array(scores), torch.from_numpy(weights)
+        known = *known, _OF_NORMAL * d, normal
+        return normal_em.fit_normal(*known, max_iter=n_rounds, **stopping).normal
+
+    normal = go_on(given.scores, start, _ROUNDS_OF_NORMAL)
+    normal, scores = given.averaged(normal, go_on, rng)
     data = Incomplete.from_array(scores)
     return normal, normal_em.conditional_mean(normal, data).numpy()
 
 
-def _continued(scores, weights, start, n_rounds):
-    """Go on with EM for one normal distribution."""
-    given = Incomplete.from_array(scores), torch.from_numpy(weights)
-    strength = _OF_NORMAL * scores.shape[1]
-    return normal_em.fit_normal(
-        *given, strength, start, max_iter=n_rounds, tol=1e-3, on_round=lambda *_: False
-    ).normal
-
-
-def _shares(codes, weights, n_categories):
+def _shares(codes, weights, schema):
     """Compute shares of the categories of each column, each positive."""
+    n_categories = schema.n_categories[schema.is_categorical]
     counts = [
         np.bincount(code[code >= 0], weights[code >= 0], minlength=n) + 0.5
         for code, n in zip(codes.T, n_categories, strict=True)

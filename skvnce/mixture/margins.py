@@ -46,11 +46,6 @@ class Points(NamedTuple):
                 table[j, : len(one)], table[j, len(one) :] = one, one[-1]
         return cls(scores, cells, counts)
 
-    @classmethod
-    def identity(cls, d: int) -> Self:
-        """Make the functions whose values are the scores."""
-        return cls.of([(np.array([0.0, 1.0]), np.array([0.0, 1.0]))] * d)
-
     def pair(self, j: int) -> Pair:
         """Return the scores and cells of a column."""
         return self.scores[j, : self.counts[j]], self.cells[j, : self.counts[j]]

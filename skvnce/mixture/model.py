@@ -8,17 +8,22 @@ import numpy as np
 import torch
 
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.random import Uniforms, global_stream, row_keyed, row_lattice
-from skvnce._imputer.fitted import average_density
+from skvnce._core.random import Uniforms, row_keyed
+from skvnce._imputer.fitted import Filled, average_density
 from skvnce._tables.values import NO_LIMITS, CellLimits, Limits
+from skvnce.gaussian.truncation import by_content
 from skvnce.mixture import density, limited
 from skvnce.mixture.density import Arranged, Given, Mixture, quantiles
-from skvnce.mixture.limited import Limited
+from skvnce.mixture.limited import Free, Limited
 from skvnce.mixture.margins import Points
 
 _KEYED = 63  # draws of cells with limits whose median or mode is filled
 _LEAST = 2.0**-54  # of uniform numbers whose normal quantiles are finite
-_ROWS = 2**16  # maximum number of rows, over all draws, whose limited cells are drawn
+
+
+def _keyed(seed: int, data: Incomplete) -> Uniforms:
+    # rows of scores, whose numbers differ from those of rows of cells
+    return row_keyed(data.to_array(), seed)
 
 
 def split_columns(
@@ -29,18 +34,27 @@ def split_columns(
     return nodes[:, ~is_categorical], codes.astype(np.int64)
 
 
-def _global(data: Incomplete) -> Uniforms:
-    return global_stream
+def rows_of(
+    nodes: np.ndarray,
+    is_categorical: np.ndarray,
+    limits: Limits,
+    points: Points,
+    valid: Points,
+) -> Free | Limited:
+    """Map rows, and limits of their cells, to scores.
 
-
-def _keyed(seed: int, data: Incomplete) -> Uniforms:
-    # rows of scores, whose numbers differ from those of rows of cells
-    return row_keyed(data.to_array(), seed)
-
-
-def _lattice(data: Incomplete) -> Uniforms:
-    """Make the random numbers of rows as functions of the row content."""
-    return row_lattice(data.to_array(), 0)
+    Limits are moved to the range of `valid`, beyond which there are no cells.
+    """
+    numbers, codes = split_columns(nodes, is_categorical)
+    rows = Free(points.to_scores(numbers), codes)
+    if not limits:
+        return rows
+    low, high = (end[:, ~is_categorical] for end in limits)
+    known, ends = np.isfinite(low) | np.isfinite(high), []
+    for end, nothing in ((low, -np.inf), (high, np.inf)):
+        score = points.to_scores(np.clip(end, *valid.ends))
+        ends.append(np.where(known, score, nothing))
+    return Limited(*rows, *ends)
 
 
 class MixtureModel(NamedTuple):
@@ -64,16 +78,9 @@ class MixtureModel(NamedTuple):
         points = (one.take(numbers) for one in (self.valid, self.points))
         return MixtureModel(mixture, are[order], *points)
 
-    def fill(
-        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    def fill(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> Filled:
         """Fill by means, and by the most probable categories; see `CellModel`."""
-        if not limits:
-            given = self._arranged(nodes), self.valid
-            means, shares = density.conditional_means(self.mixture, *given)
-        else:
-            given = self._limited(nodes, limits), self.valid
-            means, shares = limited.conditional_means(self.mixture, *given, _lattice)
+        means, shares = self._rows(nodes, limits).means(self.mixture, self.valid)
         filled, places = nodes.copy(), np.flatnonzero(self.is_categorical)
         numbers, missing = ~self.is_categorical, np.isnan(nodes)
         filled[:, numbers] = np.where(missing[:, numbers], means, nodes[:, numbers])
@@ -86,20 +93,12 @@ class MixtureModel(NamedTuple):
         self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells; see `CellModel`."""
-        if not limits:
-            numbers = self._of_stream(n_draws, len(nodes))
-            return self._drawn(self._arranged(nodes), nodes, numbers)
-        given, n = self._limited(nodes, limits), len(nodes)
-        shares, found = limited.posterior(self.mixture, given, _lattice), []
-        size = max(1, _ROWS // n)
-        for first in range(0, n_draws, size):
-            rows = np.tile(np.arange(n), min(size, n_draws - first))
-            known = given.take(rows), shares[rows], _global
-            scores = limited.completed(self.mixture, *known)
-            data = Arranged.of(scores, given.codes[rows])
-            drawn = self._drawn(data, nodes[rows], self._of_stream(1, len(rows)))
-            found.append(drawn.reshape(-1, *nodes.shape))
-        return np.concatenate(found)
+        parts = self._rows(nodes, limits).completions(self.mixture, n_draws)
+        found = [
+            self._drawn(data, nodes[rows], self._of_stream(count, len(data.x)))
+            for count, rows, data in parts
+        ]
+        return np.concatenate([one.reshape(-1, *nodes.shape) for one in found])
 
     def keyed_draws(
         self, nodes: np.ndarray, seeds: Sequence[int], limits: CellLimits
@@ -108,8 +107,8 @@ class MixtureModel(NamedTuple):
 
         Returns (n_seeds, n, n_nodes).
         """
-        given, found = self._limited(nodes, limits), []
-        shares = limited.posterior(self.mixture, given, _lattice)
+        given, found = self._rows(nodes, limits), []
+        shares = limited.posterior(self.mixture, given, by_content)
         for seed in seeds:
             uniforms, lattice = row_keyed(nodes, seed), partial(_keyed, seed)
             scores = limited.completed(self.mixture, given, shares, lattice)
@@ -147,7 +146,7 @@ class MixtureModel(NamedTuple):
         self, nodes: np.ndarray, *, with_errors: bool = False
     ) -> tuple[np.ndarray, np.ndarray]:
         """Compute log-densities of rows, and their standard errors, 0; each (n,)."""
-        data = self._arranged(nodes)
+        data = Arranged.of(*self._rows(nodes))
         found = np.empty(len(nodes))
         prepared = density.prepare(self.mixture)
         found[data.order] = density.responsibilities(prepared, data)[1]
@@ -156,16 +155,10 @@ class MixtureModel(NamedTuple):
 
     def given(self, nodes: np.ndarray) -> Given:
         """Compute the distributions of missing numbers given their rows."""
-        return Given.of(self.mixture, self._arranged(nodes), self.points)
+        return Given.of(self.mixture, Arranged.of(*self._rows(nodes)), self.points)
 
-    def _limited(self, nodes: np.ndarray, limits: CellLimits) -> Limited:
-        rows = split_columns(nodes, self.is_categorical)
-        ends = tuple(end[:, ~self.is_categorical] for end in limits)
-        return Limited.of(*rows, ends, self.points, self.valid)
-
-    def _arranged(self, nodes: np.ndarray) -> Arranged:
-        numbers, codes = split_columns(nodes, self.is_categorical)
-        return Arranged.of(self.points.to_scores(numbers), codes)
+    def _rows(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> Free | Limited:
+        return rows_of(nodes, self.is_categorical, limits, self.points, self.valid)
 
 
 class Averaged(NamedTuple):
@@ -177,9 +170,7 @@ class Averaged(NamedTuple):
         """Make a model of each of the models."""
         return [self._replace(models=[one]) for one in self.models]
 
-    def fill(
-        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    def fill(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> Filled:
         """Average means and probabilities; see `CellModel`."""
         filled, probabilities = 0.0, {}
         for one in self.models:
@@ -199,7 +190,7 @@ class Averaged(NamedTuple):
 
     def points(
         self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    ) -> Filled:
         """Find quantiles of missing cells; see `_imputer.fill`."""
         numbers, found = ~self.models[0].is_categorical, np.nan_to_num(nodes)
         if limits:

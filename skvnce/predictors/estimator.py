@@ -240,11 +240,18 @@ class MultipleImputation(BaseEstimator):
         """Draw completed tables; those of the default model have numbers only."""
         with without_pooling():
             tables = imputer.sample(X, n_draws, _seed(rng))
-        columns = None if self.estimator is not None else _returned_columns(imputer)
+        columns = self._columns_of(imputer)
         if columns is None:
             return tables
         used = [k for k, column in enumerate(columns) if column.kind != PASSED]
         return [_numbers(table, columns)[:, used] for table in tables]
+
+    def _columns_of(self, imputer):
+        """List the columns that the default model gets; None if all are numbers."""
+        if self.estimator is not None:
+            return None
+        schema = imputer._schema
+        return schema.columns and [schema.columns[j] for j in schema.returned]
 
     def _threads(self):
         """Return a context of one thread for the default model: several mostly wait."""
@@ -262,7 +269,7 @@ class MultipleImputation(BaseEstimator):
             rows = np.flatnonzero(weights)  # others would be borders of bins
             tables = [_safe_indexing(table, rows) for table in tables]
             y, arguments = y[rows], arguments | {"sample_weight": weights[rows]}
-        columns = None if self.estimator is not None else _returned_columns(imputer)
+        columns = self._columns_of(imputer)
         if columns is not None:
             model.set_params(categorical_features=_are_nominal(columns))
         models = [_reseeded(clone(model), rng) for _ in tables]
@@ -301,12 +308,6 @@ def _groups_of(imputer, X):
     """Return the groups of rows that an imputer has; (n_samples,), or None."""
     columns = getattr(imputer, "_schema", Schema(0)).group_columns
     return next((imputer._checked(X)[:, j] for j in columns), None)
-
-
-def _returned_columns(imputer):
-    """List the columns that an imputer returns; None if all are numbers."""
-    schema = imputer._schema
-    return schema.columns and [schema.columns[j] for j in schema.returned]
 
 
 def _seed(rng):

@@ -280,9 +280,9 @@ class TableImputer(CallbackSupportMixin, Imputer):
                 "other pair, and is observed with both columns in ten rows."
             )
 
-    def _drawing_models(self, n_draws, *, is_joint=True):
+    def _drawing_models(self, n_draws, rows=None):
         model = self._fitted.model
-        return [model] if is_joint else model.with_one_draw()
+        return [model] if rows is None else model.with_one_draw()
 
 
 def _related_columns(schema):

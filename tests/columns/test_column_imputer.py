@@ -194,7 +194,7 @@ def test_columns_have_models_by_type_and_by_name():
     ).fit(X)
     found = {
         X.columns[imputer.feature_indices_[one.column]]: type(one.model)
-        for one in imputer._fitted.model.columns
+        for one in imputer._fitted.model
     }
     assert found == {
         "x": Ridge,
@@ -720,7 +720,7 @@ def test_residuals_are_drawn_by_weights(model, seed):
     X = np.column_stack([rng.normal(size=400), cells])
     weights = np.where(heavy, 3.0, 1.0)
     imputer = columns(estimators={1: model}, weight=1.0).fit(X, sample_weight=weights)
-    *_, predictions, residuals, _ = imputer._fitted.model.columns[0]
+    *_, predictions, residuals, _ = imputer._fitted.model[0]
     assert len(residuals) == 400 and (np.diff(predictions) >= 0).all()
     share = 3 * heavy.sum() / weights.sum()
     found = (residuals + predictions > 0.5).sum()

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from mixture_objective import identity, penalised
 
 from skvnce.mixture import em
 from skvnce.mixture.density import Arranged, Mixture, conditional_means, prepare
 from skvnce.mixture.em import Factors, count_factors, first_noise, improved
-from skvnce.mixture.margins import Points
 
 LEAST = 1e-6
 
@@ -49,7 +49,7 @@ def penalised_likelihoods(step, rng):
     noise = current.noise
     for _ in range(40):
         sums, total = em.expected(prepare(mixture), data, weights, prior.centre)
-        values.append(em.penalised(mixture, prior, total))
+        values.append(penalised(mixture, prior, total))
         mixture = em.maximised(sums, prior)
         current = step(mixture.covariances, noise, 2, LEAST)
         mixture = mixture._replace(covariances=current.covariances)
@@ -102,7 +102,7 @@ def test_em_with_as_many_factors_as_columns_is_that_without():
     x = rows_of(truth, 3 * rng.normal(size=(2, 6)), 60, rng)
     data, prior = Arranged.of(x), em.Prior(3.0, np.eye(6), np.zeros(6))
     shares = np.eye(2)[np.repeat([0, 1], 60)][data.order]
-    given = data, np.ones(120), np.zeros((2, 6)), shares, prior
+    given = lambda _: data, np.ones(120), np.zeros((2, 6)), shares, prior
     full, same, fewer = (
         em.fit_mixture(*given, 200, q).mixture.covariances for q in (0, 6, 1)
     )
@@ -127,7 +127,7 @@ def test_conditional_means_are_those_of_the_factors():
     factors, means = known(rng, 1), rng.normal(size=(1, 12))
     x = rows_of(factors, means, 10, rng, missing=0.5)
     mixture = Mixture(np.ones(1), means, factors.covariances)
-    found, _ = conditional_means(mixture, Arranged.of(x), Points.identity(12))
+    found, _ = conditional_means(mixture, Arranged.of(x), identity(12))
     loadings, noise = factors.loadings[0], factors.noise[0]
     for row, filled in zip(x, found, strict=True):
         seen = ~np.isnan(row)
@@ -154,7 +154,7 @@ def test_copies_and_constants_give_finite_covariances():
     within = np.cov(x.T) + LEAST * np.eye(6)
     data, prior = Arranged.of(x), em.Prior(3.0, within, x.mean(0))
     shares = np.eye(2)[np.repeat([0, 1], 20)][data.order]
-    given = data, np.ones(40), np.zeros((2, 6)), shares, prior, 12
+    given = lambda _: data, np.ones(40), np.zeros((2, 6)), shares, prior, 12
     found = em.fit_mixture(*given, 2).mixture.covariances
     assert np.isfinite(found).all()
     assert (np.linalg.eigvalsh(found) > 1e-8).all()

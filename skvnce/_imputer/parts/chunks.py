@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, reduce
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
@@ -208,11 +208,8 @@ class Chunks:
 
     def _reduced(self, of, merge, weights=None):
         """Apply a function of number, chunk and weights to all, and merge in order."""
-        total = None
-        for number, chunk in enumerate(self):
-            value = of(number, chunk, weights and weights[number])
-            total = value if number == 0 else merge(total, value)
-        return total
+        parts = enumerate(self)
+        return reduce(merge, (of(k, one, weights and weights[k]) for k, one in parts))
 
 
 def _slice(X, rows):

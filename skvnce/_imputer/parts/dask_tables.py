@@ -7,7 +7,7 @@ worker that is lost does not change the result.
 
 import os
 from contextlib import nullcontext
-from functools import partial
+from functools import partial, reduce
 
 import dask
 import dask.dataframe as dd
@@ -135,7 +135,7 @@ class DaskTable:
 
     def _joined(self, tasks, merge):
         """Merge results of partitions in their order."""
-        join = dask.delayed(_merged, pure=False)
+        join = dask.delayed(reduce, pure=False)
         while len(tasks) > 1:
             groups = range(0, len(tasks), _MERGED)
             tasks = [join(merge, tasks[k : k + _MERGED]) for k in groups]
@@ -146,13 +146,6 @@ def _in_worker(pid, of, number, chunk, weights):
     # threads of the process that waits for the result must not wait for its lock
     with nullcontext() if os.getpid() == pid else one_thread():
         return of(number, chunk, weights)
-
-
-def _merged(merge, values):
-    total = values[0]
-    for value in values[1:]:
-        total = merge(total, value)
-    return total
 
 
 def _block(chunk, function, block_info=None):

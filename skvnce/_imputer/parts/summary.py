@@ -5,7 +5,7 @@ i is chosen if a hash of i is below a limit.  So the sample depends on the order
 rows, and not on their division into parts.
 """
 
-from functools import partial
+from functools import partial, reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -250,21 +250,18 @@ class LargeTable(NamedTuple):
         return *moments, powers, self.summary.n_observed
 
 
+LIMITS_IN_PARTS = (
+    "Limits of single cells, lower and upper of fit, are not available for a table in "
+    "parts. Fit to a sample of its rows in memory."
+)
+
+
 class AsRead:
     """Reads parts of a table that has been validated."""
 
     def read(self, number, X, weights):
         """Return the part."""
         return X, weights
-
-
-def reject_limits(lower, upper):
-    """Raise an error for limits of single cells of a table in parts."""
-    if lower is not None or upper is not None:
-        raise ValueError(
-            "Limits of single cells, lower and upper of fit, are not available "
-            "for a table in parts. Fit to a sample of its rows in memory."
-        )
 
 
 def summary_of(source, reader, weights):
@@ -362,18 +359,11 @@ def _slices(X, weights, n_cells):
         yield X[part], weights[part]
 
 
-def _merged(values, merge):
-    total = None
-    for value in values:
-        total = value if total is None else merge(total, value)
-    return total
-
-
 def _summary_of(reader, number, chunk, weights):
     X, weights = reader.read(number, chunk, weights)
     parts = (summarised(*part) for part in _slices(X, weights, _SUMMARISED))
     # of the whole part, as later readings are compared with it
-    return _merged(parts, Summary.merged)._replace(parts=(Count.of(X),))
+    return reduce(Summary.merged, parts)._replace(parts=(Count.of(X),))
 
 
 def _gathered_of(
@@ -385,7 +375,7 @@ def _gathered_of(
     for part in _slices(X, weights, _CELLS_AT_ONCE):
         samples.append(gathered(*part, first, share, columns, location, scale))
         first += len(part[0])
-    return _merged(samples, Gathered.merged)
+    return reduce(Gathered.merged, samples)
 
 
 def _reduced_rows(source, weights, reader, first_reading, columns, units, of, merge):
@@ -406,4 +396,4 @@ def _sums_of(reader, first_reading, columns, units, of, merge, number, chunk, we
             nodes, weights = nodes[kept], weights[kept]
         return of(Rows(units.scaled(nodes), torch.tensor(weights)))
 
-    return _merged((sums(*part) for part in _slices(X, weights, _CELLS_AT_ONCE)), merge)
+    return reduce(merge, (sums(*part) for part in _slices(X, weights, _CELLS_AT_ONCE)))

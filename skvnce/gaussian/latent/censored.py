@@ -181,6 +181,8 @@ def tail_of(
     """
     z = ndtri(share)
     families = _families(limit, z, observed, is_positive)
+    if sign > 0:  # by their distance from the limit
+        observed = tuple(part.flip(0) for part in observed)
     losses = torch.cat(
         [n * _log_likelihood(one, *observed, sign) + log for one, log in families]
     )
@@ -224,8 +226,6 @@ def _log_likelihood(
     family: Family, values: Tensor, shares: Tensor, sign: float
 ) -> Tensor:
     """Compute eq. (1) over n for each parameter."""
-    if sign > 0:
-        values, shares = values.flip(0), shares.flip(0)
     near = _are_near(shares)
     total = shares[near] @ family.log_density(values[near, None])
     if near.all():
@@ -256,8 +256,6 @@ def _distance(
     Both are conditional on being observed.  A distribution function within the step of
     a repeated value has no distance there, since such values are often rounded.
     """
-    if sign > 0:
-        values, shares = values.flip(0), shares.flip(0)
     near = _are_near(shares)
     cdf = torch.cat([one.cdf(values[near, None]) for one in families], 1)
     found = sign * (share - cdf @ weights)

@@ -244,10 +244,8 @@ class Marginal(NamedTuple):
     def _between(self, place: Tensor, cells: Tensor, otherwise: Tensor) -> Tensor:
         """Interpolate scores after some values; otherwise where there are none."""
         after = (place + 1).clamp(max=len(self.values) - 1)
-        gap, width = (
-            self.low[after] - self.high[place],
-            self.values[after] - self.values[place],
-        )
+        gap = self.low[after] - self.high[place]
+        width = self.values[after] - self.values[place]
         share = (cells - self.values[place]) / width
         inside = (share > 0) & (share < 1) & (gap > 0)
         return torch.where(inside, self.high[place] + share * gap, otherwise)

@@ -182,12 +182,9 @@ class _Sums(NamedTuple):
             self.probabilities[j][rows] += found.numpy()
             self.means[rows, j] += (found @ marginal.values).numpy()
         else:
-            scores = mean[:, None] + scale * _SCORES
-            if ends is not None:
-                low, high = (end[:, None] for end in ends)
-                scores = truncated(mean[:, None], scale, low, high, _LEVELS)
-            scores = torch.from_numpy(scores)
-            self.means[rows, j] += marginal.cells(scores).mean(1).numpy()
+            scores = _quantiles_of(mean, scale, ends, _SCORES, _LEVELS)
+            cells = marginal.cells(torch.from_numpy(scores))
+            self.means[rows, j] += cells.mean(1).numpy()
 
     def averages(self, n: int) -> Predictions:
         """Add both chains, and divide by the sweeps; probabilities sum to one."""
@@ -201,6 +198,17 @@ class _Sums(NamedTuple):
             for p in probabilities
         ]
         return Predictions(torch.from_numpy(means / n), found)
+
+
+def _quantiles_of(
+    mean: np.ndarray, scale: float, ends: Ends, scores: np.ndarray, levels: np.ndarray
+) -> np.ndarray:
+    """Compute quantiles of normals: at some scores, or at levels within limits."""
+    mean = mean[:, None]
+    if not ends:
+        return mean + scale * scores
+    low, high = (end[:, None] for end in ends)
+    return truncated(mean, scale, low, high, levels)
 
 
 def draw(
@@ -265,16 +273,12 @@ class Given(NamedTuple):
     rows: np.ndarray
     mean: np.ndarray  # (n,)
     scale: float
-    ends: Ends  # (n,), or None, limits of the cells as scores
+    ends: Ends  # (n,), limits of the cells as scores, or ()
 
     def points(self) -> np.ndarray:
         """Compute quantiles of both chains; (n_points, n / 2)."""
-        mean = self.mean[:, None]
-        if self.ends is None:
-            found = mean + self.scale * quantile(_POINT_LEVELS)
-        else:
-            low, high = (end[:, None] for end in self.ends)
-            found = truncated(mean, self.scale, low, high, _POINT_LEVELS)
+        levels = quantile(_POINT_LEVELS), _POINT_LEVELS
+        found = _quantiles_of(self.mean, self.scale, self.ends, *levels)
         return np.concatenate(np.split(found, 2), axis=1).T
 
 
@@ -296,7 +300,7 @@ def quantiles(
 
     def add(rows: np.ndarray, latent: int, *parts: object) -> None:
         # cells with limits are shown apart from those without
-        given[latent, parts[-1] is None].append(Given(rows, *parts))
+        given[latent, parts[-1] == ()].append(Given(rows, *parts))
 
     shown = Shown(add, lambda *_: None)
     sweeps = latents, models, data, chains, uniforms, limits, shown, paired

@@ -206,8 +206,8 @@ _FEWEST_ROWS = 1000  # but at least: calls for fewer take most of the time
 _COPIED_ROWS, _ROW_SWEEPS, _SETTLING = 1200, 300_000, 10
 
 # rows that miss a column, its latent variable, means and deviation given all others,
-# and limits if there are some
-Ends = tuple[np.ndarray, np.ndarray] | None
+# and limits, () without
+Ends = tuple[np.ndarray, ...]
 OnMissingScore = Callable[[np.ndarray, int, np.ndarray, float, Ends], None]
 
 
@@ -326,7 +326,7 @@ class Ordered(NamedTuple):
         if len(self.missing):
             part = mean[self.missing]
             if on_missing:
-                on_missing(self.missing, j, part, scale, None)
+                on_missing(self.missing, j, part, scale, ())
             z[j, self.missing] = part + scale * quantile(uniform[j, self.missing])
         if len(self.bounded):
             part = mean[self.bounded], scale, self.low, self.high

@@ -71,8 +71,8 @@ class Levels(NamedTuple):
         cls, latents: Latents, of_groups: list[int], slopes: list[int] | tuple = ()
     ) -> Self:
         """Divide columns; `of_groups` and `slopes` are indices of columns."""
-        kinds = [of_groups, slopes]
-        others = [j for j in range(len(latents.n_levels)) if not _in_any(j, kinds)]
+        every = range(len(latents.n_levels))
+        others = [j for j in every if j not in of_groups and j not in slopes]
         first, sizes = [0] * len(latents.n_levels), list(latents.n_levels)
         for j in slopes:
             sizes[j] = 0
@@ -158,10 +158,6 @@ class Levels(NamedTuple):
         )
         slopes = [own] * (self.n_effects - 1)
         return torch.cat([values[:size], *slopes, values[size:]])
-
-
-def _in_any(item: int, lists: list) -> bool:
-    return any(item in one for one in lists)
 
 
 def _selected(latents: Latents, columns: list[int]) -> Latents:
@@ -460,7 +456,7 @@ class GroupedRows(NamedTuple):
 
         def ordered(groups, latent, mean, scale, ends):  # noqa: ANN001, ANN202
             rows, own = spread(groups)
-            ends = ends and tuple(end[own] for end in ends)
+            ends = tuple(end[own] for end in ends)
             shown.ordered(rows, levels.rows.size + latent, mean[own], scale, ends)
 
         def nominal(groups, first, mean, most, scales):  # noqa: ANN001, ANN202

@@ -104,8 +104,8 @@ def _moved(
     """Map the scores of some of the ordered columns by T."""
     marginals = list(latents.marginals)
     for place in columns.tolist():
-        j, own = latents.ordered[place][0], (part[place, None] for part in pieces)
-        marginals[j] = marginals[j].moved(partial(_mapped, PiecewiseLinear(*own)))
+        j = latents.ordered[place][0]
+        marginals[j] = marginals[j].moved(partial(_mapped, pieces.take([place])))
     return marginals
 
 
