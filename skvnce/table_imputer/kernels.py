@@ -166,14 +166,60 @@ def _gather(
         w[i] = weights[r]
         total += w[i]
         if n_levels > 2:
-            z[i] = codes[r]
+            y[i], z[i] = 1.0, codes[r]
             s[z[i]] += w[i]
             squares += w[i]
         else:
-            y[i] = codes[r] if n_levels == 2 else Y[r]
+            y[i], z[i] = codes[r] if n_levels == 2 else Y[r], 0
             s[0] += w[i] * y[i]
             squares += w[i] * y[i] * y[i]
     return total, squares
+
+
+# Rows that are summed as vectors, and the length of a vector of bounds: the sums of
+# fewer rows would be a branch for each cell, which no machine foresees.
+_BLOCK = 8
+
+
+@compiled(fastmath={"contract"})
+def _add_below(
+    lanes: Array, n_lanes: int, y: Array, w: Array, z: Array, first: int, n: int
+) -> None:
+    """Add the cells from `first` on to the sums below all bounds of a node."""
+    bounds, totals = lanes[0], lanes[1]
+    for i in range(first, n):
+        x, sums, v, u = lanes[i - n], lanes[2 + z[i]], w[i], y[i]
+        for q in range(n_lanes):
+            inside = v if x[q] <= bounds[q] else 0.0
+            totals[q] += inside
+            sums[q] += inside * u
+
+
+@compiled(fastmath={"contract"})
+def _gains(lanes: Array, n_lanes: int, s: float, total: float, base: float) -> None:
+    """Replace the weights below bounds by the gains of these."""
+    totals, sums = lanes[1], lanes[2]
+    for q in range(n_lanes):
+        left, right = 1.0 / totals[q], 1.0 / (total - totals[q])
+        rest = s - sums[q]
+        gain = sums[q] * sums[q] * left - base
+        totals[q] = rest * rest * right + gain
+
+
+@compiled(fastmath=True)
+def _gains_of_levels(
+    lanes: Array, n_lanes: int, s: Array, s_left: Array, total: float, base: float
+) -> None:
+    """Replace the weights below bounds by gains, of several levels."""
+    for q in range(n_lanes):
+        w_left, gain = lanes[1, q], -base
+        for k in range(len(s)):
+            s_left[k] = lanes[2 + k, q]
+        for k in range(len(s)):
+            rest = s[k] - s_left[k]
+            gain += s_left[k] * s_left[k] / w_left
+            gain += rest * rest / (total - w_left)
+        lanes[1, q] = gain
 
 
 @compiled(fastmath=True)
@@ -192,11 +238,16 @@ def _best_split(
     order: Array,
     n_tried: int,
     n_bounds: int,
+    lanes: Array,
 ):
-    """Choose the best of some random bounds of some features; -1 if none gains."""
+    """Choose the best of some random bounds of some features; -1 if none gains.
+
+    Columns of `lanes` are bounds: themselves, the weights and the targets up to them,
+    their feature, and the values of the last rows.
+    """
     n, width = len(rows), len(s)
-    best, best_feature, best_bound = 1e-12, -1, 0.0
-    tried, last = 0, len(order)
+    tried, used, last = 0, 0, len(order)
+    first = 0 if many else n - n % _BLOCK
     while tried < n_tried and last > 0:
         q = np.random.randint(last)
         f = order[q]
@@ -216,22 +267,25 @@ def _best_split(
             t = low + (high - low) * np.random.random()
             if t >= high:
                 t = low
-            if many:
-                w_left = 0.0
-                s_left[:] = 0.0
-                for i in range(n):
-                    if x[i] <= t:
-                        w_left += w[i]
-                        s_left[z[i]] += w[i]
-            else:
-                w_left, s_left[0] = _sums_below(x, y, w, n, t)
-            gain = -base
-            for k in range(width):
-                rest = s[k] - s_left[k]
-                gain += s_left[k] * s_left[k] / w_left
-                gain += rest * rest / (total - w_left)
-            if gain > best:
-                best, best_feature, best_bound = gain, f, t
+            lanes[0, used], lanes[2 + width, used] = t, f
+            for k in range(1, 2 + width):
+                lanes[k, used] = 0.0
+            if first:
+                lanes[1, used], lanes[2, used] = _sums_below(x, y, w, first, t)
+            for i in range(first, n):
+                lanes[i - n, used] = x[i]
+            used += 1
+    whole = used + -used % _BLOCK
+    _add_below(lanes, whole, y, w, z, first, n)
+    if many:
+        _gains_of_levels(lanes, used, s, s_left, total, base)
+    else:
+        _gains(lanes, whole, s[0], total, base)
+    best, best_feature, best_bound = 1e-12, -1, 0.0
+    for q in range(used):
+        if lanes[1, q] > best:
+            best = lanes[1, q]
+            best_feature, best_bound = int(lanes[2 + width, q]), lanes[0, q]
     return best_feature, best_bound
 
 
@@ -282,6 +336,8 @@ def _grow(
     # cells of a node side by side, which the loops over them read several times
     x, y, w = np.empty(n_all), np.empty(n_all), np.empty(n_all)
     z = np.empty(n_all, np.int64)
+    n_rows = n_all if many else _BLOCK
+    lanes = np.empty((3 + width + n_rows, n_tried * n_bounds + _BLOCK))
     while top > 0:
         top -= 1
         node, a, b = stack[top, 0], stack[top, 1], stack[top, 2]
@@ -300,7 +356,8 @@ def _grow(
         if b - a < 2 or squares - base <= 1e-9 * total:
             continue
         f, t = _best_split(
-            G, own, many, x, y, w, z, s, s_left, total, base, order, n_tried, n_bounds
+            G, own, many, x, y, w, z, s, s_left, total, base, order, n_tried, n_bounds,
+            lanes,
         )  # fmt: skip
         if f < 0:
             continue
