@@ -206,12 +206,12 @@ def _compatible_round(expansion, chain, S, draws, active):
         some, laws = S[:, rows], laws_of(expansion, normals, q)
         targets = targets_of(expansion, normals, q)
         if targets is None:
-            S[:, rows[:, None], part.base] = laws[0].draw(some, rng)
+            S[:, rows[:, None], part.base] = laws[0].draw(some, rng)[0]
             expansion.put_scores(S, part, rows)
         elif part.is_number:
             proposals = [some[..., part.base[0]].copy()]
             for law in laws:
-                proposals += [law.draw(some, rng)[..., 0] for _ in range(_PROPOSALS)]
+                proposals += [*law.draw(some, rng, _PROPOSALS)[..., 0]]
             cells = _chosen(expansion, part, laws, targets, proposals, some, rng)
             put_cells(expansion, S, part, cells, rows)
         else:
@@ -360,12 +360,12 @@ def _two_levels(expansion, part, law, targets, S, rng):
 
     Its probability given all columns but the targets is linear.
     """
-    rows, scores = np.arange(S.shape[1]), []
-    prior = log_density(law, part, S, both=True)
-    for code in (0, 1):
-        put_cells(expansion, S, part, np.full(S.shape[:2], code), rows)
-        scores.append(prior[code] + _density_of_targets(targets, S))
-    return (np.stack(scores) + rng.gumbel(size=(2, *S.shape[:2]))).argmax(0)
+    low, high = part.coded[:, 0]
+    p = (law.means(S)[..., 0] - low) / (high - low)
+    p = p.clip(_LEAST_CHANCE, 1 - _LEAST_CHANCE)
+    x = np.stack([np.full(p.shape, low), np.full(p.shape, high)])
+    scores = np.log([1 - p, p]) + _density_of_targets(expansion, part, targets, x, S)
+    return _likeliest(scores, rng)
 
 
 def _chosen(expansion, part, laws, targets, proposals, S, rng):
@@ -375,37 +375,34 @@ def _chosen(expansion, part, laws, targets, proposals, S, rng):
     the balance heuristic); the target is the second law times the densities of the
     targets.
     """
-    rows, scores = np.arange(S.shape[1]), []
-    means = [law.means(S)[..., 0] for law in laws]  # they do not read the column
-    for cells in proposals:
-        put_cells(expansion, S, part, cells, rows)
-        told, prior = map(_normal_log_density, laws, means, [cells, cells])
-        of_targets = _density_of_targets(targets, S)
-        scores.append(of_targets + prior - np.logaddexp(told, prior))
-    scores = np.stack(scores)
-    chosen = (scores + rng.gumbel(size=scores.shape)).argmax(0)
-    return np.take_along_axis(np.stack(proposals), chosen[None], 0)[0]
+    x = np.stack(proposals)  # which the laws do not read
+    told, prior = (_normal_log_density(law, law.means(S)[..., 0], x) for law in laws)
+    ratio = told - prior
+    scores = _density_of_targets(expansion, part, targets, x, S)
+    scores -= np.maximum(ratio, 0.0) + np.log(1 + np.exp(-abs(ratio)))
+    return np.take_along_axis(x, _likeliest(scores, rng)[None], 0)[0]
 
 
-def _density_of_targets(targets, S):
-    pairs = zip(targets.laws, targets.parts, strict=True)
-    return sum(log_density(*pair, S) for pair in pairs)
+def _likeliest(scores, rng):
+    """Draw places along the first axis, by logarithms of probabilities."""
+    # faster than `rng.gumbel`, of the same numbers
+    return (scores - np.log(-np.log(1 - rng.random(scores.shape)))).argmax(0)
 
 
-def log_density(law, part, X, both=False):
-    """Compute the log-density of a column in tables (M, n, d); (M, n).
+def _density_of_targets(expansion, part, targets, x, S):
+    """Compute the log-density of targets, if the cells of a column are others.
 
-    Of two levels it is that of a linear probability, and `both` returns those of both
-    levels.
+    `x` (P, M, n): P standardised cells instead of each of those in `S` (M, n, d), of
+    which only their functions change: means move by these.
     """
-    mean, x = law.means(X)[..., 0], X[..., part.base[0]]
-    if not part.is_number and part.n_levels == 2:
-        low, high = part.coded[:, 0]
-        p = ((mean - low) / (high - low)).clip(_LEAST_CHANCE, 1 - _LEAST_CHANCE)
-        if both:
-            return np.log(1 - p), np.log(p)
-        return np.where(x > (low + high) / 2, np.log(p), np.log(1 - p))
-    return _normal_log_density(law, mean, x)
+    changed, scores = expansion.functions(part, x, S), np.zeros(x.shape)
+    moves = [(column, cells - S[..., column]) for column, cells in changed]
+    for law, target in zip(targets.laws, targets.parts, strict=True):
+        means = law.means(S)[..., 0]
+        for column, move in moves:
+            means = means + law.slopes[:, column] * move
+        scores += _normal_log_density(law, means, S[..., target.base[0]])
+    return scores
 
 
 def _normal_log_density(law, mean, x):

@@ -14,6 +14,7 @@ from scipy.special import ndtri
 
 from skvnce._core.numbers import MOST_CODES
 from skvnce._core.random import row_keyed
+from skvnce.table_imputer.kernels import interpolate
 
 _MOST_INDICATORS = 20  # levels, up to which each has an indicator
 _MOST_LEVELS = 300  # levels, from which on a column is in no model
@@ -132,6 +133,20 @@ class Expansion(NamedTuple):
             if changed is None or {one.first, one.second} & changed:
                 factors = X[..., rows, one.first], X[..., rows, one.second]
                 X[..., rows, one.at] = one.of(*factors)
+
+    def functions(self, part, x, X):
+        """List columns of X that are functions of a column, with their values.
+
+        `x` (..., n): other cells of the column.  Returns list of (int, ndarray).
+        """
+        own, found = part.base[0], [(part.base[0], x)]
+        if part.score:
+            found.append((part.own[1], follow(x, *part.score)))
+        for one in self.products:
+            if own in (places := (one.first, one.second)):
+                factors = [x if j == own else X[..., j] for j in places]
+                found.append((one.at, one.of(*factors)))
+        return found
 
     def with_products(self, X, weights, chosen):
         """Add products of columns of a matrix.
@@ -284,10 +299,10 @@ def follow(x, knots, values):
 
     The slope there is that of the outer tenth of the knots, 1 at most.
     """
-    y, k = np.interp(x, knots, values), min(max(1, len(knots) // 10), len(knots) - 1)
-    for end, inner, beyond in ((0, k, x < knots[0]), (-1, -1 - k, x > knots[-1])):
+    k = min(max(1, len(knots) // 10), len(knots) - 1)
+    slopes = []
+    for end, inner in ((0, k), (-1, -1 - k)):
         width = knots[inner] - knots[end]
         slope = (values[inner] - values[end]) / width if abs(width) > 1e-9 else 0.0
-        line = values[end] + (x - knots[end]) * min(slope, 1.0)
-        y = np.where(beyond, line, y)
-    return np.where(np.isnan(x), np.nan, y)
+        slopes.append(min(slope, 1.0))
+    return interpolate(x.ravel(), knots, values, *slopes).reshape(x.shape)

@@ -108,9 +108,7 @@ def complete_rows(
 
 
 @compiled(inline="always")
-def _add_inverse(
-    C: Array, L: Array, ix: Array, m: int, weight: float, e: Array
-) -> None:
+def _add_inverse(C, L, ix, m, weight, e):
     """Add weight times (L L')^-1 to the rows and columns ix[:m] of C."""
     if not C.shape[0] or weight == 0.0:
         return
@@ -123,6 +121,32 @@ def _add_inverse(
         for a in range(c + 1, m):
             C[ix[a], ix[c]] += weight * e[a]
             C[ix[c], ix[a]] += weight * e[a]
+
+
+@compiled()
+def interpolate(x: Array, knots: Array, values: Array, first: float, last: float):
+    """Map numbers (n,) by a piecewise linear function, NaN to NaN.
+
+    `first`, `last`: its slopes beyond the ends of the knots (k,), which increase.
+    """
+    n, y, places = len(knots), np.empty(len(x)), np.zeros(len(x), np.int64)
+    # all numbers are halved together, as vectors: branches would be guessed
+    while n > 1:
+        half = n // 2
+        for i in range(len(x)):
+            j = places[i]
+            places[i] = j + half if knots[j + half] <= x[i] else j
+        n -= half
+    for i in range(len(x)):
+        v, j = x[i], places[i]
+        if v < knots[0]:
+            y[i] = values[0] + (v - knots[0]) * first
+        elif j == len(knots) - 1:
+            y[i] = values[j] + (v - knots[j]) * last
+        else:
+            slope = (values[j + 1] - values[j]) / (knots[j + 1] - knots[j])
+            y[i] = slope * (v - knots[j]) + values[j]
+    return y
 
 
 @compiled(fastmath=True)
@@ -147,17 +171,7 @@ def _sums_below(x: Array, y: Array, w: Array, n: int, bound: float):
 
 
 @compiled(fastmath=True, inline="always")
-def _gather(
-    Y: Array,
-    codes: Array,
-    n_levels: int,
-    weights: Array,
-    rows: Array,
-    y: Array,
-    w: Array,
-    z: Array,
-    s: Array,
-):
+def _gather(Y, codes, n_levels, weights, rows, y, w, z, s):
     """Put the cells of a node side by side; sum weights, targets (s) and squares."""
     s[:] = 0.0
     squares, total = 0.0, 0.0
@@ -166,37 +180,59 @@ def _gather(
         w[i] = weights[r]
         total += w[i]
         if n_levels > 2:
-            z[i] = codes[r]
+            y[i], z[i] = 1.0, codes[r]
             s[z[i]] += w[i]
             squares += w[i]
         else:
-            y[i] = codes[r] if n_levels == 2 else Y[r]
+            y[i], z[i] = codes[r] if n_levels == 2 else Y[r], 0
             s[0] += w[i] * y[i]
             squares += w[i] * y[i] * y[i]
     return total, squares
 
 
+# Rows that are summed as vectors, and the length of a vector of bounds: the sums of
+# fewer rows would be a branch for each cell, which no machine foresees.
+_BLOCK = 8
+
+
+@compiled(fastmath={"contract"})
+def _add_below(lanes, n_lanes, y, w, z, first, n):
+    """Add the cells from `first` on to the sums below all bounds of a node."""
+    bounds, totals = lanes[0], lanes[1]
+    for i in range(first, n):
+        x, sums, v, u = lanes[i - n], lanes[2 + z[i]], w[i], y[i]
+        for q in range(n_lanes):
+            inside = v if x[q] <= bounds[q] else 0.0
+            totals[q] += inside
+            sums[q] += inside * u
+
+
+@compiled(fastmath=True)
+def _gains(lanes, n_lanes, s, s_left, total, base):
+    """Replace the weights below bounds by the gains of these."""
+    for q in range(n_lanes):
+        w_left, gain = lanes[1, q], -base
+        for k in range(len(s)):
+            s_left[k] = lanes[2 + k, q]
+        for k in range(len(s)):
+            rest = s[k] - s_left[k]
+            gain += s_left[k] * s_left[k] / w_left
+            gain += rest * rest / (total - w_left)
+        lanes[1, q] = gain
+
+
 @compiled(fastmath=True)
 def _best_split(
-    G: Array,
-    rows: Array,
-    many: bool,
-    x: Array,
-    y: Array,
-    w: Array,
-    z: Array,
-    s: Array,
-    s_left: Array,
-    total: float,
-    base: float,
-    order: Array,
-    n_tried: int,
-    n_bounds: int,
+    G, rows, x, y, w, z, s, s_left, lanes, total, base, order, n_tried, n_bounds
 ):
-    """Choose the best of some random bounds of some features; -1 if none gains."""
+    """Choose the best of some random bounds of some features; -1 if none gains.
+
+    Columns of `lanes` are bounds: themselves, the weights and the targets up to them,
+    their feature, and the values of the last rows.
+    """
     n, width = len(rows), len(s)
-    best, best_feature, best_bound = 1e-12, -1, 0.0
-    tried, last = 0, len(order)
+    tried, used, last = 0, 0, len(order)
+    first = 0 if width > 1 else n - n % _BLOCK  # of levels none is summed so
     while tried < n_tried and last > 0:
         q = np.random.randint(last)
         f = order[q]
@@ -216,22 +252,21 @@ def _best_split(
             t = low + (high - low) * np.random.random()
             if t >= high:
                 t = low
-            if many:
-                w_left = 0.0
-                s_left[:] = 0.0
-                for i in range(n):
-                    if x[i] <= t:
-                        w_left += w[i]
-                        s_left[z[i]] += w[i]
-            else:
-                w_left, s_left[0] = _sums_below(x, y, w, n, t)
-            gain = -base
-            for k in range(width):
-                rest = s[k] - s_left[k]
-                gain += s_left[k] * s_left[k] / w_left
-                gain += rest * rest / (total - w_left)
-            if gain > best:
-                best, best_feature, best_bound = gain, f, t
+            lanes[0, used], lanes[2 + width, used] = t, f
+            for k in range(1, 2 + width):
+                lanes[k, used] = 0.0
+            if first:
+                lanes[1, used], lanes[2, used] = _sums_below(x, y, w, first, t)
+            for i in range(first, n):
+                lanes[i - n, used] = x[i]
+            used += 1
+    _add_below(lanes, used + -used % _BLOCK, y, w, z, first, n)
+    _gains(lanes, used, s, s_left, total, base)
+    best, best_feature, best_bound = 1e-12, -1, 0.0
+    for q in range(used):
+        if lanes[1, q] > best:
+            best, best_bound = lanes[1, q], lanes[0, q]
+            best_feature = int(lanes[2 + width, q])
     return best_feature, best_bound
 
 
@@ -251,28 +286,14 @@ def _partition(x: Array, bound: float, rows: Array) -> int:
 
 
 @compiled(fastmath=True)
-def _grow(
-    G: Array,
-    Y: Array,
-    codes: Array,
-    n_levels: int,
-    weights: Array,
-    rows: Array,
-    n_tried: int,
-    n_bounds: int,
-    seed: int,
-    feature: Array,
-    bound: Array,
-    left: Array,
-    right: Array,
-    value: Array,
-) -> int:
+def _grow(G, Y, codes, n_levels, weights, rows, n_tried, n_bounds, seed, tree):
     """Grow one tree on some rows, which are permuted; return its number of nodes.
 
     Its targets are levels `codes` (n,), or numbers Y (n,) if `n_levels` is 0.  Leaves
     have a row or more.  Two levels are numbers 0 and 1 here.
     """
     np.random.seed(seed)
+    feature, bound, left, right, value = tree
     n_all, many = len(rows), n_levels > 2
     width = n_levels if many else 1
     stack = np.empty((n_all + 2, 3), np.int64)
@@ -282,6 +303,8 @@ def _grow(
     # cells of a node side by side, which the loops over them read several times
     x, y, w = np.empty(n_all), np.empty(n_all), np.empty(n_all)
     z = np.empty(n_all, np.int64)
+    n_rows = 3 + width + (n_all if many else _BLOCK)
+    lanes = np.empty((n_rows, n_tried * n_bounds + _BLOCK))
     while top > 0:
         top -= 1
         node, a, b = stack[top, 0], stack[top, 1], stack[top, 2]
@@ -299,9 +322,8 @@ def _grow(
         feature[node] = -1
         if b - a < 2 or squares - base <= 1e-9 * total:
             continue
-        f, t = _best_split(
-            G, own, many, x, y, w, z, s, s_left, total, base, order, n_tried, n_bounds
-        )  # fmt: skip
+        given = own, x, y, w, z, s, s_left, lanes, total, base, order
+        f, t = _best_split(G, *given, n_tried, n_bounds)
         if f < 0:
             continue
         i = a + _partition(G[f], t, own)
@@ -340,10 +362,7 @@ def grow_forest(
     size = min(n, max(2, int(n * share)))
     most, used = 2 * size, 0
     feature, bound = np.full((n_trees, most), -1, np.int32), np.zeros((n_trees, most))
-    left, right = (
-        np.zeros((n_trees, most), np.int32),
-        np.zeros((n_trees, most), np.int32),
-    )
+    left, right = np.zeros((2, n_trees, most), np.int32)
     value = np.zeros((n_trees, most, width))
     held_out, counts = np.zeros((C, n, width)), np.zeros(n)
     shuffled = np.arange(n)
@@ -352,14 +371,11 @@ def grow_forest(
         np.random.seed(seed + 7919 * t + 1)
         for i in range(size):
             q = i + np.random.randint(n - i)
-            z = shuffled[i]
-            shuffled[i] = shuffled[q]
-            shuffled[q] = z
+            shuffled[i], shuffled[q] = shuffled[q], shuffled[i]
         rows = shuffled[:size].copy()
-        n_nodes = _grow(
-            G[t % C], Y[t % len(Y)], codes, n_levels, weights, rows, n_tried, n_bounds,
-            seed + 104729 * t + 3, feature[t], bound[t], left[t], right[t], value[t],
-        )  # fmt: skip
+        tree = feature[t], bound[t], left[t], right[t], value[t]
+        given = weights, rows, n_tried, n_bounds, seed + 104729 * t + 3, tree
+        n_nodes = _grow(G[t % C], Y[t % len(Y)], codes, n_levels, *given)
         used = max(used, n_nodes)
         for q in range(size, n):
             i = shuffled[q]

@@ -128,12 +128,12 @@ class Conditional(NamedTuple):
         """Average over the M distributions, as one."""
         return Conditional(*(one.mean(0, keepdims=True) for one in self))
 
-    def draw(self, X, rng):
-        """Draw the columns (M, n, n_base) given the others."""
+    def draw(self, X, rng, number=1):
+        """Draw the columns given the others; (number, M, n, n_base)."""
         size = self.covariance.shape[-1]
         root = np.linalg.cholesky(self.covariance + 1e-12 * np.eye(size))
-        means = self.means(X)
-        return means + rng.normal(size=means.shape) @ root.transpose(0, 2, 1)
+        means, root = self.means(X), root.transpose(0, 2, 1)
+        return means + rng.normal(size=(number, *means.shape)) @ root
 
 
 class Normals(NamedTuple):

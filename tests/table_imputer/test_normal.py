@@ -159,7 +159,7 @@ def test_conditionals_equal_dense_algebra(rng, normals):
 def test_draws_of_conditionals_have_their_moments(rng, normals):
     _, found = normals
     law, X = found.conditional(np.array([1, 3, 4]), 2), rng.normal(size=(3, 1, 5))
-    drawn = law.draw(np.repeat(X, 4000, 1), rng) - law.means(X)
+    drawn = law.draw(np.repeat(X, 4000, 1), rng)[0] - law.means(X)
     products = np.einsum("kni,knj->nkij", drawn, drawn)[..., [0, 0, 1], [0, 1, 1]]
     assert p_mean(drawn, 0, axis=1) > FAILURE
     exact = law.covariance[:, [0, 0, 1], [0, 1, 1]]
