@@ -87,6 +87,8 @@ class Formula(NamedTuple):
 
     def features(self, part: np.ndarray) -> np.ndarray:
         """Return the terms without their coefficients (rows, terms)."""
+        if self.is_sum:
+            return part[:, [j for [(j, _)] in self.terms]]
         factors = [
             [FUNCTIONS[g].of(part[:, j]) for j, g in term] for term in self.terms
         ]

@@ -33,7 +33,7 @@ _CUTS = 20  # times that a step is halved
 _CREEPING = 0.99  # a step that leaves more of the squared gaps leads to no solution
 _FLOAT64 = 1e-14  # relative error of formulas whose solution no step would improve
 _DIFFERENCE = 1e-7  # by which slopes are computed, relative to cells
-_RANK = 1e-7  # relative singular value below which a formula follows from others
+_RANK = 1e-13  # relative squared slope below which a formula follows from others
 
 
 class Filled(NamedTuple):
@@ -394,13 +394,17 @@ def _slopes(
     slopes = np.zeros((len(cells), len(formulas), len(used)))
     for k, one in enumerate(formulas):
         places = list(one.rule.columns)
+        own = [used.index(j) for j in places]
+        if one.rule.is_sum:
+            slopes[:, k, own] = one.rule.weights
+            continue
         part = cells[:, places]
         gap = one.rule.gap(part)
         for i, j in enumerate(places):
             moved = part.copy()
             moved[:, i] += steps[:, j]
             change = one.rule.gap(moved) - gap
-            slopes[:, k, used.index(j)] = change / (moved[:, i] - part[:, i])
+            slopes[:, k, own[i]] = change / (moved[:, i] - part[:, i])
     return np.nan_to_num(slopes, posinf=0, neginf=0)
 
 
@@ -412,7 +416,11 @@ def _shortest(
     steps, rows = np.zeros(slopes[:, 0].shape), np.arange(len(slopes))
     # each pass but the last stops cells at the ends of their range
     for _ in range(slopes.shape[2]):
-        some = -(np.linalg.pinv(slopes[rows], _RANK) @ gaps[rows])[..., 0]
+        own = slopes[rows]
+        back = own.transpose(0, 2, 1)
+        # of all formulas, which are fewer than their columns
+        inverse = np.linalg.pinv(own @ back, _RANK, hermitian=True)
+        some = -(back @ (inverse @ gaps[rows]))[..., 0]
         steps[rows] = some
         outward = stuck[0][rows] & (some < 0) | stuck[1][rows] & (some > 0)
         slopes[rows] = np.where(outward[:, None], 0.0, slopes[rows])
