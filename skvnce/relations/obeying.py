@@ -51,25 +51,38 @@ class Filled(NamedTuple):
 
 
 @np.errstate(all="ignore")  # cells without a solution become infinite
-def obeyed(bounds: Bounds, formulas: Sequence[Checked], cells: Filled) -> np.ndarray:
-    """Change filled cells within their ranges until formulas hold; returns (n, p).
+def obeyed(
+    bounds: Bounds,
+    formulas: Sequence[Checked],
+    cells: Filled,
+    fixed: Sequence[int] = (),
+) -> tuple[np.ndarray, np.ndarray]:
+    """Change filled cells within their ranges until formulas hold.
 
-    Rows without a solution keep some cells that contradict formulas, see `held`.
+    Columns in `fixed` move only in rows where the others do not suffice. Returns the
+    cells (n, p), and in which rows all formulas hold or have no filled cell (n,).
     """
     values = np.where(cells.free, cells.values.clip(*cells.ranges), cells.values)
-    number = joined_columns(formulas, values.shape[1])
+    number, hold = joined_columns(formulas, values.shape[1]), np.ones(len(values), bool)
     of_formulas = np.array([number[one.rule.columns[0]] for one in formulas])
     for group in np.unique(of_formulas):
         some = _in_order(list(compress(formulas, of_formulas == group)))
-        rows = np.flatnonzero(cells.free[:, number == group].any(1))
-        if not len(rows):
-            continue
-        values[rows] = _solved(bounds, some, cells.of(rows, values))
-    return values
+        left = np.flatnonzero(cells.free[:, number == group].any(1))
+        for locked in (fixed, ()) if len(fixed) else ((),):
+            now = cells.of(left, values)
+            now.free[:, list(locked)] = False
+            values[left], good = _solved(bounds, some, now)
+            rest = [one for one in some if set(locked) & set(one.rule.columns)]
+            good &= held(bounds, rest, values[left], cells.free[left]).all(1)
+            left = left[~good]
+        hold[left] = False
+    return values, hold
 
 
-def _solved(bounds: Bounds, formulas: list[Checked], cells: Filled) -> np.ndarray:
-    """Solve formulas in turn and, where that fails, together; returns (n, p)."""
+def _solved(
+    bounds: Bounds, formulas: list[Checked], cells: Filled
+) -> tuple[np.ndarray, np.ndarray]:
+    """Solve formulas in turn and, where that fails, together; see `obeyed`."""
     solved = _in_turn(bounds, formulas, cells)
     n_held = held(bounds, formulas, solved, cells.free).sum(1)
     smooth = [one for one in formulas if not is_set(bounds, one.rule)]
@@ -100,7 +113,7 @@ def _solved(bounds: Bounds, formulas: list[Checked], cells: Filled) -> np.ndarra
         # may leave other formulas without a solution
         for rows, joint in unrounded:
             _take_better(bounds, formulas, cells.free, (solved, n_held), rows, joint)
-    return solved
+    return solved, n_held == len(formulas)
 
 
 def _take_better(
