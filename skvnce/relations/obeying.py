@@ -85,53 +85,40 @@ def _solved(
     """Solve formulas in turn and, where that fails, together; see `obeyed`."""
     solved = _in_turn(bounds, formulas, cells)
     n_held = held(bounds, formulas, solved, cells.free).sum(1)
+
+    def take(rows: np.ndarray, new: np.ndarray) -> None:
+        """Take new cells of rows in which more formulas hold by them."""
+        n_new = held(bounds, formulas, new, cells.free[rows]).sum(1)
+        better = n_new > n_held[rows]
+        solved[rows[better]], n_held[rows[better]] = new[better], n_new[better]
+
     smooth = [one for one in formulas if not is_set(bounds, one.rule)]
     if len(smooth) < len(formulas):
         # a 1 of a set may contradict an observed total of some of its columns
         wrong = np.flatnonzero(n_held < len(formulas))
         last = [*smooth, *(one for one in formulas if is_set(bounds, one.rule))]
-        new = _in_turn(bounds, last, cells.of(wrong))
-        _take_better(bounds, formulas, cells.free, (solved, n_held), wrong, new)
+        take(wrong, _in_turn(bounds, last, cells.of(wrong)))
     # far cells may lead to no solution; then those of average rows do mostly
     usual = np.where(cells.free, bounds.middle.clip(*cells.ranges), cells.values)
-    low, high = cells.ranges
     beyond = _FAR * (bounds.high - bounds.low)
-    near = np.maximum(low, bounds.low - beyond), np.minimum(high, bounds.high + beyond)
+    low = np.maximum(cells.ranges[0], bounds.low - beyond)
+    high = np.minimum(cells.ranges[1], bounds.high + beyond)
     unrounded = []
     for start in (cells.values, usual, solved):  # at last, from the nearest so far
         wrong = np.flatnonzero(n_held < len(formulas))
         if not len(wrong):
             break
-        some = cells._replace(ranges=np.stack(near)).of(wrong, start)
+        some = cells._replace(ranges=np.stack([low, high])).of(wrong, start)
         joint = _together(smooth, bounds.deviation, some)
         unrounded.append((wrong, joint))
         some = cells.of(wrong)._replace(values=joint)
-        joint = _in_turn(bounds, formulas, some)
-        _take_better(bounds, formulas, cells.free, (solved, n_held), wrong, joint)
+        take(wrong, _in_turn(bounds, formulas, some))
     if len(smooth) == len(formulas):
         # last, cells with more digits than their columns have: rounding of one cell
         # may leave other formulas without a solution
         for rows, joint in unrounded:
-            _take_better(bounds, formulas, cells.free, (solved, n_held), rows, joint)
+            take(rows, joint)
     return solved, n_held == len(formulas)
-
-
-def _take_better(
-    bounds: Bounds,
-    formulas: list[Checked],
-    free: np.ndarray,
-    best: tuple[np.ndarray, np.ndarray],
-    rows: np.ndarray,
-    new: np.ndarray,
-) -> None:
-    """Replace rows of the best cells in which more formulas hold by new ones, in place.
-
-    `best`: cells (n, p), and how many formulas hold in their rows (n,).
-    """
-    n_new = held(bounds, formulas, new, free[rows]).sum(1)
-    better = n_new > best[1][rows]
-    for old, some in zip(best, (new, n_new), strict=True):
-        old[rows[better]] = some[better]
 
 
 def held(
@@ -360,7 +347,10 @@ def _together(
     used = sorted({j for one in formulas for j in one.rule.columns})
     values, rows = cells.values.copy(), np.arange(len(cells.values))
     for _ in range(_STEPS):
-        rows = rows[~_hold_exactly(formulas, values[rows])]
+        now = values[rows]
+        parts = [(one.rule, now[:, one.rule.columns]) for one in formulas]
+        hold = np.all([is_near(rule, part, _FLOAT64) for rule, part in parts], 0)
+        rows = rows[~hold]
         if not len(rows):
             break
         now, movable, ends, _ = cells.of(rows, values)
@@ -387,12 +377,6 @@ def _together(
                 break
         rows = np.delete(rows, left)  # those that come no closer to a solution
     return values
-
-
-def _hold_exactly(formulas: list[Checked], cells: np.ndarray) -> np.ndarray:
-    """Tell in which rows all formulas hold up to rounding errors (rows,)."""
-    parts = [(one.rule, cells[:, one.rule.columns]) for one in formulas]
-    return np.all([is_near(rule, part, _FLOAT64) for rule, part in parts], 0)
 
 
 def _gaps(formulas: list[Checked], cells: np.ndarray) -> np.ndarray:
