@@ -129,15 +129,12 @@ def held(
     for k, one in enumerate(formulas):
         places = list(one.rule.columns)
         rows = np.flatnonzero(free[:, places].any(1))
-        found[rows, k] = _holds(bounds, one.rule, values[np.ix_(rows, places)])
+        rule, part = one.rule, values[np.ix_(rows, places)]
+        if rule.tier > 0:
+            found[rows, k] = ~_is_off(bounds, rule, part, 0.51)
+        else:
+            found[rows, k] = is_near(rule, part, _PRECISIONS[rule.tier][1])
     return found
-
-
-def _holds(bounds: Bounds, rule: Formula, part: np.ndarray) -> np.ndarray:
-    """Return in which rows a formula holds, or says nothing (rows,)."""
-    if rule.tier > 0:
-        return ~_is_off(bounds, rule, part, 0.51)
-    return is_near(rule, part, _PRECISIONS[rule.tier][1])
 
 
 def is_near(rule: Formula, part: np.ndarray, precision: float) -> np.ndarray:
