@@ -12,6 +12,7 @@ from skvnce.relations.formulas import CHANCE, FEWEST, INFORMATIVE, Checked
 _TWO_KEYS = -9.0  # rare combinations of two columns name rows: less chance
 _PAIRS = 12_000  # of rows that agree in a column, over all columns
 _ROWS_OF_STEPS, _LEVELS_OF_STEPS = 40, 20
+_REPEATS = 0.3  # share of cells of a key, at least, beside others of the same value
 _PER_TARGET = 3  # lookups by two columns of a column
 _CHUNK = 1000
 
@@ -156,8 +157,9 @@ def lookups(columns: Columns, sources: list[int], *, wide: bool) -> list[Checked
     """Find lookups by one of the sources and, unless the table is wide, by two."""
     n_values, n_seen = columns.n_values, columns.seen.sum(0)
     varied = (n_values >= 2) & ~columns.names_rows
-    # what hidden cells leave of a key may repeat rarely
-    keys = np.flatnonzero(varied & (n_seen - n_values >= FEWEST))
+    # keys repeat in 30 % of the cells; both cells of a pair are observed more rarely
+    repeats = n_seen - n_values >= _REPEATS * n_seen**2 / len(columns.cells)
+    keys = np.flatnonzero(varied & repeats & (n_seen >= 15))
     keys = np.intersect1d(keys, sources)
     targets = np.flatnonzero(varied)
     if not len(keys):
