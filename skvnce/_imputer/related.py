@@ -19,7 +19,7 @@ from skvnce.relations.closure import closed, holds, is_set, suspects
 from skvnce.relations.columns import Bounds, describe
 from skvnce.relations.formulas import Checked, Formula, snapped
 from skvnce.relations.lookups import Lookup
-from skvnce.relations.obeying import Filled, held, obeyed
+from skvnce.relations.obeying import Filled, obeyed
 from skvnce.relations.search import Relation, joined_columns, relations_of
 from skvnce.relations.texts import say_the_same
 
@@ -543,25 +543,18 @@ class Rows(NamedTuple):
             values = np.where(self.free, values.clip(*self.ranges), values)
             _follow(related, values, self.free)
             loose = self.free.copy()
-            # of a set in the model one column is 1 already
-            loose[:, related.dropped] = False
             for rule in twins:
                 _look_up(rule, values, loose, related.has_codes)
             for one in of_one:
                 places = list(one.rule.columns)
                 alone = loose & (self.free[:, places].sum(1, keepdims=True) == 1)
+                alone[:, related.dropped] = False
                 filled = Filled(values, alone, self.ranges, order)
-                values = obeyed(related.bounds, [one], filled)
+                values, _ = obeyed(related.bounds, [one], filled)
                 loose[:, places] &= ~alone[:, places]
+            # followers, and sets, of which one column is 1 already, move if they must
             filled = Filled(values, loose, self.ranges, order)
-            values = obeyed(related.bounds, formulas, filled)
-            # where sources alone do not suffice, followers and sets move, too
-            wrong = np.flatnonzero(
-                ~held(related.bounds, formulas, values, self.free).all(1)
-            )
-            gone = np.ix_(wrong, related.dropped)
-            loose[gone] = self.free[gone]
-            values[wrong] = obeyed(related.bounds, formulas, filled.of(wrong, values))
+            values, _ = obeyed(related.bounds, formulas, filled, related.dropped)
             _follow(related, values, self.free)
         codes = codes_of(self.schema, values)[:, self.schema.node_columns]
         codes = np.where(np.isnan(codes), cells, codes)  # no level: as it was filled

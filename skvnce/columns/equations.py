@@ -66,15 +66,11 @@ class Equations(NamedTuple):
         """
         rows = np.flatnonzero(missing[:, self.used].any(1))
         values = tables[:, rows].reshape(-1, tables.shape[2]).astype(np.float64)
-        free, left = np.tile(missing[rows], (len(tables), 1)), np.arange(len(values))
-        for locked in (list(fixed), []) if len(fixed) else ([],):
-            movable = free[left]
-            movable[:, locked] = False
-            ranges = self.ranges[:, None].repeat(len(left), 1)
-            cells = Filled(values[left], movable, ranges, values[left])
-            values[left] = obeyed(self.bounds, self.rules, cells)
-            holds = held(self.bounds, self.rules, values[left], free[left])
-            left = left[~holds.all(1)]
+        free = np.tile(missing[rows], (len(tables), 1))
+        ranges = self.ranges[:, None].repeat(len(values), 1)
+        cells = Filled(values, free, ranges, values)
+        values, hold = obeyed(self.bounds, self.rules, cells, fixed)
+        left = np.flatnonzero(~hold)
         if len(left):
             name = rows[left[0] % len(rows)]
             self._reject(values[left[:1]], free[left[:1]], name)

@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from skvnce.relations.candidates import linear
 from skvnce.relations.columns import Bounds
-from skvnce.relations.formulas import KNOWN, Checked, Formula
+from skvnce.relations.formulas import KNOWN, Checked
 
 _OFFSETS = 2.0 ** np.arange(-8, 8.5, 0.5)  # where roots are sought, in deviations
 # more than the 53 bits of a float, for roots that are small in their interval
@@ -16,9 +17,8 @@ _HALVINGS = 80
 def sum_of(target: int, sources: list[int]) -> Checked:
     """Relate a total to its parts."""
     columns = (target, *sources)
-    terms = tuple(((k, "same"),) for k in range(len(columns)))
     coefs = (1.0, *[-1.0] * len(sources))
-    return Checked(Formula(columns, terms, coefs, tier=KNOWN), 0, 0, columns)
+    return Checked(linear(columns)._replace(coefs=coefs, tier=KNOWN), 0, 0, columns)
 
 
 class Expression(NamedTuple):

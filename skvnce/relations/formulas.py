@@ -1,6 +1,6 @@
 """Formulas between columns: their fit, and when one counts as exact."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -20,8 +20,10 @@ _SHUFFLES = 4
 _SIMILAR = 1000  # rows by which similar columns are compared
 _STARTS = 8  # blocks of rows by which coefficients are fitted at first
 _MISFIT = 5e-3  # typical error of a fit, in standard deviations of the left-hand side
-_NEAR_HALVES = 0.05  # error of exponents that coarse rounding leaves
-_FACTOR_DIGITS = 8
+# tiers of rounding, see `Formula`, and relative errors
+_LEVELS = (0, _FLOAT64), (0, _FLOAT32), (1, _FLOAT32), (2, _FLOAT32)
+_WIDTHS = 30, 10, 3, 1, 0.3, 0  # errors of a coefficient, within which it is rounded
+_MOST_DIGITS = 16
 
 
 class Function(NamedTuple):
@@ -87,6 +89,8 @@ class Formula(NamedTuple):
 
     def features(self, part: np.ndarray) -> np.ndarray:
         """Return the terms without their coefficients (rows, terms)."""
+        if self.is_sum:
+            return part[:, [j for [(j, _)] in self.terms]]
         factors = [
             [FUNCTIONS[g].of(part[:, j]) for j, g in term] for term in self.terms
         ]
@@ -223,13 +227,11 @@ def _signed(number: float, term: str = "") -> str:
 # The fit
 
 
-def fit(
-    columns: Columns, formula: Formula, tried: int, fit_rows: int = _ROWS
-) -> Checked | None:
+def fit(columns: Columns, formula: Formula, tried: int) -> Checked | None:
     """Fit the coefficients of terms, and check the formula in all rows."""
     rows = columns.complete(list(formula.columns))
-    if len(rows) > fit_rows:
-        rows = columns.rng.choice(rows, fit_rows, replace=False)
+    if len(rows) > _ROWS:
+        rows = columns.rng.choice(rows, _ROWS, replace=False)
     part = columns.cells[np.ix_(rows, formula.columns)]
     features = formula.features(part)
     good = np.isfinite(features).all(1)
@@ -248,72 +250,82 @@ def fit(
         return fit(columns, _without(formula, np.flatnonzero(~effect) + 1), tried)
     if not _many_rows_show(features):
         return None
-    tries = _coefficients(features, beta, constant)
-    for coefs, free in _with_factor(columns, formula, part, beta) + tries:
-        some = formula._replace(coefs=(1.0, *(-coefs).tolist()), constant=float(free))
-        if tier_of(columns, some, part) is None:
-            continue
-        checked = check(columns, some, tried)
-        if checked is not None:
-            return checked
+    start = _with(formula, beta, constant)
+    # the least rounding, and then the fewest digits, with which all rows agree
+    for level, (tier, _) in enumerate(_LEVELS):
+        limit = _limit(columns, start, part, level)
+        for coefs, free in _simplest(formula, features, (beta, constant), limit):
+            some = _with(formula, coefs, free)
+            gap = abs(some.gap(part))
+            if (gap > _limit(columns, some, part, level)).mean() > TYPOS:
+                continue
+            checked = check(columns, some, tried)
+            if checked is None:
+                break
+            if checked.rule.tier <= tier:
+                return checked
     return None
 
 
-def _coefficients(features: np.ndarray, beta: np.ndarray, constant: float) -> list:
-    """List coefficients and constants to try, the simplest ones first."""
-    y, X = features[:, 0], features[:, 1:]
-    without = np.linalg.lstsq(X, y, rcond=None)[0]
-    simple = _rounded(beta)
-    free = float(np.median(y - X @ simple))
-    free = _rounded(np.array([free]))[0] if abs(free) > 1e-6 * abs(y).mean() else 0.0
-    exact = float(np.median(y - X @ simple))
-    return [
-        (_rounded(without), 0.0),
-        (simple, free),
-        (simple, exact),
-        (without, 0.0),
-        (beta, constant),
-    ]
+def _with(formula: Formula, coefs: np.ndarray, constant: float) -> Formula:
+    """Set the coefficients of the right-hand side."""
+    return formula._replace(coefs=(1.0, *(-coefs).tolist()), constant=float(constant))
 
 
-def _with_factor(
-    columns: Columns, formula: Formula, part: np.ndarray, beta: np.ndarray
-) -> list:
-    """List the coarsest factor that all rows allow, with exponents that are halves.
+def _simplest(
+    formula: Formula, features: np.ndarray, regressed: tuple, limit: np.ndarray
+) -> Iterator[tuple[np.ndarray, float]]:
+    """Yield coefficients and constants of ever more digits.
 
-    A body mass index of one decimal tells the exponents from the slopes of a
-    regression, and the factor from its rounding, but not their last digits.
+    `limit` (rows,): the errors of the left-hand side, which tell those of the
+    coefficients of a regression. A single number is known from the row that tells most.
     """
-    unit, features = columns.bounds.unit[formula.columns[0]], formula.features(part)
+    y, X = features[:, 0], features[:, 1:]
+    if X.shape[1] == 1:
+        factor = _shortest(*_interval(y, limit, X[:, 0]))
+        if factor:
+            yield np.array([factor]), 0.0
     is_power = all(g == "log" for term in formula.terms for _, g in term)
-    exponents = np.rint(2 * beta) / 2
-    if is_power and exponents.all() and (abs(exponents - beta) < _NEAR_HALVES).all():
-        product = np.exp(features[:, 1:] @ exponents)
-    elif len(formula.terms) == 2 and not is_power and not formula.is_sum:
-        product = features[:, 1]
-    else:
-        return []
-    if not unit or (product <= 0).any():
-        return []
-    ends = np.sort((part[:, :1] + [-0.51 * unit, 0.51 * unit]) / product[:, None], 0)
-    n_wrong = int(TYPOS * len(part))
-    factor = _coarsest(ends[-1 - n_wrong, 0], ends[n_wrong, 1])
-    if factor is None:
-        return []
-    return [(exponents, np.log(factor)) if is_power else (np.array([factor]), 0.0)]
+    without, ones = np.linalg.lstsq(X, y, rcond=None)[0], np.ones(len(y))
+    for beta, design in ((without, X), (regressed[0], X - X.mean(0))):
+        size = np.sqrt((design**2).sum(0))
+        inverse = np.linalg.pinv((design / size).T @ (design / size), hermitian=True)
+        error = np.sqrt((limit**2).mean() * np.diag(inverse)) / size
+        for width in _WIDTHS:
+            ends = zip(beta - width * error, beta + width * error, strict=True)
+            coefs = np.array([_shortest(*both) for both in ends])
+            if not coefs.all():
+                continue
+            if design is X:
+                yield coefs, 0.0
+                continue
+            low, high = _interval(y - X @ coefs, limit, ones)
+            if low <= high:
+                factor = _shortest(np.exp(low), np.exp(high)) if is_power else 0.0
+                yield coefs, np.log(factor) if factor else _shortest(low, high)
 
 
-def _coarsest(low: float, high: float) -> float | None:
-    """Return a positive number, or the inverse of one, of the fewest digits between."""
-    if not 0 < low <= high:
-        return None
-    for digits in range(_FACTOR_DIGITS):
-        for first, last, power in ((low, high, 1), (1 / high, 1 / low, -1)):
-            step = 10.0 ** (np.floor(np.log10(last)) - digits)
-            number = np.ceil(first / step) * step
-            if number <= last:
-                return float(number) ** power
-    return None
+def _interval(y: np.ndarray, limit: np.ndarray, x: np.ndarray) -> tuple[float, float]:
+    """Return the least and the largest b with abs(y - b x) <= limit in most rows."""
+    y, limit, x = np.stack([y, limit, x])[:, x != 0]
+    ends = np.sort(np.stack([y - limit, y + limit]) / x, 0)
+    low, high = np.sort(ends, 1)
+    n_wrong = int(TYPOS * len(y))
+    return low[-1 - n_wrong], high[n_wrong]
+
+
+def _shortest(low: float, high: float) -> float | None:
+    """Return a number, or the inverse of one, of the fewest digits between others."""
+    if not low <= high or low <= 0 <= high:
+        return 0.0 if low <= high else None
+    for digits in range(_MOST_DIGITS):
+        number = float(f"{(low + high) / 2:.{digits}e}")
+        if low <= number <= high:
+            return number
+        number = 1 / float(f"{(1 / low + 1 / high) / 2:.{digits}e}")
+        if low <= number <= high:
+            return number
+    return (low + high) / 2
 
 
 def _rounding(columns: Columns, formula: Formula, part: np.ndarray) -> float:
@@ -391,20 +403,6 @@ def _without(formula: Formula, dropped: np.ndarray) -> Formula:
     )
 
 
-def _rounded(numbers: np.ndarray) -> np.ndarray:
-    """Round to integers, their inverses or three digits, where these are near."""
-    found = numbers.copy()
-    for i, b in enumerate(numbers):
-        if b == 0 or not np.isfinite(b):
-            continue
-        inverse = 1 / np.rint(1 / b) if abs(b) < 1 else 0.0
-        for near in (np.rint(b), inverse, float(f"{b:.3g}")):
-            if near and abs(near - b) <= 2e-3 * abs(b):
-                found[i] = near
-                break
-    return found
-
-
 # ----------------------------------------
 # The check
 
@@ -473,22 +471,23 @@ def tier_of(columns: Columns, formula: Formula, part: np.ndarray) -> tuple | Non
 
     Returns the tier, the tolerance of each row (rows,), and the number of violations.
     """
-    gap, size = abs(formula.gap(part)), formula.size(part)
-    if (gap <= _FLOAT64 * size).all():
-        return 0, _FLOAT64 * size, 0
-    base, rounding = _FLOAT32 * size, None
-    for tier in range(3):
-        limit = base
-        if tier:
-            if rounding is None:
-                units = columns.bounds.unit[list(formula.columns)]
-                steps = [formula.change(part, k, u) / 2 for k, u in enumerate(units)]
-                rounding = 1.02 * np.stack(steps, 1)
-            limit = base + (rounding[:, 0] if tier == 1 else rounding.sum(1))
+    gap = abs(formula.gap(part))
+    for level, (tier, _) in enumerate(_LEVELS):
+        limit = _limit(columns, formula, part, level)
         wrong = int((gap > limit).sum())
-        if wrong <= TYPOS * len(part):
+        if wrong <= (TYPOS * len(part) if level else 0):
             return tier, limit, wrong
     return None
+
+
+def _limit(
+    columns: Columns, formula: Formula, part: np.ndarray, level: int
+) -> np.ndarray:
+    """Return the largest gaps of rows by a level of rounding (rows,)."""
+    tier, precision = _LEVELS[level]
+    units = columns.bounds.unit[list(formula.columns)][: {0: 0, 1: 1}.get(tier)]
+    steps = [formula.change(part, k, unit) / 2 for k, unit in enumerate(units)]
+    return precision * formula.size(part) + 1.02 * np.sum([0 * part[:, 0], *steps], 0)
 
 
 def _solves(columns: Columns, formula: Formula, part: np.ndarray, place: int) -> bool:

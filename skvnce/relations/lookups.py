@@ -1,6 +1,6 @@
 """Sets of which one is 1, lookups by one or two columns, and steps."""
 
-from math import lgamma, log
+from math import comb, lgamma, log
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ from skvnce.relations.formulas import CHANCE, FEWEST, INFORMATIVE, Checked
 _TWO_KEYS = -9.0  # rare combinations of two columns name rows: less chance
 _PAIRS = 12_000  # of rows that agree in a column, over all columns
 _ROWS_OF_STEPS, _LEVELS_OF_STEPS = 40, 20
+_REPEATS = 0.3  # share of cells of a key, at least, beside others of the same value
 _PER_TARGET = 3  # lookups by two columns of a column
 _CHUNK = 1000
 
@@ -102,12 +103,16 @@ def one_of_sets(columns: Columns) -> list[Checked]:
             room = 1 - mean[group].sum() + 3 * np.sqrt(mean[j] / n[j])
             if not together[j, group].any() and mean[j] <= room:
                 group.append(j)
-        pairs = expected[np.ix_(group, group)]
-        if _is_set(X[:, group], M[:, group], pairs, len(places)):
-            free = [j for j in free if j not in group]
-            some = [places[j] for j in group]
-            whole = linear(some)._replace(coefs=(1.0,) * len(some), constant=1.0)
-            found.append(Checked(whole, int(M[:, group].all(1).sum()), 0, tuple(some)))
+        usual = [j for j in group if X[:, j].sum() >= INFORMATIVE]
+        for members in (group, usual)[: 1 + (usual != group)]:
+            pairs = expected[np.ix_(members, members)]
+            if _is_set(X[:, members], M[:, members], pairs, len(places)):
+                free = [j for j in free if j not in members]
+                some = [places[j] for j in members]
+                whole = linear(some)._replace(coefs=(1.0,) * len(some), constant=1.0)
+                support = int(M[:, members].all(1).sum())
+                found.append(Checked(whole, support, 0, tuple(some)))
+                break
     return found
 
 
@@ -119,12 +124,29 @@ def _is_set(X: np.ndarray, M: np.ndarray, expected: np.ndarray, tried: int) -> b
     full = M.all(1)
     if k < 2 or abs(mean.sum() - 1) > 0.01 + 4 * error or full.sum() < FEWEST:
         return False
-    if (X[full].sum(1) != 1).any() or X.sum(0).min() < INFORMATIVE:
+    if (X[full].sum(1) != 1).any() or _chance_of_rare(X, M, tried) > CHANCE:
         return False
     none = np.prod(1 - mean)  # the probability that no member is 1
     pairs = expected[np.triu_indices(k, 1)].sum()
     chance = full.sum() * np.log10(1 - none) - pairs / log(10) + 3 + np.log10(tried)
     return chance <= CHANCE and full.sum() * none >= 5
+
+
+def _chance_of_rare(X: np.ndarray, M: np.ndarray, tried: int) -> float:
+    """Return log10 of the chance that members of few ones have them in these rows.
+
+    If they are shuffled, all are beside no 1 of others, and in each complete row that
+    needs one there is one.
+    """
+    total = 0.0
+    for j in np.flatnonzero(X.sum(0) < INFORMATIVE):
+        n, ones, needed = M[:, j].sum(), X[:, j].sum(), X[M.all(1), j].sum()
+        free = (M[:, j] & (np.delete(X, j, 1).sum(1) == 0)).sum()
+        if not needed:
+            return 0.0
+        ways = comb(int(free - needed), int(ones - needed)), comb(int(n), int(ones))
+        total += np.log10(tried * ways[0] / ways[1])
+    return total or 2 * CHANCE
 
 
 # ----------------------------------------
@@ -135,7 +157,9 @@ def lookups(columns: Columns, sources: list[int], *, wide: bool) -> list[Checked
     """Find lookups by one of the sources and, unless the table is wide, by two."""
     n_values, n_seen = columns.n_values, columns.seen.sum(0)
     varied = (n_values >= 2) & ~columns.names_rows
-    keys = np.flatnonzero(varied & (n_values <= 0.7 * n_seen) & (n_seen >= 15))
+    # keys repeat in 30 % of the cells; both cells of a pair are observed more rarely
+    repeats = n_seen - n_values >= _REPEATS * n_seen**2 / len(columns.cells)
+    keys = np.flatnonzero(varied & repeats & (n_seen >= 15))
     keys = np.intersect1d(keys, sources)
     targets = np.flatnonzero(varied)
     if not len(keys):

@@ -33,7 +33,7 @@ _CUTS = 20  # times that a step is halved
 _CREEPING = 0.99  # a step that leaves more of the squared gaps leads to no solution
 _FLOAT64 = 1e-14  # relative error of formulas whose solution no step would improve
 _DIFFERENCE = 1e-7  # by which slopes are computed, relative to cells
-_RANK = 1e-7  # relative singular value below which a formula follows from others
+_RANK = 1e-13  # relative squared slope below which a formula follows from others
 
 
 class Filled(NamedTuple):
@@ -51,74 +51,74 @@ class Filled(NamedTuple):
 
 
 @np.errstate(all="ignore")  # cells without a solution become infinite
-def obeyed(bounds: Bounds, formulas: Sequence[Checked], cells: Filled) -> np.ndarray:
-    """Change filled cells within their ranges until formulas hold; returns (n, p).
+def obeyed(
+    bounds: Bounds,
+    formulas: Sequence[Checked],
+    cells: Filled,
+    fixed: Sequence[int] = (),
+) -> tuple[np.ndarray, np.ndarray]:
+    """Change filled cells within their ranges until formulas hold.
 
-    Rows without a solution keep some cells that contradict formulas, see `held`.
+    Columns in `fixed` move only in rows where the others do not suffice. Returns the
+    cells (n, p), and in which rows all formulas hold or have no filled cell (n,).
     """
     values = np.where(cells.free, cells.values.clip(*cells.ranges), cells.values)
-    number = joined_columns(formulas, values.shape[1])
+    number, hold = joined_columns(formulas, values.shape[1]), np.ones(len(values), bool)
     of_formulas = np.array([number[one.rule.columns[0]] for one in formulas])
     for group in np.unique(of_formulas):
         some = _in_order(list(compress(formulas, of_formulas == group)))
-        rows = np.flatnonzero(cells.free[:, number == group].any(1))
-        if not len(rows):
-            continue
-        values[rows] = _solved(bounds, some, cells.of(rows, values))
-    return values
+        left = np.flatnonzero(cells.free[:, number == group].any(1))
+        for locked in (fixed, ()) if len(fixed) else ((),):
+            now = cells.of(left, values)
+            now.free[:, list(locked)] = False
+            values[left], good = _solved(bounds, some, now)
+            rest = [one for one in some if set(locked) & set(one.rule.columns)]
+            good &= held(bounds, rest, values[left], cells.free[left]).all(1)
+            left = left[~good]
+        hold[left] = False
+    return values, hold
 
 
-def _solved(bounds: Bounds, formulas: list[Checked], cells: Filled) -> np.ndarray:
-    """Solve formulas in turn and, where that fails, together; returns (n, p)."""
+def _solved(
+    bounds: Bounds, formulas: list[Checked], cells: Filled
+) -> tuple[np.ndarray, np.ndarray]:
+    """Solve formulas in turn and, where that fails, together; see `obeyed`."""
     solved = _in_turn(bounds, formulas, cells)
     n_held = held(bounds, formulas, solved, cells.free).sum(1)
+
+    def take(rows: np.ndarray, new: np.ndarray) -> None:
+        """Take new cells of rows in which more formulas hold by them."""
+        n_new = held(bounds, formulas, new, cells.free[rows]).sum(1)
+        better = n_new > n_held[rows]
+        solved[rows[better]], n_held[rows[better]] = new[better], n_new[better]
+
     smooth = [one for one in formulas if not is_set(bounds, one.rule)]
     if len(smooth) < len(formulas):
         # a 1 of a set may contradict an observed total of some of its columns
         wrong = np.flatnonzero(n_held < len(formulas))
         last = [*smooth, *(one for one in formulas if is_set(bounds, one.rule))]
-        new = _in_turn(bounds, last, cells.of(wrong))
-        _take_better(bounds, formulas, cells.free, (solved, n_held), wrong, new)
+        take(wrong, _in_turn(bounds, last, cells.of(wrong)))
     # far cells may lead to no solution; then those of average rows do mostly
     usual = np.where(cells.free, bounds.middle.clip(*cells.ranges), cells.values)
-    low, high = cells.ranges
     beyond = _FAR * (bounds.high - bounds.low)
-    near = np.maximum(low, bounds.low - beyond), np.minimum(high, bounds.high + beyond)
+    low = np.maximum(cells.ranges[0], bounds.low - beyond)
+    high = np.minimum(cells.ranges[1], bounds.high + beyond)
     unrounded = []
     for start in (cells.values, usual, solved):  # at last, from the nearest so far
         wrong = np.flatnonzero(n_held < len(formulas))
         if not len(wrong):
             break
-        some = cells._replace(ranges=np.stack(near)).of(wrong, start)
+        some = cells._replace(ranges=np.stack([low, high])).of(wrong, start)
         joint = _together(smooth, bounds.deviation, some)
         unrounded.append((wrong, joint))
         some = cells.of(wrong)._replace(values=joint)
-        joint = _in_turn(bounds, formulas, some)
-        _take_better(bounds, formulas, cells.free, (solved, n_held), wrong, joint)
+        take(wrong, _in_turn(bounds, formulas, some))
     if len(smooth) == len(formulas):
         # last, cells with more digits than their columns have: rounding of one cell
         # may leave other formulas without a solution
         for rows, joint in unrounded:
-            _take_better(bounds, formulas, cells.free, (solved, n_held), rows, joint)
-    return solved
-
-
-def _take_better(
-    bounds: Bounds,
-    formulas: list[Checked],
-    free: np.ndarray,
-    best: tuple[np.ndarray, np.ndarray],
-    rows: np.ndarray,
-    new: np.ndarray,
-) -> None:
-    """Replace rows of the best cells in which more formulas hold by new ones, in place.
-
-    `best`: cells (n, p), and how many formulas hold in their rows (n,).
-    """
-    n_new = held(bounds, formulas, new, free[rows]).sum(1)
-    better = n_new > best[1][rows]
-    for old, some in zip(best, (new, n_new), strict=True):
-        old[rows[better]] = some[better]
+            take(rows, joint)
+    return solved, n_held == len(formulas)
 
 
 def held(
@@ -129,15 +129,12 @@ def held(
     for k, one in enumerate(formulas):
         places = list(one.rule.columns)
         rows = np.flatnonzero(free[:, places].any(1))
-        found[rows, k] = _holds(bounds, one.rule, values[np.ix_(rows, places)])
+        rule, part = one.rule, values[np.ix_(rows, places)]
+        if rule.tier > 0:
+            found[rows, k] = ~_is_off(bounds, rule, part, 0.51)
+        else:
+            found[rows, k] = is_near(rule, part, _PRECISIONS[rule.tier][1])
     return found
-
-
-def _holds(bounds: Bounds, rule: Formula, part: np.ndarray) -> np.ndarray:
-    """Return in which rows a formula holds, or says nothing (rows,)."""
-    if rule.tier > 0:
-        return ~_is_off(bounds, rule, part, 0.51)
-    return is_near(rule, part, _PRECISIONS[rule.tier][1])
 
 
 def is_near(rule: Formula, part: np.ndarray, precision: float) -> np.ndarray:
@@ -347,7 +344,10 @@ def _together(
     used = sorted({j for one in formulas for j in one.rule.columns})
     values, rows = cells.values.copy(), np.arange(len(cells.values))
     for _ in range(_STEPS):
-        rows = rows[~_hold_exactly(formulas, values[rows])]
+        now = values[rows]
+        parts = [(one.rule, now[:, one.rule.columns]) for one in formulas]
+        hold = np.all([is_near(rule, part, _FLOAT64) for rule, part in parts], 0)
+        rows = rows[~hold]
         if not len(rows):
             break
         now, movable, ends, _ = cells.of(rows, values)
@@ -376,12 +376,6 @@ def _together(
     return values
 
 
-def _hold_exactly(formulas: list[Checked], cells: np.ndarray) -> np.ndarray:
-    """Tell in which rows all formulas hold up to rounding errors (rows,)."""
-    parts = [(one.rule, cells[:, one.rule.columns]) for one in formulas]
-    return np.all([is_near(rule, part, _FLOAT64) for rule, part in parts], 0)
-
-
 def _gaps(formulas: list[Checked], cells: np.ndarray) -> np.ndarray:
     """Return by how much formulas are missed; (n, formulas)."""
     return np.stack([one.rule.gap(cells[:, one.rule.columns]) for one in formulas], 1)
@@ -394,13 +388,17 @@ def _slopes(
     slopes = np.zeros((len(cells), len(formulas), len(used)))
     for k, one in enumerate(formulas):
         places = list(one.rule.columns)
+        own = [used.index(j) for j in places]
+        if one.rule.is_sum:
+            slopes[:, k, own] = one.rule.weights
+            continue
         part = cells[:, places]
         gap = one.rule.gap(part)
         for i, j in enumerate(places):
             moved = part.copy()
             moved[:, i] += steps[:, j]
             change = one.rule.gap(moved) - gap
-            slopes[:, k, used.index(j)] = change / (moved[:, i] - part[:, i])
+            slopes[:, k, own[i]] = change / (moved[:, i] - part[:, i])
     return np.nan_to_num(slopes, posinf=0, neginf=0)
 
 
@@ -412,7 +410,11 @@ def _shortest(
     steps, rows = np.zeros(slopes[:, 0].shape), np.arange(len(slopes))
     # each pass but the last stops cells at the ends of their range
     for _ in range(slopes.shape[2]):
-        some = -(np.linalg.pinv(slopes[rows], _RANK) @ gaps[rows])[..., 0]
+        own = slopes[rows]
+        back = own.transpose(0, 2, 1)
+        # of all formulas, which are fewer than their columns
+        inverse = np.linalg.pinv(own @ back, _RANK, hermitian=True)
+        some = -(back @ (inverse @ gaps[rows]))[..., 0]
         steps[rows] = some
         outward = stuck[0][rows] & (some < 0) | stuck[1][rows] & (some > 0)
         slopes[rows] = np.where(outward[:, None], 0.0, slopes[rows])

@@ -96,7 +96,12 @@ def find_relations(X: ArrayLike) -> list[Relation]:
     3. At least ten rows more than coefficients, or ten repeats of a key, support it:
        40 rows of steps.
     4. Each column leaves its most frequent value in five of these rows, and no
-       coefficient depends on one or two rows.
+       coefficient depends on one or two rows. Rarer levels are in a set if shuffled
+       ones would complete it by a chance of less than 1e-6: three ones in 500 rows
+       without missing cells are enough, and a single one is not.
+
+    Coefficients are those of the fewest digits with which the rows agree up to the
+    least rounding that explains them.
 
     Candidates are chosen in a sample of the rows, which is the same in each call, and
     checked in all. Products, ratios, powers and lookups by two columns are sought in
@@ -108,9 +113,9 @@ def find_relations(X: ArrayLike) -> list[Relation]:
     the same. If these are always the same, they follow, too.
 
     Rounding hides relations: errors beyond 0.5 % of a column's standard deviation are
-    too large, or beyond 5 % of it in products and powers, whose factor is the coarsest
-    number that all rows allow. A body mass index is found with one decimal, if height
-    and weight are those from which it was computed, and not as a whole number.
+    too large, or beyond 5 % of it in products and powers. A body mass index is found
+    with one decimal, if height and weight are those from which it was computed, and not
+    as a whole number.
 
     A relation describes the rows of this table. New rows may violate it, above all a
     lookup. A cell that follows is not necessarily a gap: a question that was skipped

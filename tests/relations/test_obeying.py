@@ -20,9 +20,11 @@ def solved(rules, rows, free, bounds=None, ends=POSITIVE):
     )
     free = np.tile(np.asarray(free, dtype=bool), (len(values), 1))
     ranges = ends[:, None, None] * np.ones(values.shape)
-    cells = obeyed(bounds, rules, Filled(values, free, ranges, values))
+    cells, all_hold = obeyed(bounds, rules, Filled(values, free, ranges, values))
     assert_array_equal(cells[~free], values[~free])
-    return cells, held(bounds, rules, cells, free)
+    holds = held(bounds, rules, cells, free)
+    assert_array_equal(holds.all(1), all_hold)
+    return cells, holds
 
 
 def test_positive_parts_of_a_total_stay_positive():

@@ -98,6 +98,31 @@ def test_sets_are_found_with_few_complete_rows(seed):
     assert one.kind == "one-of" and set(one.columns) == set(frame)
 
 
+def test_rare_levels_of_sets_are_found_where_all_rows_show_them(seed):
+    rng = np.random.default_rng(seed)
+    levels = rng.permutation(np.repeat(range(5), [200, 150, 100, 47, 3]))
+    full = np.eye(5)[levels]
+    [one] = find_relations(full)
+    assert one.kind == "one-of" and len(one.columns) == 5
+    full[:, 4] = rng.permutation(full[:, 4])  # the controls
+    assert find_relations(full) == []
+    full = np.eye(5)[rng.permutation(np.repeat(range(5), [200, 150, 100, 49, 1]))]
+    [one] = find_relations(full)  # a single row may be a coincidence
+    assert len(one.columns) == 4 and one.violations == 1
+
+
+def test_lookups_by_keys_of_which_most_are_hidden_are_found(seed):
+    rng = np.random.default_rng(seed)
+    person = np.r_[np.arange(440), np.arange(260)]
+    born = rng.integers(1940, 2000, 440)[person]
+    X = np.column_stack([1000 + 7 * rng.permutation(440)[person], born]).astype(float)
+    X[rng.random(X.shape) < 0.35] = np.nan
+    [one] = find_relations(X)
+    assert one.kind == "lookup" and one.solves == ("x1",)
+    X[:, 1] = rng.permutation(X[:, 1])  # the control
+    assert find_relations(X) == []
+
+
 def test_lookups_are_found(seed):
     rng = np.random.default_rng(seed)
     code = rng.integers(12, size=400)
@@ -176,6 +201,18 @@ def test_coefficients_of_three_digits_are_exact(seed):
     frame["y"] = 24.7 * frame.a * frame.b
     [one] = find_relations(hidden(frame, rng))
     assert one.rule.coefs == (1.0, -24.7)
+
+
+@pytest.mark.parametrize("slope", [1.609, 1.61, 1.6])  # controls of each other
+@pytest.mark.parametrize("digits", [2, 12])
+def test_coefficients_have_the_digits_that_the_data_determine(slope, digits, seed):
+    rng = np.random.default_rng(seed)
+    x = rng.gamma(4, 20, size=(1000, 2)).round(2)
+    y = (slope * x[:, 0] + 0.25 * x[:, 1] + 7).round(digits)
+    [one] = find_relations(np.column_stack([x, y]))
+    weights = dict(zip(one.rule.columns, one.rule.weights, strict=True))
+    found = np.array([-weights[0], -weights[1], one.rule.constant]) / weights[2]
+    assert_allclose(found, [slope, 0.25, 7], rtol=1e-9)
 
 
 def test_results_can_be_compared(seed):
