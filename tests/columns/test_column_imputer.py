@@ -228,7 +228,7 @@ def test_weights_can_be_given(weight):
     np.testing.assert_allclose(imputer.transform(X)[:20, 2], expected)
 
 
-def test_estimators_have_seeds_of_their_own(log):
+def test_estimators_are_cloned_with_seeds_of_their_own(log):
     X, _ = linear()
     given = {"estimators": {0: Spy(), 1: Spy(), 2: Spy(7)}, "weight": 1.0}
     columns(**given).fit(X)
@@ -241,6 +241,7 @@ def test_estimators_have_seeds_of_their_own(log):
     log.clear()
     columns(**given, random_state=1).fit(X)
     assert [one["seed"] for one in log] != before
+    assert not any(hasattr(one, "mean_") for one in given["estimators"].values())
 
 
 def test_seeds_reach_into_pipelines(log):
