@@ -94,8 +94,8 @@ def test_means_equal_those_of_gaussian_algebra(known):
     for i, (row, code) in enumerate(zip(numbers, codes, strict=True)):
         terms = log_terms(mixture, row, code)
         shares = np.exp(terms - logsumexp(terms))
-        means = (conditional(mixture, k, row)[0] for k in range(len(shares)))
-        expected = sum(p * mean for p, mean in zip(shares, means, strict=True))
+        each = (conditional(mixture, k, row)[0] for k in range(len(shares)))
+        expected = sum(p * mean for p, mean in zip(shares, each, strict=True))
         np.testing.assert_allclose(means[i, np.isnan(row)], expected, atol=2e-5)
         for found, one in zip(levels, mixture.classes, strict=True):
             np.testing.assert_allclose(found[i], shares @ one, atol=2e-6)
