@@ -74,6 +74,14 @@ def test_more_neighbours_than_a_tenth_of_the_informative_rows_are_refused(seed):
     assert criterion(with_edges(problem, first), 0.0) < inf
 
 
+def test_the_light_penalty_falls_with_rows_and_grows_with_information(seed):
+    problem, _ = make_problem(seed)
+    root = problem.information.sqrt()
+    expected = 0.75 * (log(4) / N) ** 0.5 * torch.outer(root, root)
+    found = copula.light_penalty(problem.information, N).weight
+    torch.testing.assert_close(found, expected.fill_diagonal_(0.0))
+
+
 def test_edges_of_columns_that_few_rows_observe_weigh_more():
     share = torch.tensor([1.0, 1.0, 0.6, 0.1], dtype=torch.float64)
     found = copula.edge_weights(share)
