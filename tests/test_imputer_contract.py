@@ -100,8 +100,11 @@ def test_probabilities_are_those_of_the_filled_levels(fitted):
     X = frame()
     filled, found = fitted.transform(X), fitted.category_probabilities(X)
     assert list(found) == ["grade", "town", "yes", "count"]
-    for shares in found.values():
+    for name, shares in found.items():
         np.testing.assert_allclose(shares.sum(axis=1), 1)
+        assert list(shares) == fitted.categories_[name].tolist()
+        seen, most = X[name].notna(), shares.max(axis=1)
+        assert (most[seen] == 1).all() and most[~seen].min() < 1
     for name in ("grade", "town", "yes"):
         best = np.asarray(found[name].idxmax(axis=1))
         assert (np.asarray(filled[name]) == best).all()

@@ -198,6 +198,9 @@ def test_vocabulary_of_bounds(bounds, low, high):
         ((None, object()), TypeError, "max_value must be a number"),
         ((2, 1), ValueError, "min_value must be below max_value, got 2.0 and 1.0"),
         ((2, None), ValueError, "X has 1.0 in column 'a', row 0, below its min"),
+        ((None, [[9] * 2]), ValueError, "max_value must be a number or 2 numbers"),
+        (("observed", {"a": -9}), ValueError, "below max_value, got .* for column 'a'"),
+        ((None, {"a": -np.inf}), ValueError, "above its max_value -inf"),
     ],
 )
 def test_bad_bounds_are_named(bounds, error, message):

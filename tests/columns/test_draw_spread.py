@@ -17,26 +17,23 @@ TOLERANCE = 5 / np.sqrt(180 * N) * 2 * np.pi * np.sqrt(3) + 0.005
 def held_out(rng, *spreads, truth=1.0):
     """Draw N(0, spread^2) of each model for truths N(0, truth^2) of one column."""
     draws = [rng.normal(0, one, (DRAWS, N, 1)) for one in spreads]
-    return HeldOutDraws(
-        draws, rng.normal(0, truth, (N, 1)), np.ones((N, 1), dtype=bool)
-    )
+    cells = rng.normal(0, truth, (N, 1))
+    return HeldOutDraws(draws, cells, np.ones((N, 1), dtype=bool))
 
 
 @pytest.mark.parametrize("truth", [0.75, 0.9, 1.0])
-def test_the_factor_is_that_of_the_truth(truth, seed):
-    rng = np.random.default_rng(seed)
+def test_the_factor_is_that_of_the_truth(truth, rng):
     found = held_out(rng, 1.0, truth=truth)
     factor = spreads_of(found, np.ones((1, 1)), np.ones(1, dtype=bool))[0]
     assert abs(factor - truth) < TOLERANCE
 
 
-def test_a_pool_of_right_models_is_too_wide(seed):
+def test_a_pool_of_right_models_is_too_wide(rng):
     """Of a + b + e, one model knows a and one knows b; both are right.
 
     Around (a + b) / 2, the truth has variance 3 / 2, and draws have 5 / 2.  The tails
     of both are normal, so that the factor is the root of the ratio.
     """
-    rng = np.random.default_rng(seed)
     a, b, e = rng.normal(size=(3, N, 1))
     draws = [one + rng.normal(0, np.sqrt(2), (DRAWS, N, 1)) for one in (a, b)]
     found = HeldOutDraws(draws, a + b + e, np.ones((N, 1), dtype=bool))
@@ -60,9 +57,8 @@ def test_columns_choose_their_own_factor_if_they_have_cells():
     hidden = np.ones((N, 4), dtype=bool)
     hidden[3:, 2] = False
     continuous = np.array([True, True, True, False])
-    found = spreads_of(
-        HeldOutDraws([draws], truth, hidden), np.ones((1, 4)), continuous
-    )
+    known = HeldOutDraws([draws], truth, hidden)
+    found = spreads_of(known, np.ones((1, 4)), continuous)
     assert abs(found[0] - 0.75) < TOLERANCE and found[1] > 1 - TOLERANCE
     assert found[0] < found[2] < found[1]  # as all columns, but for three cells
     assert found[3] == 1

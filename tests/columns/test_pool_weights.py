@@ -25,20 +25,9 @@ def brute_force(draws, nodes, hidden, scale, is_categorical):
 
         cells = [one[:, i, j] for one in draws]
         truth = [np.mean([apart(x, nodes[i, j]) for x in one]) for one in cells]
-        pairs = [
-            [
-                np.mean(
-                    [
-                        apart(x, y)
-                        for m, x in enumerate(a)
-                        for n, y in enumerate(b)
-                        if m != n
-                    ]
-                )
-                for b in cells
-            ]
-            for a in cells
-        ]
+        off = ~np.eye(len(cells[0]), dtype=bool)
+        each = [[[[apart(x, y) for y in b] for x in a] for b in cells] for a in cells]
+        pairs = [[np.array(table)[off].mean() for table in row] for row in each]
         found.append((j, truth, pairs))
     column, truth, pairs = zip(*found, strict=True)
     return np.array(column), np.array(truth).T, np.moveaxis(np.array(pairs), 0, -1)
@@ -48,12 +37,9 @@ def table(n_draws, seed=0):
     """Make draws of two models, of a number and of a category, and hidden cells."""
     rng = np.random.default_rng(seed)
     nodes = np.column_stack([rng.normal(size=6), rng.integers(3, size=6)])
-    draws = [
-        np.stack(
-            [rng.normal(k, 2, (n_draws, 6)), rng.integers(3 - k, size=(n_draws, 6))], -1
-        )
-        for k in range(2)
-    ]
+    shape = n_draws, 6
+    pairs = [(rng.normal(k, 2, shape), rng.integers(3 - k, size=shape)) for k in (0, 1)]
+    draws = [np.stack(pair, -1) for pair in pairs]
     hidden = np.array([[1, 1], [0, 1], [1, 0], [0, 0], [1, 1], [0, 0]], dtype=bool)
     return draws, nodes, hidden, np.array([2.0, 9.0]), np.array([False, True])
 
@@ -71,9 +57,8 @@ def test_distances_are_those_of_all_pairs():
 def test_no_draw_is_paired_with_itself(n_draws):
     """All draws differ, so that any such pair would bring the mean below one."""
     draws, nodes, hidden, scale, _ = table(n_draws)
-    draws = [
-        np.broadcast_to(np.arange(n_draws)[:, None, None], one.shape) for one in draws
-    ]
+    different = np.arange(n_draws)[:, None, None]
+    draws = [np.broadcast_to(different, one.shape) for one in draws]
     found = distances(draws, nodes, hidden, scale, np.ones(2, dtype=bool))
     np.testing.assert_array_equal(found.apart, 1)
 
@@ -114,9 +99,8 @@ def constant(first, second, n=50, apart=0.0, column=0):
 
 
 def together(*parts):
-    return Distances(
-        *(np.concatenate(ones, axis=-1) for ones in zip(*parts, strict=True))
-    )
+    pairs = zip(*parts, strict=True)
+    return Distances(*(np.concatenate(ones, axis=-1) for ones in pairs))
 
 
 def closed_form(first, second, apart, n):
@@ -163,15 +147,12 @@ def test_columns_choose_their_own_weights():
     assert found[0, 1] == 0
 
 
-def test_weights_of_several_models_are_shares(seed):
-    rng = np.random.default_rng(seed)
+def test_weights_of_several_models_are_shares(rng):
     truth, n = rng.normal(size=(200, 3)), 9
     draws = [truth + rng.normal(size=(n, 200, 3)) * k for k in (1.0, 1.1, 2.0, 5.0)]
     hidden = rng.random((200, 3)) < 0.5
-    found = weights_of(
-        distances(draws, truth, hidden, np.ones(3), np.zeros(3, dtype=bool)),
-        np.zeros(3, dtype=bool),
-    )
+    numbers = np.zeros(3, dtype=bool)
+    found = weights_of(distances(draws, truth, hidden, np.ones(3), numbers), numbers)
     assert found.shape == (4, 3) and (found >= 0).all()
     np.testing.assert_allclose(found.sum(0), 1)
     assert (found[3] < found[0]).all()
@@ -181,11 +162,8 @@ def test_weights_are_the_minimum_of_the_score(seed):
     """With very many cells: no other weights of a grid have a smaller score."""
     rng, n = np.random.default_rng(seed), 20_000
     truth = rng.normal(size=(n, 1))
-    own = [
-        rng.normal(size=(3, n, 1)),
-        rng.normal(0.3, 0.8, (3, n, 1)),
-        truth + rng.normal(3, 1, (3, n, 1)),
-    ]
+    own = [rng.normal(mean, sd, (3, n, 1)) for mean, sd in ((0, 1), (0.3, 0.8), (3, 1))]
+    own[2] += truth
     found = distances(own, truth, np.ones((n, 1), dtype=bool), np.ones(1), NUMBERS)
     weights = weights_of(found, NUMBERS)[:, 0]
     share = np.linspace(0, 1, 41)

@@ -104,13 +104,10 @@ def texts(X, kind):
 @pytest.mark.quick
 @pytest.mark.parametrize("dtype", ["Int64", "boolean", "Float64", "float"])
 @pytest.mark.parametrize("together", [True, False])
-def test_levels_in_several_columns_are_named(dtype, together, seed):
-    rng = np.random.default_rng(seed)
+def test_levels_in_several_columns_are_named(dtype, together, rng):
     frame = indicators(rng, 4)
-    pair = pd.DataFrame({"yes": rng.integers(0, 2, 120)})
-    frame = frame.assign(
-        yes=pair["yes"], no=1 - pair["yes"], other=rng.integers(0, 2, 120)
-    )
+    yes, other = rng.integers(0, 2, (2, 120))
+    frame = frame.assign(yes=yes, no=1 - yes, other=other)
     binary = [name for name in frame if name != "x"]
     order = ["is_0", "yes", "is_1", "x", "other", "is_2", "no", "is_3"]
     frame = frame.astype(dict.fromkeys(binary, dtype))[order]
@@ -121,8 +118,7 @@ def test_levels_in_several_columns_are_named(dtype, together, seed):
     assert sets == {frozenset(["yes", "no"]), frozenset(f"is_{k}" for k in range(4))}
 
 
-def test_other_columns_of_zeros_and_ones_are_no_levels(seed):
-    rng = np.random.default_rng(seed)
+def test_other_columns_of_zeros_and_ones_are_no_levels(rng):
     frame = indicators(rng, 4).mask(rng.random((120, 5)) < 0.1)
     without = [
         frame.drop(columns="is_3"),  # rows without a level
@@ -153,12 +149,9 @@ def test_relations_are_those_of_find_relations():
     found = missing_report(masked, **QUICK)
     relations = found.relations
     assert relations.found == skvnce.find_relations(masked)
-    assert [str(one) for one in relations.found] == [
-        "log_pay = log(pay)",
-        "total = pay * weeks",
-    ]
-    assert relations.redundant == {"log_pay": "pay"}
-    assert relations.products == ["total"]
+    found_texts = [str(one) for one in relations.found]
+    assert found_texts == ["log_pay = log(pay)", "total = pay * weeks"]
+    assert relations.redundant == {"log_pay": "pay"} and relations.products == ["total"]
     assert relations.typos == [] and relations.n_typos == 0 and not relations.why_not
     assert "2 relations of columns" in repr(found)
     # pay and its logarithm follow from each other or from both others
@@ -181,10 +174,8 @@ def test_cells_that_violate_formulas_are_named():
     table, holes = salaries()
     table.loc[412, "log_pay"] = 9.9
     table.loc[99, "pay"] = 5555.0  # which contradicts two formulas
-    expected = {
-        412: ("log_pay", 9.9, np.log(table["pay"][412])),
-        99: ("pay", 5555.0, round(np.exp(table["log_pay"][99]))),
-    }
+    right = np.log(table["pay"][412]), round(np.exp(table["log_pay"][99]))
+    expected = {412: ("log_pay", 9.9, right[0]), 99: ("pay", 5555.0, right[1])}
     report = missing_report(table.mask(holes), **QUICK)
     typos = report.relations.typos
     assert {one.row for one in typos} == {*expected}
@@ -253,8 +244,7 @@ def test_warnings_are_those_of_fit(unclean):
         skvnce.GaussianImputer(on_misfit="ignore", random_state=0).fit(table)
     warned = [str(one.message) for one in caught if one.category is TableWarning]
     strip = [re.sub(r"column '(\w+)'", r"\1", message) for message in warned]
-    assert len(strip) == 5
-    assert set(strip) <= set(unclean.warnings)
+    assert len(strip) == 5 and set(strip) <= set(unclean.warnings)
 
 
 @pytest.mark.filterwarnings("error::skvnce.exceptions.TableWarning")
@@ -288,10 +278,8 @@ def test_columns_are_described(unclean):
     assert sum(found["b"].heights) == table["b"].notna().sum()
     assert found["day"].labels[0] == "2024-01-01"
     assert found["name"].examples == ["person 0", "person 1", "person 2"]
-    shares = table["group"].value_counts()
-    assert dict(zip(found["group"].labels, found["group"].heights, strict=True)) == (
-        shares.to_dict()
-    )
+    bars = zip(found["group"].labels, found["group"].heights, strict=True)
+    assert dict(bars) == table["group"].value_counts().to_dict()
 
 
 def test_patterns_are_counted(unclean, clean):
@@ -299,8 +287,7 @@ def test_patterns_are_counted(unclean, clean):
     counts = missing.groupby(list("bc")).size().sort_values(ascending=False)
     np.testing.assert_array_equal(clean.patterns.counts, counts)
     np.testing.assert_array_equal(clean.patterns.missing, [*counts.index])
-    assert clean.patterns.columns == ["b", "c"]
-    assert unclean.patterns.counts.sum() == N
+    assert clean.patterns.columns == ["b", "c"] and unclean.patterns.counts.sum() == N
     assert clean.share_missing == pytest.approx(missing.to_numpy().mean())
 
 
@@ -357,8 +344,7 @@ def test_hidden_cells_are_predicted_if_they_can_be():
     assert all(found[name].coverage > 0.81 for name in ("x", "near", "noise"))
 
 
-def test_squares_and_products_are_listed(seed):
-    rng = np.random.default_rng(seed)
+def test_squares_and_products_are_listed(rng):
     frame = pd.DataFrame(rng.normal(size=(400, 3)), columns=["age", "dose", "noise"])
     said = "It finds squares and products, and draws them: "
     for square in (0.0, 1.0):
@@ -422,8 +408,7 @@ def several(n, d):
 )
 def test_the_recommendation_follows_the_guide(table, imputer, reason):
     found = missing_report(table, **QUICK).recommendation
-    assert found.imputer == imputer
-    assert reason in " ".join(found.reasons)
+    assert found.imputer == imputer and reason in " ".join(found.reasons)
 
 
 @pytest.mark.parametrize(
@@ -482,14 +467,11 @@ def test_the_code_leaves_out_what_names_rows(convert):
 
 def test_all_containers_give_one_report():
     pandas = clean_table()
-    pages = [
-        missing_report(one, **QUICK).to_html().replace("polars", "pandas")
-        for one in (pandas, pl.from_pandas(pandas))
-    ]
-    assert pages[0] == pages[1]
+    pair = pandas, pl.from_pandas(pandas)
+    pages = [missing_report(one, **QUICK).to_html() for one in pair]
+    assert pages[0] == pages[1].replace("polars", "pandas")
     x = missing_report(pandas[["a", "b", "c"]].to_numpy().tolist(), **QUICK)
-    assert [one.name for one in x.columns] == ["x0", "x1", "x2"]
-    assert x.hidden.columns
+    assert [one.name for one in x.columns] == ["x0", "x1", "x2"] and x.hidden.columns
 
 
 class Tags(HTMLParser):

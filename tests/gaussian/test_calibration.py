@@ -11,13 +11,11 @@ from skvnce._core.incomplete import Incomplete
 from skvnce.gaussian import calibration
 from skvnce.gaussian.marginals import Steps
 
-NORMAL = Normal(
-    torch.zeros(2).double(), torch.tensor([[1.0, 0.6], [0.6, 1.0]]).double()
-)
+CORRELATION = torch.tensor([[1.0, 0.6], [0.6, 1.0]]).double()
+NORMAL = Normal(torch.zeros(2).double(), CORRELATION)
 SPREAD = 0.8  # of one column given the other
-WITHOUT = Steps(
-    torch.zeros(0).long(), torch.zeros(0, 1), torch.zeros(0, 2), *torch.zeros(2, 0)
-)
+EMPTY = torch.zeros(0)
+WITHOUT = Steps(EMPTY.long(), EMPTY[:, None], torch.zeros(0, 2), EMPTY, EMPTY)
 
 
 def complete(seed, n, residual):
@@ -37,22 +35,17 @@ def normal(x, noise):
     return noise
 
 
-def fitted(
-    X,
-    weights=None,
-    stepped=WITHOUT,
-    to_cells=lambda column, scores: scores,
-    *,
-    cells=None,
-    folds=None,
-):
+def same(column, scores):
+    return scores
+
+
+def fitted(X, weights=None, stepped=WITHOUT, to_cells=same, *, cells=None, folds=None):
     data = Incomplete.from_array(X)
     weights = torch.ones(len(X)).double() if weights is None else weights
     folds = (data.x[:, 0] * 1e4).long() % 5 if folds is None else folds
     cells = data.x if cells is None else cells
-    return calibration.fit_calibration(
-        NORMAL, data, cells, weights, folds, stepped, to_cells
-    )
+    given = data, cells, weights, folds, stepped, to_cells
+    return calibration.fit_calibration(NORMAL, *given)
 
 
 def moved(found, x, z):
@@ -79,8 +72,7 @@ def test_columns_are_chosen_where_it_is_clearly_better(seed):
         [len(fitted(complete([seed, i], 400, kind)).columns) for i in range(20)]
         for kind in (normal, bent)
     ]
-    assert sum(chosen[0]) <= 3
-    assert min(chosen[1]) >= 1
+    assert sum(chosen[0]) <= 3 and min(chosen[1]) >= 1
 
 
 def test_a_weight_of_two_is_a_row_given_twice(seed):
@@ -105,15 +97,13 @@ def test_steps_that_are_right_need_no_calibration(seed):
             X[:, 1] = np.searchsorted(cuts.numpy(), X[:, 1])
 
             def to_cells(column, scores, edges=edges):
-                return (
-                    values[torch.searchsorted(edges[0], scores)] if column else scores
-                )
+                places = torch.searchsorted(edges[0], scores)
+                return values[places] if column else scores
 
             columns = fitted(X, stepped=stepped, to_cells=to_cells).columns
             count += int((columns == 1).sum())
         chosen.append(count)
-    assert chosen[0] <= 4
-    assert chosen[1] >= 9
+    assert chosen[0] <= 4 and chosen[1] >= 9
 
 
 @pytest.mark.parametrize("n", [20, 49])
@@ -123,7 +113,7 @@ def test_few_cells_are_not_calibrated(n, seed):
     scores = torch.randn(2, 4, 2).double()
     ones = torch.ones(4, 2).double()
     assert torch.equal(found.moved(scores, scores[0], ones), scores)
-    shift = found.mean_shift(scores[0], ones, lambda column, scores: scores)
+    shift = found.mean_shift(scores[0], ones, same)
     assert not shift.any()
 
 
@@ -135,7 +125,7 @@ def test_mean_shift_is_the_mean_of_calibrated_draws(seed):
     levels = (torch.arange(10_000).double() + 0.5) / 10_000
     z = torch.special.ndtri(levels)[:, None].expand(-1, 9)
     exact = moved(found, x, z).mean(0) * SPREAD
-    shift = found.mean_shift(mean, std, lambda column, scores: scores)[:, 1]
+    shift = found.mean_shift(mean, std, same)[:, 1]
     torch.testing.assert_close(shift, exact, atol=0.01, rtol=0)
 
 
@@ -170,9 +160,8 @@ def test_quantiles_are_those_of_a_tricube_kernel_of_ranks(share, monkeypatch):
     expected = near / (near + 10) * (two - norm.ppf(level))
     sure = abs(level - below) > 0.01  # of 200 cells at least
     assert (abs(below - 0.5) < 0.45).sum() >= 1  # the step is within a kernel
-    np.testing.assert_allclose(
-        found.shifts[place].numpy()[sure], expected[sure], rtol=0.01
-    )
+    shifts = found.shifts[place].numpy()
+    np.testing.assert_allclose(shifts[sure], expected[sure], rtol=0.01)
 
 
 def test_a_gain_is_clear_by_two_standard_errors(seed):
@@ -251,9 +240,8 @@ def test_predictions_from_a_column_of_few_values(seed):
         y = 0.6 * values[group] + SPREAD * (offset[group] + noise)
         data = Incomplete.from_array(np.column_stack([values[group], y]))
         ones, folds = torch.ones(2000).double(), torch.arange(2000) % 5
-        found = calibration.fit_calibration(
-            NORMAL, data, data.x, ones, folds, WITHOUT, lambda column, scores: scores
-        )
+        given = data, data.x, ones, folds, WITHOUT, same
+        found = calibration.fit_calibration(NORMAL, *given)
         assert 1 in found.columns and found.shifts.isfinite().all()
         means.append(moved(found, values, z.expand(-1, 3)).mean(0).numpy())
         near = moved(found, values + 1e-13, z.expand(-1, 3)).mean(0).numpy()

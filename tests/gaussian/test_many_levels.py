@@ -34,8 +34,7 @@ def numbers_of_rows(n, rng):
 
 # of 60 rows, all may be different by chance in a range of 1700
 @pytest.mark.parametrize(("n", "sites"), [(60, []), (400, ["two sites"])])
-def test_numbers_that_name_rows_are_reported(n, sites, seed):
-    rng = np.random.default_rng(seed)
+def test_numbers_that_name_rows_are_reported(n, sites, rng):
     frame = pd.DataFrame(numbers_of_rows(n, rng))
     holes = frame.mask(rng.random(frame.shape) < 0.2)
     named = ["run", "mixed", *sites, "phone"]

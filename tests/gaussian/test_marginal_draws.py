@@ -26,10 +26,8 @@ def with_marginals(nodes, weights, marginal):
     """Let columns of a model of zeros have their marginal distributions."""
     columns = np.arange(nodes.shape[1])
     values = valid_values(Schema(nodes.shape[1], model_columns=columns), nodes)
-    found = {
-        j: Marginal.of(nodes[:, j], weights, is_category=False)
-        for j in np.flatnonzero(marginal).tolist()
-    }
+    places = np.flatnonzero(marginal).tolist()
+    found = {j: Marginal.of(nodes[:, j], weights, is_category=False) for j in places}
     return ValidCells(Zeros(), values, columns, found)
 
 
@@ -39,15 +37,13 @@ def counts(draws):
     return np.bincount(5 * first + second, minlength=25)
 
 
-def test_draws_have_the_weighted_shares_of_the_observed_values(seed):
+def test_draws_have_the_weighted_shares_of_the_observed_values(seed, rng):
     """Values of larger weight are drawn more often, of each column on its own."""
-    rng = np.random.default_rng(seed)
     first, weights = np.repeat(VALUES, 12), np.repeat(VALUES + 1, 12)
     nodes = np.column_stack([first, rng.permuted(first)])
     nodes[::12, 0] = np.nan
-    shares = np.array(
-        [[weights[column == value].sum() for value in VALUES] for column in nodes.T]
-    )
+    is_value = nodes.T[:, None] == VALUES[:, None]
+    shares = is_value @ weights
     shares /= shares.sum(1, keepdims=True)
 
     found = held_out_result(nodes, lambda kept, rows: (None, {}), weights)

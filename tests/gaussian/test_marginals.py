@@ -61,12 +61,9 @@ def test_the_expectation_is_that_of_mapped_scores(some):
     for std in (0.0, 0.3, 1.5):
         quantiles = torch.tensor(norm.ppf((np.arange(20_000) + 0.5) / 20_000))
         scores = mean + std * quantiles[:, None, None]
-        torch.testing.assert_close(
-            some.expectation(mean, torch.full_like(mean, std)),
-            some.inverse(scores).mean(0),
-            rtol=1e-3,
-            atol=1e-4,
-        )
+        found = some.expectation(mean, torch.full_like(mean, std))
+        exact = some.inverse(scores).mean(0)
+        torch.testing.assert_close(found, exact, rtol=1e-3, atol=1e-4)
 
 
 def quantiles_of(margin, X, levels):
@@ -99,9 +96,8 @@ def test_margins_are_those_of_all_rows(missing, seed):
     _, X = lognormal(seed, 20_000, missing)
     data = Incomplete.from_array(standardised(X))
     begin = marginals.start(data, ones(data))
-    fitted, normal = marginals.fit_marginals(
-        Rows(data, ones(data)), 0.1, begin, independent(2), tol=5e-4
-    )
+    rows = Rows(data, ones(data))
+    fitted, normal = marginals.fit_marginals(rows, 0.1, begin, independent(2), tol=5e-4)
     levels = np.array([0.1, 0.25, 0.5, 0.75])
     exact = np.exp(0.8 * norm.ppf(levels))
     ours = quantiles_of(fitted, X, levels)
@@ -127,15 +123,12 @@ def test_margins_are_taken_where_they_predict_better(seed):
         kept = Incomplete(data.x, data.observed & ~hidden)
         effort = {"max_iter": 100, "tol": 1e-3}
         normal = em.fit_normal(kept, ones(kept), 0.1, independent(2), **effort)
-        found = marginals.choose_marginals(
-            data, hidden, ones(data), 0.1, normal.normal, **effort
-        )
+        given = data, hidden, ones(data), 0.1, normal.normal
+        found = marginals.choose_marginals(*given, **effort)
         return found is not None
 
-    skewed, plain = (
-        sum(taken(transform) for _ in range(n_tables))
-        for transform in (np.exp, lambda x: x)
-    )
+    kinds = np.exp, lambda x: x
+    skewed, plain = (sum(taken(kind) for _ in range(n_tables)) for kind in kinds)
     assert p_share(plain, n_tables, norm.sf(1), "greater") > FAILURE
     assert p_share(skewed, n_tables, norm.sf(1), "greater") < FAILURE
 
@@ -164,9 +157,8 @@ def test_margins_are_judged_by_draws_of_repeated_values(seed):
     assert marginals.choose_marginals(*start, values=None, **effort) is not None
 
 
-def test_margins_are_judged_where_cells_are_missing(seed, monkeypatch):
+def test_margins_are_judged_where_cells_are_missing(rng, monkeypatch):
     """A line is right for the incomplete column; the complete one is skewed."""
-    rng = np.random.default_rng(seed)
     X = rng.exponential(size=(1000, 2))
     X[:, 1] = X[:, 0] + 0.2 * rng.normal(size=1000)
     X[X[:, 0] < np.quantile(X[:, 0], 0.3), 1] = np.nan
@@ -205,10 +197,8 @@ def test_weights_count_rows(seed):
 
 
 def test_the_density_of_a_copula_integrates_to_one(some):
-    normal = Normal(
-        torch.tensor([0.3, -0.2]).double(),
-        torch.tensor([[1.0, 0.5], [0.5, 2.0]]).double(),
-    )
+    S = torch.tensor([[1.0, 0.5], [0.5, 2.0]]).double()
+    normal = Normal(torch.tensor([0.3, -0.2]).double(), S)
     model = Copula(normal, some)
     grid = torch.linspace(-30, 60, 400_001, dtype=torch.float64)
     for column in range(2):
@@ -222,12 +212,9 @@ def test_the_density_of_a_copula_integrates_to_one(some):
 
 
 def test_draws_average_to_the_conditional_mean(some, seed):
-    normal = Normal(
-        torch.zeros(2).double(), torch.tensor([[1, 0.5], [0.5, 1]]).double()
-    )
-    data = Incomplete(
-        torch.tensor([[0.7, 0.0]]).double(), torch.tensor([[True, False]])
-    )
+    S = torch.tensor([[1, 0.5], [0.5, 1]]).double()
+    normal = Normal(torch.zeros(2).double(), S)
+    data = Incomplete.from_array(np.array([[0.7, np.nan]]))
     bounds = torch.tensor([-9.0, -0.9]).double(), torch.tensor([9.0, 1.5]).double()
     faults = []
     for model in (Copula(normal, some), Copula(normal, some, bounds)):
@@ -250,9 +237,8 @@ def test_draws_average_to_the_conditional_mean(some, seed):
 
 def test_an_extreme_cell_counts_as_an_extreme_normal_score(some):
     """Fills follow it as far as four standard deviations, and densities further."""
-    normal = Normal(
-        torch.zeros(2).double(), torch.tensor([[1, 0.9], [0.9, 1]]).double()
-    )
+    S = torch.tensor([[1, 0.9], [0.9, 1]]).double()
+    normal = Normal(torch.zeros(2).double(), S)
     model = Copula(normal, some)
     far = some.inverse(torch.tensor([[0.0, 4.0], [0.0, 40.0]]).double())
     seen = torch.tensor([[False, True]]).expand(2, -1)
@@ -289,10 +275,8 @@ def test_one_missing_cell_is_predicted_alike(bent, ends, seed):
     x = np.random.default_rng(seed).normal(scale=1.5, size=(100, 3))
     x[:, 0] = np.nan
     data = Incomplete.from_array(x)
-    bounds = ends and tuple(
-        torch.tensor([end, s, s])
-        for end, s in zip(ends, (-np.inf, np.inf), strict=True)
-    )
+    others = -np.inf, np.inf
+    bounds = ends and tuple(torch.tensor([ends[k], *[others[k]] * 2]) for k in (0, 1))
     lines = skewed_marginals() if bent else None
     if bent and ends:
         lines = lines.within(*bounds)
@@ -398,14 +382,13 @@ def test_draws_have_the_observed_frequencies(share, seed):
     assert drawn[:, above].mean() > 1.5 * drawn[:, ~above].mean()
 
 
-def test_steps_solve_the_equation_of_frequencies(seed):
+def test_steps_solve_the_equation_of_frequencies(rng):
     """Eq. (1), its left side by exact normal probabilities; rare values, too.
 
     Twelve levels stand for each prediction: they miss less than a fifth of the share
     of a value that one row in 70 has, over 2000 predictions that differ.
     """
     n, correlation = 2000, 0.6
-    rng = np.random.default_rng(seed)
     x, noise = rng.normal(size=(2, n))
     std = np.sqrt(1 - correlation**2)
     cuts = norm.ppf([1 / 70, 0.1, 0.5, 0.9, 69 / 70])
@@ -424,9 +407,8 @@ def test_steps_solve_the_equation_of_frequencies(seed):
     assert (abs(predicted - observed) < rarer / 5).all()
 
 
-def test_edges_are_the_least_scores_of_their_shares(seed):
+def test_edges_are_the_least_scores_of_their_shares(rng):
     """Of equal predictions twelve levels are all scores: 14 cuts, two of them ties."""
-    rng = np.random.default_rng(seed)
     mean, deviation = torch.zeros(3).double(), torch.ones(3).double()
     counts = torch.tensor(rng.integers(1, 9, size=7)).double()
     counts = torch.cat([counts, counts.flip(0)])  # half of them are below the middle
@@ -517,16 +499,6 @@ def test_it_ends_where_a_fit_to_all_rows_ends(data):
         torch.testing.assert_close(found[0].scores, wanted[0].scores, atol=1e-6, rtol=0)
         torch.testing.assert_close(found[1].mean, wanted[1].mean, atol=1e-4, rtol=0)
     assert (lines.scores - wanted[0].scores).abs().max() > 0.01  # negative control
-
-
-def test_parts_give_what_rows_give(data):
-    lines, normal = begin(data)
-    one = continue_marginals(rows_of(data), 0.3, lines, normal, tol=1e-2)
-    other = continue_marginals(in_parts(data), 0.3, lines, normal, tol=1e-2)
-    for part, same in zip(
-        (*one[0][:2], *one[1]), (*other[0][:2], *other[1]), strict=True
-    ):
-        torch.testing.assert_close(part, same, atol=1e-12, rtol=1e-12)
 
 
 def test_scores_by_ramps_are_those_by_pieces(data):

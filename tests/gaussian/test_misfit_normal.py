@@ -1,11 +1,7 @@
 """What GaussianImputer and VNCEEstimator say of tables they do not predict."""
 
-import warnings
-
 import numpy as np
 import pytest
-import torch
-from sklearn.exceptions import ConvergenceWarning
 from tables import misfits
 
 from skvnce import GaussianImputer, VNCEEstimator
@@ -41,17 +37,6 @@ def test_the_gain_is_that_of_the_model(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("correlation", [0.0, 0.5])
-def test_no_alarm_on_normal_tables(seed, correlation):
-    alarms = [
-        misfits(GaussianImputer(), normal_table([seed, i], 200, 5, correlation, 0.2))
-        for i in range(20)
-    ]
-    assert alarms == [[]] * 20
-
-
-@pytest.mark.slow
 def test_what_is_not_predicted_comes_from_marginals(seed):
     X, imputer = overfitted(seed)
     (text,) = misfits(imputer, X)
@@ -83,14 +68,13 @@ def test_a_misfit_can_be_refused(seed):
         imputer.set_params(on_misfit="stop").fit(X)
 
 
-def test_bounds_are_part_of_what_is_judged(seed):
+def test_bounds_are_part_of_what_is_judged(rng):
     """Where nine of ten cells are near 0, a normal one cut off there is too high.
 
     The mean c of the truncated distribution is half a standard deviation above the mean
     m, so that the squared errors of N cells grow by (c - m)^2 = 0.25 of those of the
     means, with a standard error of 2 (c - m) / sqrt(N) = 0.06, N = 300.
     """
-    rng = np.random.default_rng(seed)
     X = rng.gamma(1.0, size=(1200, 3)) * (rng.uniform(size=(1200, 3)) < 0.1)
     X += 0.01 * rng.uniform(size=X.shape)  # no two rows are the same
     X[rng.uniform(size=X.shape) < 0.2] = np.nan
@@ -111,20 +95,6 @@ def test_a_weight_of_two_is_a_row_given_twice_here_too(seed):
     assert imputer.held_out_gain_ == pytest.approx(twin.held_out_gain_, rel=1e-4)
 
 
-class FarOff(torch.nn.Module):
-    """Independent normal columns, but filled by what no column holds."""
-
-    def __init__(self, d):
-        super().__init__()
-        self.mean = torch.nn.Parameter(torch.zeros(d))
-
-    def log_density(self, x):
-        return -(x - self.mean).square().sum(-1) / 2
-
-    def conditional_mean(self, x, observed):
-        return x.where(observed, 9.0)
-
-
 def test_vnce_judges_by_a_fit_without_the_cells(seed):
     X = normal_table(seed, 300, 4, 0.8, missing=0.1)
     estimator = VNCEEstimator(random_state=seed)
@@ -133,31 +103,8 @@ def test_vnce_judges_by_a_fit_without_the_cells(seed):
     assert 0.73 - 4.5 * 0.27 * 0.2 < estimator.held_out_gain_ < 1
     before = estimator.covariance_
     again = VNCEEstimator(on_misfit="ignore", random_state=seed)
-    assert misfits(again, X) == []
-    assert np.isnan(again.held_out_gain_)
+    assert misfits(again, X) == [] and np.isnan(again.held_out_gain_)
     np.testing.assert_array_equal(again.covariance_, before)  # the check only looks
-
-
-@pytest.mark.slow
-@pytest.mark.sampled
-def test_vnce_imputes_from_marginals_where_a_module_is_far_off(seed):
-    X = normal_table(seed, 100, 3, 0.5, missing=0.2)
-    options = {"noise_ratio": 2, "max_iter": 2, "random_state": seed}
-    estimator = VNCEEstimator(FarOff, **options)
-    # of two rounds
-    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
-        (text,) = misfits(estimator, X)
-        assert "column 0, column 1, column 2 are predicted worse" in text
-        hidden, means = np.isnan(X), np.broadcast_to(np.nanmean(X, 0), X.shape)
-        np.testing.assert_allclose(estimator.transform(X)[hidden], means[hidden])
-        draws = estimator.sample(X, 3, random_state=seed, as_array=True)
-        for j in range(3):
-            assert np.isin(draws[..., j], X[:, j]).all()
-        with pytest.raises(ValueError, match="held_out_gain_=-"):
-            VNCEEstimator(FarOff, on_misfit="raise", **options).fit(X)
-        free = VNCEEstimator(FarOff, on_misfit="ignore", **options)
-        assert misfits(free, X) == []
-    assert (free.transform(X)[hidden] > means[hidden] + 1).all()  # control
 
 
 def test_vnce_shrinks_wide_tables(seed):

@@ -47,18 +47,4 @@ def test_cells_and_intervals_are_right(case, seed):
         covers.append(((low <= y) & (y <= high)).mean())
     error = [np.std(one, ddof=1) / REPEATS**0.5 for one in (shifts, covers)]
     assert abs(np.mean(shifts)) < 0.1 + 3 * error[0]
-    assert abs(np.mean(covers) - 0.9) < 0.02 + 3 * error[1]
-    assert np.mean(covers) > 0.87
-
-
-@pytest.mark.slow
-@pytest.mark.sampled
-def test_filled_cells_of_the_graph_have_their_conditional_mean(seed):
-    """Those from the marginal of observed cells are too small by .4."""
-    rng, shifts = np.random.default_rng(seed), []
-    for _ in range(REPEATS):
-        full, X, hidden = table(rng, np.asarray)
-        filled = CopulaGraphLearner(random_state=0).fit_transform(X)[hidden, 1]
-        shifts.append((filled - RHO * full[hidden, 0]).mean() / SPREAD)
-    error = np.std(shifts, ddof=1) / REPEATS**0.5
-    assert abs(np.mean(shifts)) < 0.1 + 3 * error
+    assert abs(np.mean(covers) - 0.9) < 0.02 + 3 * error[1] and np.mean(covers) > 0.87

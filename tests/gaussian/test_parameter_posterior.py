@@ -59,13 +59,8 @@ def test_a_fit_without_some_rows_is_that_of_the_others(seed):
     hidden = np.zeros(X.shape, dtype=bool)
     hidden[::4] = True
     k, start = 5.0, Normal(torch.zeros(3).double(), torch.eye(3).double())
-    found = normal_without(
-        Incomplete.from_array(X),
-        torch.from_numpy(hidden),
-        torch.from_numpy(weights),
-        k,
-        start,
-    )
+    given = torch.from_numpy(hidden), torch.from_numpy(weights), k, start
+    found = normal_without(Incomplete.from_array(X), *given)
     kept = ~hidden[:, 0]
     mean, scatter = scatter_of(X[kept], weights[kept])
     exact = (scatter + k * np.eye(3)) / (weights[kept].sum() + k)

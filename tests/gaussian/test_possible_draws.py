@@ -1,12 +1,8 @@
 """Means and draws of LAIRImputer and VGIImputer are possible values, by default."""
 
-import warnings
-
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 
@@ -25,9 +21,8 @@ IMPUTERS = [
         IncompleteDensity("factor-analysis", max_iter=0), n_estimators=1, **QUICK
     ),
 ]
-by_imputer = pytest.mark.parametrize(
-    "imputer", IMPUTERS, ids=["lair", "vae", "density"]
-)
+NAMES = ["lair", "vae", "density"]
+by_imputer = pytest.mark.parametrize("imputer", IMPUTERS, ids=NAMES)
 DRAWS = 8
 
 
@@ -35,15 +30,9 @@ def table_of(seed, n=30):
     """Make columns: continuous, positive, a few values, spaced integers, a spike."""
     rng = np.random.default_rng(seed)
     base = rng.standard_t(2, size=(n, 1)) + rng.normal(size=(n, 5))
-    X = np.column_stack(
-        [
-            base[:, 0],
-            np.exp(base[:, 1]),
-            base[:, 2].round().clip(-2, 2) / 10,
-            rng.permutation(10 * n)[:n],
-            base[:, 4].clip(min=0),
-        ]
-    )
+    X, integers = base.copy(), rng.permutation(10 * n)[:n]
+    X[:, 1], X[:, 2] = np.exp(X[:, 1]), X[:, 2].round().clip(-2, 2) / 10
+    X[:, 3], X[:, 4] = integers, X[:, 4].clip(min=0)
     X[rng.random(X.shape) < 0.3] = np.nan
     X[:2] = np.nan  # an empty row, and one that shows a cell of each kind
     X[1] = [0.0, 1.0, 0.1, 3.0, 0.0]
@@ -54,27 +43,6 @@ def drawn(imputer, X):
     draws = imputer.sample(X, n_draws=DRAWS, random_state=0, as_array=True)
     assert np.isfinite(draws).all()
     return draws
-
-
-@pytest.mark.quick(1)
-@by_imputer
-@settings(deadline=None, max_examples=3, suppress_health_check=[HealthCheck.too_slow])
-@given(seed=st.integers(0, 2**32 - 1))
-def test_fills_are_possible(imputer, seed):
-    X = table_of(seed)
-    with warnings.catch_warnings(action="ignore"):
-        fitted = clone(imputer).fit(X)
-    low, high = fitted.feature_ranges_
-    for filled in (fitted.transform(X), *(draws := drawn(fitted, X))):
-        assert (filled >= low).all() and (filled <= high).all()
-        np.testing.assert_array_equal(filled[~np.isnan(X)], X[~np.isnan(X)])
-    for column in (2, 4):
-        seen = X[:, column][~np.isnan(X[:, column])]
-        unique, counts = np.unique(seen, return_counts=True)
-        if 2 * counts[counts > 1].sum() >= len(seen) and len(unique) > 1:
-            assert np.isin(draws[..., column], seen).all()
-    assert (draws[..., 3] == draws[..., 3].round()).all()
-    assert (draws[..., [1, 4]] >= 0).all()
 
 
 @pytest.fixture
@@ -100,13 +68,10 @@ def test_without_the_rule_draws_leave_the_observed_range(imputer, X):
 def test_bounds_by_name_hold(imputer, X):
     frame = pd.DataFrame(X, columns=list("abcde"))
     frame["f"] = np.nan
-    bounded = clone(imputer).set_params(
-        min_value={"a": -30.0, "f": 2.0}, max_value={"b": "observed"}
-    )
+    bounds = {"min_value": {"a": -30.0, "f": 2.0}, "max_value": {"b": "observed"}}
+    bounded = clone(imputer).set_params(**bounds)
     frame.loc[frame["a"] <= -30, "a"] = np.nan
-    after = (
-        "filled by 0, or by the value within min_value and max_value that is nearest"
-    )
+    after = "filled by 0, or by the value within min_value and max_value that is near"
     with pytest.warns(UserWarning, match=f"Entirely missing: .*{after}"):
         bounded.set_params(keep_empty_features=True).fit(frame)
     assert bounded.feature_ranges_[0, 0] == -30
@@ -119,9 +84,8 @@ def test_bounds_by_name_hold(imputer, X):
     assert (filled[:, 5] == 2).all()
 
 
-def test_bounds_act_on_what_is_drawn_beside(seed):
+def test_bounds_act_on_what_is_drawn_beside(rng):
     """Cells are drawn given the bounds of others, not moved to them afterwards."""
-    rng = np.random.default_rng(seed)
     a = rng.normal(size=200)
     X = np.column_stack([a, a + 0.3 * rng.normal(size=200), rng.normal(size=200)])
     X[X < 0] = np.nan

@@ -72,18 +72,16 @@ def test_means(seed):
     # one missing cell: exact
     precision = np.linalg.inv(COVARIANCE)
     loc = -precision[0, 1:] @ rows[1, 1:] / precision[0, 0]
-    one = BoundedNormal(
-        torch.tensor(loc), torch.tensor(precision[0, 0] ** -0.5), LOW[0], HIGH[0]
-    )
+    loc, scale = torch.tensor(loc), torch.tensor(precision[0, 0] ** -0.5)
+    one = BoundedNormal(loc, scale, LOW[0], HIGH[0])
     assert found[1, 0] == pytest.approx(float(one.mean), abs=1e-12)
     # negative control
     assert (abs(free[0, :2] - exact.mean(0)) > 0.2 * std).any()
 
 
 @pytest.mark.parametrize("low", [-0.5, 0.0, 1.0])
-def test_means_of_cells_that_are_nearly_equal(low, seed):
+def test_means_of_cells_that_are_nearly_equal(low, seed, rng):
     """Three columns of small noise around one: chains over cells hardly move."""
-    rng = np.random.default_rng(seed)
     loading, noise = np.ones(4), np.array([0.01, 0.01, 0.01, 1.0])
     covariance = np.outer(loading, loading) + np.diag(noise)
     normal = Normal(torch.zeros(4).double(), torch.tensor(covariance))
@@ -145,14 +143,12 @@ def test_idle_bounds_cost_no_accuracy(seed):
     """Draws with and without bounds agree where bounds do not bind."""
     rows = np.array([[np.nan, np.nan, 2.5], [np.nan, 2.4, 2.5]])
     low = torch.tensor([-1.9, -1.9, -torch.inf]).double()  # three spreads below
-    shift = truncation.mean_shift(
-        NORMAL, Incomplete.from_array(rows), low, -low.flip(0) + 99, lattice(seed)
-    )
-    assert (shift != 0).any()
-    assert shift.abs().max() < 0.01
+    data, high = Incomplete.from_array(rows), -low.flip(0) + 99
+    shift = truncation.mean_shift(NORMAL, data, low, high, lattice(seed))
+    assert (shift != 0).any() and shift.abs().max() < 0.01
 
 
-def test_draws_of_strongly_correlated_cells(seed):
+def test_draws_of_strongly_correlated_cells(seed, rng):
     """Where Gibbs steps would hardly move."""
     covariance = torch.tensor([[1.0, 0.9999], [0.9999, 1.0]]).double()
     normal = Normal(torch.tensor([0.5, 0.5]).double(), covariance)
@@ -160,7 +156,6 @@ def test_draws_of_strongly_correlated_cells(seed):
     low, high = torch.zeros(2).double(), torch.full((2,), torch.inf).double()
     with seeded(seed):
         drawn = truncation.draw(normal, data, low, high, 1)[0].numpy()
-    rng = np.random.default_rng(seed)
     exact = rng.multivariate_normal([0.5, 0.5], covariance.numpy(), size=40_000)
     exact = exact[(exact > 0).all(1)]
     assert np.abs(z_two_sample(exact, drawn)).max() < GATE

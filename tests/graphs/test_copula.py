@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from mixed_graphs import column
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 from sklearn.covariance import graphical_lasso
 
@@ -14,7 +15,6 @@ from skvnce.gaussian.latent.columns import Latents
 from skvnce.gaussian.latent.gibbs import Rows
 from skvnce.gaussian.latent.population import Population
 from skvnce.graphs import copula
-from skvnce.graphs import copula as copula_m_step
 from skvnce.graphs.graphical_lasso import Blocks
 
 N = 4000
@@ -36,13 +36,12 @@ def of_levels(codes):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.4])
-def test_information_is_the_variance_of_conditional_means(share, seed):
+def test_information_is_the_variance_of_conditional_means(share, seed, rng):
     """Its ten pairs of draws have a standard error of at most 1 / sqrt(10 n) each.
 
     With draws of the rows that are not independent of the pairs before them, and
     observed shares that vary, 0.02 are six of them.
     """
-    rng = np.random.default_rng(seed)
     z = rng.normal(size=(N, 3))
     ordinal = column(z[:, 1], "ordinal", rng)
     x = np.column_stack([np.exp(z[:, 0]), ordinal, z[:, 2] > np.median(z[:, 2])])
@@ -50,19 +49,18 @@ def test_information_is_the_variance_of_conditional_means(share, seed):
     hidden = rng.uniform(size=x.shape) < share
     x[hidden] = np.nan
     found = information(x, ["numeric", "ordinal", "nominal"], [0, 5, 2], seed)
-    np.testing.assert_allclose(found, expected * (1 - hidden.mean(0)), atol=0.02)
+    assert_allclose(found, expected * (1 - hidden.mean(0)), atol=0.02)
     assert abs(found - found.mean()).max() > 0.05  # and the three are not equal
     if share == 0:
         assert found[0] == pytest.approx(1.0, abs=1e-3)
 
 
-def test_information_of_nominal_columns_falls_with_missing_cells(seed):
+def test_information_of_nominal_columns_falls_with_missing_cells(seed, rng):
     """That of three levels with equal utilities is 3 (3 / (2 sqrt(pi)))**2 / 2.
 
     The largest of three normal variables has the mean 3 / (2 sqrt(pi)) = m, and the
     others -m / 2, so that the squared means of a row sum to 3 m**2 / 2.
     """
-    rng = np.random.default_rng(seed)
     x = rng.integers(0, 3, size=(N, 2)).astype(float)
     hidden = rng.uniform(size=N) < 0.5
     x[hidden, 1] = np.nan
@@ -76,27 +74,23 @@ def test_only_differences_of_nominal_latents_matter(seed):
     """A variable that is added to all of a column changes nothing, to one it does."""
     rng, blocks = np.random.default_rng(seed), Blocks.of(torch.tensor([1, 3, 1, 4]))
     z = rng.normal(size=(9, 50)) + rng.normal(size=50)
-    found = copula_m_step.contrasts(torch.tensor(np.cov(z)), blocks).numpy()
+    found = copula.contrasts(torch.tensor(np.cov(z)), blocks).numpy()
     moved = z.copy()
     moved[1:4] += z[0]
-    again = copula_m_step.contrasts(torch.tensor(np.cov(moved)), blocks).numpy()
-    np.testing.assert_allclose(again, found, atol=1e-12)
+    again = copula.contrasts(torch.tensor(np.cov(moved)), blocks).numpy()
+    assert_allclose(again, found, atol=1e-12)
     moved[1] += z[0]
-    other = copula_m_step.contrasts(torch.tensor(np.cov(moved)), blocks).numpy()
+    other = copula.contrasts(torch.tensor(np.cov(moved)), blocks).numpy()
     assert abs(other - found).max() > 0.1
     pairs = np.zeros((7, 9))  # differences of the columns of several, the others
     for row, (one, two) in enumerate([(1, 2), (2, 3), (5, 6), (6, 7), (7, 8)]):
         pairs[row, [one, two]] = 1, -1
     pairs[5, 0] = pairs[6, 4] = 1
-    np.testing.assert_allclose(
-        pairs @ found @ pairs.T, pairs @ np.cov(z) @ pairs.T, atol=1e-12
-    )
+    assert_allclose(pairs @ found @ pairs.T, pairs @ np.cov(z) @ pairs.T, atol=1e-12)
     means = np.zeros((2, 9))
     means[0, 1:4], means[1, 5:] = 1 / 3, 1 / 4
-    np.testing.assert_allclose(
-        means @ found @ means.T, np.diag([1 / 3, 1 / 4]), atol=1e-12
-    )
-    np.testing.assert_allclose(means @ found @ pairs.T, 0, atol=1e-12)
+    assert_allclose(means @ found @ means.T, np.diag([1 / 3, 1 / 4]), atol=1e-12)
+    assert_allclose(means @ found @ pairs.T, 0, atol=1e-12)
 
 
 def test_means_of_nominal_latents_have_no_edges(seed):
@@ -104,18 +98,14 @@ def test_means_of_nominal_latents_have_no_edges(seed):
     rng, blocks = np.random.default_rng(seed), Blocks.of(torch.tensor([1, 3, 1, 4]))
     z = rng.normal(size=(9, 50)) + rng.normal(size=50)
     normal = Normal(torch.zeros(9).double(), torch.tensor(np.cov(z)))
-    step = copula_m_step.m_step(blocks, 50)
+    step = copula.m_step(blocks, 50)
     weight = 0.1 * (1 - torch.eye(4).double())
-    solved = step.solve(
-        step.summarise(normal),
-        copula_m_step.Theta.independent(9),
-        copula_m_step.Penalty(weight, weight),
-        1e-9,
-    ).theta
+    start, penalty = copula.Theta.independent(9), copula.Penalty(weight, weight)
+    solved = step.solve(step.summarise(normal), start, penalty, 1e-9).theta
     precision = solved.precision.numpy()
     for block, others in (slice(1, 4), [0, 4, 5]), (slice(5, 9), [0, 1, 4]):
         # the root of the solver's tolerance, as the loss is quadratic
-        np.testing.assert_allclose(precision[block, others].sum(0), 0, atol=1e-4)
+        assert_allclose(precision[block, others].sum(0), 0, atol=1e-4)
         assert abs(precision[block, others]).max() > 0.01
 
 
@@ -123,14 +113,14 @@ def test_the_loss_is_that_of_latent_variables_in_their_units(seed):
     """``tr(S K) - log det K``, without a penalty."""
     S = torch.linalg.inv(random_precision(4, seed)) * 7
     weight = torch.zeros(4, 4).double()
-    step = copula_m_step.m_step(Blocks.of(torch.ones(4, dtype=torch.long)), 50)
-    start = copula_m_step.Theta.independent(4)
-    normal, penalty = Normal(start.mean, S), copula_m_step.Penalty(weight, weight)
+    step = copula.m_step(Blocks.of(torch.ones(4, dtype=torch.long)), 50)
+    start = copula.Theta.independent(4)
+    normal, penalty = Normal(start.mean, S), copula.Penalty(weight, weight)
     found = step.solve(normal, start, penalty, 1e-9)
     # correlations are rounded, and the derivatives in them are entries of the precision
     root = S.diagonal().sqrt()
     entries = (torch.linalg.inv(S) * torch.outer(root, root)).abs().sum()
-    limit = copula_m_step._GRID / 2 * float(entries) + 1e-8
+    limit = copula._GRID / 2 * float(entries) + 1e-8
     assert found.loss == pytest.approx(4 + float(S.logdet()), rel=0, abs=limit)
 
 
@@ -142,7 +132,7 @@ def random_precision(d, seed):
 
 def test_associations_of_single_latents_are_partial_correlations(seed):
     K = random_precision(5, seed)
-    found = copula_m_step.associations(K, Blocks.of(torch.ones(5, dtype=torch.long)))
+    found = copula.associations(K, Blocks.of(torch.ones(5, dtype=torch.long)))
     C = torch.linalg.inv(K).numpy()
     for i in range(5):
         for j in range(i):
@@ -159,7 +149,7 @@ def test_associations_of_blocks_average_canonical_correlations(seed):
     """One with a number, and two for three and four levels, which have three."""
     K = random_precision(8, seed).numpy()
     blocks = Blocks.of(torch.tensor([1, 3, 4]))
-    found = copula_m_step.associations(torch.tensor(K), blocks).numpy()
+    found = copula.associations(torch.tensor(K), blocks).numpy()
     one, three, four = slice(0, 1), slice(1, 4), slice(4, 8)
     for i, j, a, b, m in (0, 1, one, three, 1), (1, 2, three, four, 2):
         squares = np.linalg.solve(K[a, a], K[a, b]) @ np.linalg.solve(K[b, b], K[b, a])
@@ -167,16 +157,14 @@ def test_associations_of_blocks_average_canonical_correlations(seed):
     assert 0 < found[0, 1] < 1
 
 
-def test_complete_numbers_give_the_graph_of_normal_scores(seed):
+def test_complete_numbers_give_the_graph_of_normal_scores(seed, rng):
     """The edges of the graphical lasso, and the likelihood's maximum given them."""
-    rng = np.random.default_rng(seed)
     z = rng.multivariate_normal(np.zeros(6), np.eye(6) * 0.5 + 0.5, 300)
     x = np.exp(z)
     alpha = 0.15
     with seeded(seed):
-        problem = copula.make_problem(
-            Incomplete.from_array(x), ["numeric"] * 6, [0] * 6
-        )
+        data = Incomplete.from_array(x)
+        problem = copula.make_problem(data, ["numeric"] * 6, [0] * 6)
         first = problem.first(max_iter=50, tol=1e-3)
         fit = problem.chosen(first, first.theta, alpha)
     assert len(fit.losses) == 1
@@ -186,11 +174,11 @@ def test_complete_numbers_give_the_graph_of_normal_scores(seed):
     _, K = graphical_lasso(S, alpha * known, tol=1e-10, enet_tol=1e-12)
     found = problem.method.family.strengths(fit.theta).numpy() != 0
     expected = (K != 0) & ~np.eye(6, dtype=bool)
-    np.testing.assert_array_equal(found, expected)
+    assert_array_equal(found, expected)
     C = torch.linalg.inv(fit.theta.precision).numpy()
     scale = np.sqrt(np.diag(C))
     C = C / np.outer(scale, scale)
-    np.testing.assert_allclose(C[expected], S[expected], atol=1e-3)
+    assert_allclose(C[expected], S[expected], atol=1e-3)
     _, K = graphical_lasso(np.corrcoef(x.T), alpha, tol=1e-10, enet_tol=1e-12)
     assert abs(C - S).max() < abs(np.corrcoef(x.T) - S).max()
 

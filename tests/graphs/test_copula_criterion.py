@@ -55,10 +55,9 @@ def test_an_edge_costs_its_parameters(pair, parameters, seed):
     assert price == pytest.approx(4 * log(4) * parameters, abs=0.1)
     assert criterion(empty, 1.0) == pytest.approx(criterion(empty, 0.0), abs=0.1)
     edges = problem.method.family.strengths(theta) != 0
-    gain = [
-        N * problem.fitted(first.summary, one, kept, 1e-8).loss
-        for one, kept in ((theta, edges), (empty, edges & False))
-    ]
+    pairs = (theta, edges), (empty, edges & False)
+    fits = (problem.fitted(first.summary, *pair, 1e-8) for pair in pairs)
+    gain = [N * fit.loss for fit in fits]
     found = criterion(theta, 0.0) - criterion(empty, 0.0)
     expected = gain[0] - gain[1] + log(N) * parameters
     assert found == pytest.approx(expected, abs=0.2)
@@ -87,8 +86,7 @@ def test_edges_of_columns_that_few_rows_observe_weigh_more():
     share = torch.tensor([1.0, 1.0, 0.6, 0.1], dtype=torch.float64)
     found = copula.edge_weights(share)
     mean = 0.675**2
-    assert found[0, 1] == found[0, 2] == 1
-    assert found[0, 3] == pytest.approx(mean / 0.2)
+    assert found[0, 1] == found[0, 2] == 1 and found[0, 3] == pytest.approx(mean / 0.2)
     assert found[2, 3] == pytest.approx(mean / 0.12)
     assert (copula.edge_weights(share / 2)[:3, :3] == found[:3, :3]).all()
 
@@ -150,8 +148,7 @@ def test_scores_without_an_edge_are_standard_normal(seed):
         grouped = (problem.blocks.sizes > 1).numpy()
         for i, j in zip(*np.triu_indices(10, 1), strict=True):
             (nominal if grouped[i] or grouped[j] else single).append(found[i, j])
-    assert np.mean(single) == pytest.approx(0, abs=0.3)
-    assert 0.8 < np.std(single) < 1.3
+    assert np.mean(single) == pytest.approx(0, abs=0.3) and 0.8 < np.std(single) < 1.3
     assert np.mean(nominal) == pytest.approx(-0.15, abs=0.4)
     assert 0.65 < np.std(nominal) < 1.3
 
@@ -168,8 +165,7 @@ def test_scores_of_sparse_columns_include_the_noise_of_draws(seed):
     assert 0.65 < np.std(found) < 1.07
 
 
-def test_scores_of_complete_numbers_are_one_newton_step(seed):
-    rng = np.random.default_rng(seed)
+def test_scores_of_complete_numbers_are_one_newton_step(seed, rng):
     X = rng.normal(size=(200, 10))
     X[:, 1] += X[:, 0]
     found, problem, first = scores(X, {}, [1] * 10, seed)
@@ -201,17 +197,15 @@ def test_probabilities_of_edges_are_right_as_often_as_they_say():
     said, true = [], []
     for number in range(3):
         X, categories, edges = mixed_table(300, 28, [3, number], missing=0.4)
-        learner = CopulaGraphLearner(
-            categorical_features=categories, on_misfit="ignore", random_state=0
-        ).fit(X)
+        given = {"categorical_features": categories, "on_misfit": "ignore"}
+        learner = CopulaGraphLearner(**given, random_state=0).fit(X)
         pairs = np.triu_indices(28, 1)
         said.append(learner.edge_probabilities_[pairs])
         true.append(edges[pairs])
     said, true = np.concatenate(said), np.concatenate(true)
     some = said > 0.5
     error = np.sqrt((said * (1 - said))[some].sum())
-    assert some.sum() >= 10
-    assert abs(true[some].sum() - said[some].sum()) < 4 * error
+    assert some.sum() >= 10 and abs(true[some].sum() - said[some].sum()) < 4 * error
     elsewhere = np.random.default_rng(0).permutation(true)[some].sum()  # a control
     assert abs(elsewhere - said[some].sum()) > 4 * error
 
@@ -251,9 +245,8 @@ def test_many_levels_keep_a_true_edge(n, n_levels, seed):
     assert found[0, 1] > 0.99 > found[0, 2]
 
 
-def test_a_covariance_of_few_rows_a_level_stays_regular(seed):
+def test_a_covariance_of_few_rows_a_level_stays_regular(rng):
     """Canonical correlations stay, and 95 levels of 100 rows are no singular matrix."""
-    rng = np.random.default_rng(seed)
     blocks = Blocks.of(torch.tensor([1, 4, 1]))
     S = torch.from_numpy(np.cov(rng.normal(size=(6, 40)) + rng.normal(size=40)))
     moved = temper(S, blocks, 40)
@@ -271,8 +264,6 @@ def test_a_covariance_of_few_rows_a_level_stays_regular(seed):
 
 
 def canonical(covariance, one, other):
-    roots = [
-        torch.linalg.inv(torch.linalg.cholesky(covariance[part, part]))
-        for part in (one, other)
-    ]
+    blocks = (covariance[part, part] for part in (one, other))
+    roots = [torch.linalg.inv(torch.linalg.cholesky(block)) for block in blocks]
     return torch.linalg.svdvals(roots[0] @ covariance[one, other] @ roots[1].T)

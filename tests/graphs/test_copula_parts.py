@@ -24,10 +24,8 @@ def table(n=1500):
 
 
 def same(one, other):
-    return all(
-        np.array_equal(getattr(one, name), getattr(other, name), equal_nan=True)
-        for name in FITTED
-    )
+    pairs = ((getattr(one, name), getattr(other, name)) for name in FITTED)
+    return all(np.array_equal(*pair, equal_nan=True) for pair in pairs)
 
 
 def test_a_table_that_fits_in_memory_is_fitted_there():

@@ -14,7 +14,6 @@ from skvnce._core.random import seeded
 from skvnce.gaussian.latent.columns import Latents, Marginal
 from skvnce.gaussian.latent.gibbs import Rows
 from skvnce.graphs import copula
-from skvnce.graphs import copula as copula_start
 from skvnce.graphs.copula import Theta
 
 KINDS = {"number": ("numeric", 0), "ordinal": ("ordinal", 5), "binary": ("nominal", 2)}
@@ -23,9 +22,8 @@ N, R, TABLES = 1500, 0.7, 6
 
 def make_problem(X, kinds):
     names, levels = (list(one) for one in zip(*(KINDS[k] for k in kinds), strict=True))
-    return copula.make_problem(
-        Incomplete.from_array(X[~np.isnan(X).all(1)]), names, levels
-    )
+    data = Incomplete.from_array(X[~np.isnan(X).all(1)])
+    return copula.make_problem(data, names, levels)
 
 
 def association(X, kinds, start=None):
@@ -42,7 +40,7 @@ def association(X, kinds, start=None):
 def independent(problem):
     """Start at independent columns, with the same penalty for all pairs."""
     penalty = copula.light_penalty(problem.information, problem.n_rows)
-    return copula_start.Start(Theta.independent(2), penalty)
+    return copula.Start(Theta.independent(2), penalty)
 
 
 @pytest.mark.quick(1)
@@ -67,9 +65,8 @@ def test_associations_of_half_missing_columns_are_not_attenuated(kinds, seed):
         assert np.mean(before) < -2 * error * factor
 
 
-def test_strong_edges_have_small_weights(seed):
+def test_strong_edges_have_small_weights(seed, rng):
     """Eq. (1), for two strong correlations and two of noise."""
-    rng = np.random.default_rng(seed)
     z = rng.normal(size=(400, 4))
     z[:, 1] += 2 * z[:, 0]
     with seeded(seed):
@@ -90,26 +87,25 @@ def test_strong_edges_have_small_weights(seed):
 def test_the_nearest_correlations_are_positive_definite():
     """Three correlations of .9, .9 and -.9 are impossible; possible ones are kept."""
     wrong = torch.tensor([[1, 0.9, -0.9], [0.9, 1, 0.9], [-0.9, 0.9, 1]]).double()
-    found = copula_start.positive(wrong)
+    found = copula.positive(wrong)
     assert torch.linalg.eigvalsh(found).min() > 0
     assert torch.allclose(found.diagonal(), torch.ones(3).double())
     assert (found.sign() == wrong.sign()).all()
     right = wrong.abs()
-    assert torch.allclose(copula_start.positive(right), right)
+    assert torch.allclose(copula.positive(right), right)
 
 
-def test_latent_variables_settle_before_parameters_move(seed):
+def test_latent_variables_settle_before_parameters_move(seed, rng):
     """Of a column of which half is missing, given one that is complete.
 
     Unsettled ones are independent; five sweeps of two columns are independent draws.
     """
-    rng = np.random.default_rng(seed)
     z = rng.normal(size=(4000, 2))
     z[:, 1] = 0.8 * z[:, 0] + 0.6 * z[:, 1]
     z[::2, 1] = np.nan
     with seeded(seed):
         problem = make_problem(z, ["number"] * 2)
-        state = copula_start.settle(problem.method.e_step, problem.start.theta)
+        state = copula.settle(problem.method.e_step, problem.start.theta)
     missing = np.concatenate(state, 1)[:, ::2]
     assert np.corrcoef(missing)[0, 1] == pytest.approx(0.8, abs=5 * 0.36 / 2000**0.5)
     before = np.concatenate(problem.method.e_step.init(), 1)[:, ::2]
@@ -139,9 +135,8 @@ def test_the_series_of_equal_halves_is_the_arc_sine(r):
     """E[m_i m_j] = (2 / pi)**2 asin(r); the degrees above 40 have a share of r**41."""
     shape = copula.coefficients(halves(0.5, 0.5))[None]
     value, slope = copula.series(torch.tensor([[r]], dtype=torch.float64), shape)
-    assert float(value) == pytest.approx(
-        2 / np.pi * np.arcsin(r), abs=abs(r) ** 41 + 1e-15
-    )
+    exact, left = 2 / np.pi * np.arcsin(r), abs(r) ** 41 + 1e-15
+    assert float(value) == pytest.approx(exact, abs=left)
     exact = 2 / np.pi / np.sqrt(1 - r**2)
     assert float(slope) == pytest.approx(exact, abs=20 * abs(r) ** 40 + 1e-14)
 
@@ -150,9 +145,8 @@ def test_the_series_of_unequal_levels_is_the_integral():
     """Cov(m_i, m_j) by the probabilities of the cells of two normal variables."""
     r, parts = 0.6, (halves(0.1, 0.5, 0.4), halves(0.7, 0.3))
     shapes = torch.stack([copula.coefficients(one) for one in parts])
-    found = float(
-        copula.series(torch.full((2, 2), r, dtype=torch.float64), shapes)[0][0, 1]
-    )
+    all_r = torch.full((2, 2), r, dtype=torch.float64)
+    found = float(copula.series(all_r, shapes)[0][0, 1])
     ends = [torch.cat([one.low, one.high[-1:]]).clamp(-9, 9).numpy() for one in parts]
     both = stats.multivariate_normal([0, 0], [[1, r], [r, 1]])
     grid = np.array([[both.cdf([a, b]) for b in ends[1]] for a in ends[0]])

@@ -67,21 +67,16 @@ def test_units_use_the_observed_cells_alone(fit_linear, seed):
     np.testing.assert_allclose(units.centre, centre, rtol=1e-12)
 
 
-def test_uncentring_keeps_the_density(seed):
-    rng = np.random.default_rng(seed)
+def test_uncentring_keeps_the_density(rng):
     K, b, centre = torch.tensor(ring(D, rng)), *torch.tensor(rng.normal(size=(2, D)))
-    theta, x = (
-        em.Theta(K, b, column(0.7)[0]),
-        torch.tensor(rng.gamma(2.0, size=(9, D))),
-    )
+    theta, x = em.Theta(K, b, column(0.7)[0]), torch.tensor(rng.gamma(2.0, size=(9, D)))
     z = x - centre
     expected = -0.7 - ((z @ K) * z).sum(-1) / 2 + z @ b
     found = em.to_model(theta, centre).log_density(x)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_marginals_have_the_moments_of_the_observed_cells(seed):
-    rng = np.random.default_rng(seed)
+def test_marginals_have_the_moments_of_the_observed_cells(rng):
     x = hide(rng.gamma([2.0, 9.0, 0.5], size=(400, 3)), rng)
     dist = em.marginals(Incomplete.from_array(x))
     mean, variance = np.nanmean(x, 0), np.nanvar(x, 0)
@@ -92,9 +87,8 @@ def test_marginals_have_the_moments_of_the_observed_cells(seed):
 
 @pytest.mark.parametrize("fit_linear", [True, False])
 def test_the_start_is_independent_with_the_right_moments(fit_linear, seed):
-    data, units = scaled(
-        np.random.default_rng(seed).gamma(3.0, size=(80, 2)), fit_linear
-    )
+    x = np.random.default_rng(seed).gamma(3.0, size=(80, 2))
+    data, units = scaled(x, fit_linear)
     model = em.to_model(em.independence(data, units.centre, fit_linear), units.centre)
     points, weights = orthant_rule(2, 15.0, 80)
     log_density = model.log_density(points).detach()
@@ -108,34 +102,21 @@ def test_the_start_is_independent_with_the_right_moments(fit_linear, seed):
 # The ridge
 
 
-def test_ridge_by_definition(seed):
-    rng = np.random.default_rng(seed)
+def test_ridge_by_definition(rng):
     x = rng.gamma(2.0, size=(100, 4))
     x += 2 * x[:, :1]
     data, _ = scaled(x)
     squared = np.corrcoef(x.T)[np.triu_indices(4, 1)] ** 2
     expected = 1 / (100 * (squared - 1 / 100).mean())
     assert ridge_of_links(data) == pytest.approx(expected, rel=1e-9)
-
-
-def test_ridge_shrinks_weak_graphs_more(seed):
-    rng = np.random.default_rng(seed)
-    noise, common = rng.gamma(2.0, size=(200, 4)), rng.gamma(2.0, size=(200, 1))
-    ridges = []
-    for strength in (3.0, 1.0, 0.3):
-        x = noise + strength * common
-        ridges.append(ridge_of_links(scaled(x)[0]))
-    assert ridges == sorted(ridges)
-    sparse = np.hstack([noise + common, rng.gamma(2.0, size=(200, 6))])
-    assert ridge_of_links(scaled(sparse)[0]) > 2 * ridges[1]
-    assert ridge_of_links(scaled(noise)[0]) <= 10  # tau**2 >= 0.1 / n
+    noise, _ = scaled(rng.gamma(2.0, size=(200, 4)))
+    assert ridge_of_links(noise) <= 10  # tau**2 >= 0.1 / n
 
 
 # EM
 
 
-def test_columns_and_rows_have_no_order(seed):
-    rng = np.random.default_rng(seed)
+def test_columns_and_rows_have_no_order(rng):
     _, x = simulate(200, rng)
     columns, rows = rng.permutation(D), rng.permutation(len(x))
     for alpha in 0.08, 0.05, 0.15:  # the first removes none or all of few tables
@@ -199,11 +180,9 @@ def test_chains_along_slow_directions_move_and_single_cells_are_seen_not_to(
         moving = learned_in_rounds(x)
         monkeypatch.setattr(samplers, "lines_of", lambda precision, patterns: None)
         stuck = learned_in_rounds(x)
-    assert moving.autocorrelation < 0.5
-    assert stuck.autocorrelation > 0.8
+    assert moving.autocorrelation < 0.5 and stuck.autocorrelation > 0.8
     # the steps of the stuck chains are as small; it is the draws that say go on
-    assert stuck.change < 3e-3
-    assert len(stuck.losses) == 40
+    assert stuck.change < 3e-3 and len(stuck.losses) == 40
     assert len(moving.losses) < 40
 
 
@@ -222,24 +201,21 @@ def test_autocorrelation_of_known_chains(r, seed):
     assert rounds.rounds_needed(0.6) == pytest.approx(8)
 
 
-def test_rounds_to_settle_grow_with_the_pairs_that_are_not_observed(seed):
+def test_rounds_to_settle_grow_with_the_pairs_that_are_not_observed(rng):
     """The rate of EM of a correlation, of pairs that are missing at random."""
-    rng = np.random.default_rng(seed)
     for share, left, expected in ((0.3, 0.2, 3), (0.3, 0.1, 4), (0.5, 0.2, 6)):
         observed = torch.tensor(rng.uniform(size=(20000, 40)) > share)
         assert rounds.rounds_to_settle(observed, left) == expected
     complete = torch.ones(10, 3).bool()
     assert rounds.rounds_to_settle(complete, 0.2) == 2
-    assert (
-        rounds.rounds_to_settle(complete & (torch.arange(10) < 1)[:, None], 0.2) == 10
-    )
+    alone = complete & (torch.arange(10) < 1)[:, None]
+    assert rounds.rounds_to_settle(alone, 0.2) == 10
 
 
 @pytest.mark.parametrize(("averaged", "rounds"), [(None, 8), (2, 6), (30, 34)])
-def test_at_least_so_many_rounds_are_averaged(averaged, rounds, monkeypatch, seed):
+def test_at_least_so_many_rounds_are_averaged(averaged, rounds, monkeypatch, rng):
     """With a tolerance that all rounds meet, and draws that count as independent."""
     monkeypatch.setattr(em, "rounds_needed", lambda autocorrelation: 1)
-    rng = np.random.default_rng(seed)
     x = hide(rng.gamma(2.0, size=(60, D)), rng)
     given = {"tol": np.inf, "warm_up": 4, "averaged": averaged}
     assert len(learn(x, **given)[1].losses) == rounds

@@ -11,7 +11,7 @@ from oracles import GATE, log_integral, orthant_rule, rejection, z_mean
 from sklearn.exceptions import ConvergenceWarning
 
 from skvnce import TruncatedGaussianGraphLearner
-from skvnce.graphs import em, model
+from skvnce.graphs import em
 
 # few rounds on small tables, where a warning of a misfit is right at some seeds
 pytestmark = pytest.mark.filterwarnings("ignore::skvnce.exceptions.MisfitWarning")
@@ -45,27 +45,16 @@ def frame(X):
     return pd.DataFrame(X, columns=NAMES)
 
 
-def first_observed(X, column):
-    return int(np.flatnonzero(~np.isnan(X[:, column]))[3])
-
-
 # Input that is refused
-
-
-def message(call, error=ValueError):
-    with pytest.raises(error) as caught:
-        call()
-    return str(caught.value)
 
 
 @pytest.mark.parametrize("door", DOORS)
 def test_negative_cells_are_named_at_every_door(door, frame):
-    fitted, new = learner().fit(frame), frame.copy()
-    row = first_observed(frame.to_numpy(), 1)
-    new.iloc[row, 1] = -2.0
-    text = message(lambda: getattr(fitted, door)(new))
-    assert "'weight'" in text
-    assert f"row {row}" in text
+    row = int(np.flatnonzero(frame["weight"].notna())[3])
+    fitted = learner().fit(frame)
+    frame.iloc[row, 1] = -2.0
+    with pytest.raises(ValueError, match=f"'weight', row {row}"):
+        getattr(fitted, door)(frame)
 
 
 # Failures and side effects
@@ -76,8 +65,7 @@ def test_what_is_returned_is_not_the_input(X):
     fitted = learner().fit(X)
     filled = fitted.transform(complete)
     filled[:] = 0
-    assert (complete > 0).any()
-    assert (fitted.transform(complete) == complete).all()
+    assert (complete > 0).any() and (fitted.transform(complete) == complete).all()
 
 
 # Empty rows and columns
@@ -89,16 +77,14 @@ def test_entirely_missing_rows(X):
     np.testing.assert_array_equal(fitted.precision_, alone.precision_)
     empty = np.full((2, 4), np.nan)
     filled = fitted.transform(empty)
-    assert np.isfinite(filled).all()
-    assert (filled > 0).all()
+    assert np.isfinite(filled).all() and (filled > 0).all()
     assert (fitted.score_samples(empty) == 0).all()
     assert fitted.sample(empty, random_state=0)[0].min() > 0
 
 
 @pytest.mark.slow
-def test_errors_of_scores_are_as_large_as_stated(seed):
+def test_errors_of_scores_are_as_large_as_stated(rng):
     """Against the mean of many other estimates; complete rows need no draws."""
-    rng = np.random.default_rng(seed)
     X = rng.gamma(4.0, size=(300, 4))
     X[:, 1] += X[:, 0]
     X[rng.uniform(size=X.shape) < 0.3] = np.nan
@@ -135,14 +121,12 @@ def test_attributes_belong_together(frame):
     assert np.linalg.eigvalsh(K)[0] > 0
     np.testing.assert_allclose(K @ fitted.untruncated_mean_, fitted.linear_)
     assert fitted.n_iter_ == len(fitted.loss_curve_) == 7  # 2, and 5 that are averaged
-    assert fitted.change_ < 1
-    assert fitted.optimality_gap_ < 1e-7
+    assert fitted.change_ < 1 and fitted.optimality_gap_ < 1e-7
     assert fitted.ridge_ > 0
 
 
-def test_location_needs_a_definite_matrix(seed):
+def test_location_needs_a_definite_matrix(rng):
     """Three columns of which at most one is large: positive links, K not definite."""
-    rng = np.random.default_rng(seed)
     X = rng.gamma(1.0, size=(300, 3)) * 0.05
     X[np.arange(300), np.arange(300) % 3] += rng.gamma(4.0, size=300)
     fitted = learner(alpha=0.0, ridge=0.0).fit(X)
@@ -156,8 +140,7 @@ def test_location_needs_a_definite_matrix(seed):
 def test_complete_data_need_one_round(X):
     X = np.nan_to_num(X, nan=1.0)
     fitted = learner(tol=0.0).fit(X)
-    assert fitted.n_iter_ == 1
-    assert fitted.change_ == 0
+    assert fitted.n_iter_ == 1 and fitted.change_ == 0
 
 
 @pytest.mark.quick(1)
@@ -176,8 +159,7 @@ def test_log_scale_is_the_log_normaliser(hidden, seed):
         log_z = log_integral(model.log_density(points), weights) + model.log_scale
         excess.append(fitted.log_scale_ - float(log_z.detach()))
         unscaled.append(excess[-1] - np.log(np.nanstd(X, 0)).sum())
-    assert abs(z_mean(excess, 0)) < GATE
-    assert abs(z_mean(unscaled, 0)) > GATE
+    assert abs(z_mean(excess, 0)) < GATE and abs(z_mean(unscaled, 0)) > GATE
 
 
 # The graph
@@ -192,8 +174,7 @@ def test_edges_carry_names_and_signs(named, X, frame):
     assert list(table) == names
     assert 2 <= len(table) < 6  # the penalty left some pairs without a link
     strengths = table["association"].abs().to_numpy()
-    assert (np.diff(strengths) <= 0).all()
-    assert len(table) == (np.triu(K, 1) != 0).sum()
+    assert (np.diff(strengths) <= 0).all() and len(table) == (np.triu(K, 1) != 0).sum()
     for row in table.itertuples():
         i, j = nodes.index(row.source), nodes.index(row.target)
         assert row.precision == K[i, j]
@@ -208,16 +189,12 @@ def test_edges_carry_names_and_signs(named, X, frame):
 def test_networkx_graph(frame):
     fitted = learner(alpha=0.05).fit(frame)
     graph, table = fitted.to_networkx(), fitted.edges()
-    assert isinstance(graph, nx.Graph)
-    assert list(graph.nodes) == NAMES
+    assert isinstance(graph, nx.Graph) and list(graph.nodes) == NAMES
     assert graph.number_of_edges() == len(table)
     for row in table.itertuples():
         edge = graph.edges[row.source, row.target]
-        assert edge == {
-            "weight": row.association,
-            "precision": row.precision,
-            "probability": row.probability,
-        }
+        assert list(edge) == ["weight", "precision", "probability"]
+        assert list(edge.values()) == [row.association, row.precision, row.probability]
     empty = learner(alpha=1e3).fit(frame)
     assert len(empty.edges()) == empty.to_networkx().number_of_edges() == 0
     assert list(empty.to_networkx().nodes) == NAMES
@@ -232,10 +209,8 @@ def test_columns_have_no_units(complete, fit_linear, X):
     first = learner(fit_linear=fit_linear).fit(X)
     second = learner(fit_linear=fit_linear).fit(X * scale)
     np.testing.assert_allclose(second.edge_strengths_, first.edge_strengths_, atol=1e-6)
-    per_unit = np.outer(scale, scale)
-    np.testing.assert_allclose(
-        second.precision_ * per_unit, first.precision_, rtol=1e-5, atol=1e-6
-    )
+    found = second.precision_ * np.outer(scale, scale)
+    np.testing.assert_allclose(found, first.precision_, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(second.linear_ * scale, first.linear_, atol=1e-5)
     assert second.ridge_ == pytest.approx(first.ridge_)
 
@@ -258,8 +233,7 @@ def test_the_model_is_in_the_units_of_the_table(X):
 def test_too_few_rounds_warn_and_say_what_to_raise(method, X):
     with pytest.warns(ConvergenceWarning, match="max_iter=3.*Raise max_iter or tol"):
         fitted = learner(algorithm=method, max_iter=3, tol=1e-12).fit(X)
-    assert fitted.n_iter_ == 3
-    assert fitted.change_ > 1e-12
+    assert fitted.n_iter_ == 3 and fitted.change_ > 1e-12
     with warnings.catch_warnings(action="error"):
         learner(algorithm=method, max_iter=30, tol=0.5).fit(X)
 
@@ -294,24 +268,19 @@ def test_a_stop_by_callback_is_not_blamed_on_max_iter(X):
 @pytest.mark.parametrize("method", METHODS)
 def test_without_any_penalty(method, X):
     fitted = learner(algorithm=method, alpha=0, ridge=0).fit(X)
-    assert fitted.ridge_ == 0
-    assert (fitted.precision_ != 0).all()
+    assert fitted.ridge_ == 0 and (fitted.precision_ != 0).all()
     assert np.isfinite(fitted.transform(X)).all()
 
 
-def test_nearly_equal_columns_keep_their_link(seed):
-    rng = np.random.default_rng(seed)
+def test_nearly_equal_columns_keep_their_link(rng):
     a = rng.gamma(9.0, size=2000)
-    X = np.c_[
-        a, a + 0.05 * a.std() * rng.standard_normal(2000), rng.gamma(9.0, size=2000)
-    ]
+    near = a + 0.05 * a.std() * rng.standard_normal(2000)
+    X = np.c_[a, near, rng.gamma(9.0, size=2000)]
     fitted = learner(alpha=0.0, ridge=1e-4).fit(X)
-    assert fitted.edge_strengths_[0, 1] > 0.99
-    assert fitted.largest_cut_ < 0.05
+    assert fitted.edge_strengths_[0, 1] > 0.99 and fitted.largest_cut_ < 0.05
 
 
-def test_cut_links_are_reported(seed):
-    rng = np.random.default_rng(seed)
+def test_cut_links_are_reported(rng):
     common = rng.exponential(size=(300, 1))  # spread as large as the mean
     X = 0.2 * rng.exponential(size=(300, 4)) + common
     fitted = learner(alpha=0.0, ridge=0.0, ridge_linear=0.0).fit(X)
@@ -320,8 +289,7 @@ def test_cut_links_are_reported(seed):
     assert learner().fit(table).largest_cut_ == 0
 
 
-def test_an_m_step_short_of_its_minimum_warns(seed):
-    rng = np.random.default_rng(seed)
+def test_an_m_step_short_of_its_minimum_warns(rng):
     g = rng.gamma(4.0, size=(150, 2))
     g[:, 1] += g[:, 0]
     X = np.c_[g, g[:, 0] + 1e-3 * rng.random(150)]
@@ -345,21 +313,9 @@ def test_draws_forget_where_chains_start(seed):
     drawn = fitted.sample(np.full((2000, 2), np.nan), random_state=seed)[0]
     # the model's mean is that of the rows, up to the ridge; 2 sweeps are 100 away
     assert np.abs(drawn.mean(0) - X.mean(0)).max() < 1
-
-
-def test_means_forget_where_chains_start(seed, monkeypatch):
-    """Each chain is burnt in: no table near its start is averaged."""
-    fitted, _ = far_start(seed)
-    seen = []
-    mean = model.Chains.conditional_mean
-
-    def remember(chains):
-        seen.append((chains.burn_in, chains.n_steps))
-        return mean(chains)
-
-    monkeypatch.setattr(model.Chains, "conditional_mean", remember)
-    fitted.transform(np.full((3, 2), np.nan))
-    assert seen == [(15, 30)]
+    # each chain is burnt in: no table near its start is averaged
+    filled = fitted.transform(np.full((50, 2), np.nan))
+    assert np.abs(filled.mean(0) - X.mean(0)).max() < 1
 
 
 def test_rounds_stop_at_a_share_of_the_standard_error():

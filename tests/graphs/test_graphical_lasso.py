@@ -51,9 +51,8 @@ def violation(K, S, weight, blocks):
             elif (k == 0).all():
                 distance = (torch.linalg.norm(g) - weight[i, j]).clamp(min=0)
             else:
-                distance = torch.linalg.norm(
-                    g + weight[i, j] * k / torch.linalg.norm(k)
-                )
+                pull = weight[i, j] * k / torch.linalg.norm(k)
+                distance = torch.linalg.norm(g + pull)
             worst = max(worst, float(distance))
     return worst
 
@@ -77,9 +76,8 @@ def test_blocks_satisfy_the_optimality_conditions(alpha, seed):
     start = torch.eye(sum(SIZES)).double()
     found = solve(S, start, weight, blocks, tol=1e-13, max_iter=20_000)
     assert violation(found.precision, S, weight, blocks) < 1e-5
-    assert found.objective == pytest.approx(
-        objective(found.precision, S, weight, blocks)
-    )
+    expected = objective(found.precision, S, weight, blocks)
+    assert found.objective == pytest.approx(expected)
     rough = solve(S, start, weight, blocks, tol=1e-1)
     assert violation(rough.precision, S, weight, blocks) > 1e-4
 
@@ -91,18 +89,14 @@ def test_the_gap_bounds_the_excess_of_the_objective(tol, seed):
     start = torch.eye(sum(SIZES)).double()
     least = solve(S, start, weight, blocks, tol=1e-13, max_iter=20_000).objective
     rough = solve(S, start, weight, blocks, tol=tol)
-    assert 0 <= rough.objective - least <= rough.gap + 1e-12
-    assert rough.gap <= tol
+    assert 0 <= rough.objective - least <= rough.gap + 1e-12 and rough.gap <= tol
 
 
 def test_a_gap_within_tol_is_reached_from_any_start(seed):
     S = covariance_of(sum(SIZES), seed)
     blocks, weight = Blocks.of(torch.tensor(SIZES)), weights_of(len(SIZES), 0.1)
-    starts = [
-        torch.eye(len(S)).double(),
-        torch.linalg.inv(S),
-        100 * torch.linalg.inv(S),
-    ]
+    inverse = torch.linalg.inv(S)
+    starts = torch.eye(len(S)).double(), inverse, 100 * inverse
     found = [solve(S, start, weight, blocks, tol=1e-12).precision for start in starts]
     assert torch.allclose(found[0], found[1], atol=1e-5)
     assert torch.allclose(found[0], found[2], atol=1e-5)
@@ -122,9 +116,8 @@ def test_excluded_blocks_stay_zero_and_the_others_are_free(seed):
     assert not torch.allclose(inverse[~free], S[~free], atol=1e-2)
 
 
-def test_the_graph_is_empty_from_the_largest_ratio_on(seed):
+def test_the_graph_is_empty_from_the_largest_ratio_on(seed, rng):
     """Without edges the gradient in the block K_ij is S_ij."""
-    rng = np.random.default_rng(seed)
     blocks = Blocks.of(torch.tensor(SIZES))
     S = covariance_of(sum(SIZES), seed)
     unit = torch.tensor(rng.uniform(0.3, 1.0, size=len(SIZES)))
@@ -150,8 +143,7 @@ def test_a_newton_step_solves_for_the_blocks_that_are_not_zero(seed):
     kept = blocks.norms(rough) > 0
     assert (blocks.norms(here.precision) > 0).equal(kept)
     value, smaller = certify(here, S, weight, blocks)
-    assert value <= before
-    assert smaller < 1e-3 * gap
+    assert value <= before and smaller < 1e-3 * gap
 
 
 def test_a_newton_step_does_not_change_signs():

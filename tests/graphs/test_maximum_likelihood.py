@@ -5,14 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from oracles import (
-    GATE,
-    log_integral,
-    orthant_rule,
-    rejection,
-    symmetric_basis,
-    z_mean,
-)
+from oracles import GATE, log_integral, orthant_rule, rejection, symmetric_basis, z_mean
 from scipy.optimize import minimize
 
 from skvnce._core.incomplete import Incomplete
@@ -98,8 +91,7 @@ def test_the_statistic_is_unbiased_and_varies_less(seed):
     assert np.abs(z_mean(batches(seed, shift=0.3)[0], exact)).max() > GATE
 
 
-def test_observed_cells_are_taken_as_they_are_and_chains_are_rows(seed):
-    rng = np.random.default_rng(seed)
+def test_observed_cells_are_taken_as_they_are_and_chains_are_rows(rng):
     x = rows_of_model(40, rng)
     every = torch.ones_like(x).bool()
     found = expected_statistic(model_of(), x, every, CENTRE)
@@ -119,9 +111,8 @@ def normal_moments(seed, heavier=1.0):
     factor, mean = rng.normal(size=(D, D + 2)), torch.tensor(rng.normal(size=D))
     covariance = torch.tensor(factor @ factor.T)
     second = covariance + torch.outer(mean, mean)
-    return DrawnMoments(
-        mean, second, 3 * heavier * covariance.diagonal() ** 2
-    ), covariance
+    fourth = 3 * heavier * covariance.diagonal() ** 2
+    return DrawnMoments(mean, second, fourth), covariance
 
 
 @pytest.mark.parametrize("width", [D, D + 1])
@@ -417,8 +408,7 @@ def test_optimality_without_a_reference(share, fit_linear, seed):
     K, by_K, by_b = slopes(found.theta, x, centre, *ridges)
     zero = (K == 0) & OFF
     linked = OFF & ~zero
-    assert zero.any() == (alpha > 0)
-    assert linked.any()
+    assert zero.any() == (alpha > 0) and linked.any()
     np.testing.assert_array_less(np.abs(by_K[zero]), alpha + 1e-5)
     np.testing.assert_allclose(by_K[linked], -alpha * np.sign(K[linked]), atol=1e-5)
     inside = K.diagonal() > DIAGONAL_FLOOR
@@ -437,7 +427,6 @@ def test_the_objective_averages_over_all_tables(seed):
     start = em.independence(complete(x), x.mean(0), True)
     free = Penalty(torch.zeros(D, D).double(), 0.0)
     found = m_step.solve(m_step.merge(first, second, 0.5), start, free, 1e-7)
-    losses = [
-        m_step.solve(part, found.theta, free, 1e6).loss for part in (first, second)
-    ]
+    parts = first, second
+    losses = [m_step.solve(part, found.theta, free, 1e6).loss for part in parts]
     assert found.loss == pytest.approx(sum(losses) / 2, rel=1e-9)

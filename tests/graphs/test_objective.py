@@ -24,7 +24,7 @@ def rows(seed, n=150):
 
 
 def learner(**options):
-    options = {"algorithm": "vnce", "max_iter": 12, "on_misfit": "ignore"} | options
+    options = {"algorithm": "vnce", "max_iter": 6, "on_misfit": "ignore"} | options
     return TruncatedGaussianGraphLearner(**options, random_state=0)
 
 

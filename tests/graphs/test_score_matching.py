@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_less
 from oracles import score_matching_loss, symmetric_basis
+from torch.testing import assert_close
 
 from skvnce._core.distributions.truncated_normal import TruncatedNormal
 from skvnce._core.incomplete import Incomplete
@@ -88,9 +90,9 @@ def test_without_l1_it_is_the_closed_form(fit_linear, ridge, x):
     found, stats = solve(x, fit_linear, ridge=ridge)
     exact, loss = closed_form(stats, ridge)
     assert (exact[:, :D].diagonal() > DIAGONAL_FLOOR).all()
-    np.testing.assert_allclose(found.theta.precision, exact[:, :D], atol=1e-5)
+    assert_allclose(found.theta.precision, exact[:, :D], atol=1e-5)
     if fit_linear:
-        np.testing.assert_allclose(found.theta.linear, exact[:, D], atol=1e-5)
+        assert_allclose(found.theta.linear, exact[:, D], atol=1e-5)
     else:
         assert (found.theta.linear == 0).all()
     assert found.loss == pytest.approx(loss, rel=1e-10)
@@ -112,12 +114,12 @@ def test_optimality_without_a_reference(fit_linear, x):
     K = K.numpy()
     zero = K == 0
     assert 0 < zero.sum() < OFF.sum()
-    np.testing.assert_array_less(np.abs(gradient[zero]), alpha + 1e-6)
+    assert_array_less(np.abs(gradient[zero]), alpha + 1e-6)
     linked = OFF & ~zero
-    np.testing.assert_allclose(gradient[linked], -alpha * np.sign(K[linked]), atol=1e-5)
-    np.testing.assert_allclose(gradient.diagonal(), 0, atol=1e-5)
+    assert_allclose(gradient[linked], -alpha * np.sign(K[linked]), atol=1e-5)
+    assert_allclose(gradient.diagonal(), 0, atol=1e-5)
     if fit_linear:
-        np.testing.assert_allclose(by_b, 0, atol=1e-5)
+        assert_allclose(by_b, 0, atol=1e-5)
 
 
 def test_the_gap_bounds_the_suboptimality(x):
@@ -138,7 +140,7 @@ def test_the_minimum_does_not_depend_on_the_origin(x):
         stats = statistics(x, centre, True)
         theta = minimise_loss(stats, start(), centre, links(0.02, 0.1), 1e-15).theta
         solutions.append([theta.precision, theta.linear + theta.precision @ centre])
-    torch.testing.assert_close(*solutions, rtol=0, atol=1e-5)
+    assert_close(*solutions, rtol=0, atol=1e-5)
 
 
 def single_column(ratio):
@@ -148,13 +150,9 @@ def single_column(ratio):
     scale = x.std()
     x = (x / scale)[:, None]
     none = torch.zeros(1).double()
-    theta = minimise_loss(
-        statistics(x, x.mean(0), True),
-        Theta(none[None] + 1, none, none[0]),
-        x.mean(0),
-        Penalty(off_diagonal(1), 0.0),
-        1e-14,
-    ).theta
+    centre, start = x.mean(0), Theta(none[None] + 1, none, none[0])
+    given = centre, Penalty(off_diagonal(1), 0.0), 1e-14
+    theta = minimise_loss(statistics(x, centre, True), start, *given).theta
     return theta.precision, theta.linear + theta.precision @ x.mean(0), scale
 
 
@@ -168,14 +166,12 @@ def test_the_truth_is_found_in_a_single_column(ratio):
 def test_the_floor_binds_where_the_spread_nears_the_mean():
     """The stated limit: CV > 0.84 ends at the floor, which is not the truth."""
     precision, _, scale = single_column(-2.0)
-    assert float(precision) == DIAGONAL_FLOOR
-    assert float(scale**2) < DIAGONAL_FLOOR
+    assert float(precision) == DIAGONAL_FLOOR and float(scale**2) < DIAGONAL_FLOOR
 
 
 def test_too_few_rows_are_not_certified(x):
     found, _ = solve(x[:2], True)
-    assert found.theta.precision.isfinite().all()
-    assert found.gap > 1e-3
+    assert found.theta.precision.isfinite().all() and found.gap > 1e-3
 
 
 def test_statistics_merge_to_weighted_means(x):
@@ -183,7 +179,7 @@ def test_statistics_merge_to_weighted_means(x):
     whole = statistics(x, x.mean(0), True)
     merged = running_mean(first, second, 2 / 3)
     for got, expected in zip(merged, whole, strict=True):
-        torch.testing.assert_close(got, expected)
+        assert_close(got, expected)
     assert isinstance(merged, Statistics)
 
 
@@ -198,7 +194,7 @@ def test_the_ridge_of_b_is_that_of_the_columns_before_centring(ridge_linear, x):
     theta = minimise_loss(stats, start(), centre, penalty, 1e-14).theta
     exact, _ = closed_form(stats, 0.1, ridge_linear, centre)
     without, _ = closed_form(stats, 0.1)
-    np.testing.assert_allclose(as_point(theta, D + 1), exact, atol=1e-5)
+    assert_allclose(as_point(theta, D + 1), exact, atol=1e-5)
     assert np.abs(exact - without).max() > 0.01
     lengths = [np.linalg.norm(A @ np.append(centre, 1)) for A in (exact, without)]
     assert lengths[0] < lengths[1]
@@ -223,9 +219,8 @@ def smooth_solution(stats, centre, penalty):
         return ((product / 2 - stats.target) * point).sum()
 
     free = {"fit_linear": True, "fit_scale": False}
-    return em.minimise_loss(
-        loss, start(), centre, penalty, **free, tol=1e-9, max_iter=10_000
-    )
+    given = loss, start(), centre, penalty
+    return em.minimise_loss(*given, **free, tol=1e-9, max_iter=10_000)
 
 
 @pytest.mark.parametrize("linked_start", [False, True])
@@ -236,13 +231,10 @@ def test_links_of_infinite_weight_are_left_out_by_both_drivers(linked_start, x):
     if linked_start:
         first = first._replace(precision=first.precision + 0.3)
     exact, loss = closed_form(stats, 0.1, 0.2, centre, LEFT_OUT)
-    for found in (
-        minimise_loss(stats, first, centre, penalty, 1e-14),
-        smooth_solution(stats, centre, penalty),
-    ):
-        np.testing.assert_allclose(as_point(found.theta, D + 1), exact, atol=1e-5)
-        assert found.loss == pytest.approx(loss, rel=1e-9)
-        assert np.isfinite(found.gap)
+    quick = minimise_loss(stats, first, centre, penalty, 1e-14)
+    for found in (quick, smooth_solution(stats, centre, penalty)):
+        assert_allclose(as_point(found.theta, D + 1), exact, atol=1e-5)
+        assert found.loss == pytest.approx(loss, rel=1e-9) and np.isfinite(found.gap)
         for i, j in LEFT_OUT:
             assert found.theta.precision[i, j] == found.theta.precision[j, i] == 0
     assert np.abs(closed_form(stats, 0.1, 0.2, centre)[0] - exact).max() > 0.01
@@ -260,12 +252,8 @@ def test_both_drivers_agree_with_all_penalties(x):
     penalty = without_links(0.9 * float(slope[:, :D].abs().numpy()[OFF].max()))
     quick = minimise_loss(stats, start(), centre, penalty, 1e-14)
     smooth = smooth_solution(stats, centre, penalty)
-    torch.testing.assert_close(
-        quick.theta.precision, smooth.theta.precision, rtol=0, atol=1e-5
-    )
-    torch.testing.assert_close(
-        quick.theta.linear, smooth.theta.linear, rtol=0, atol=1e-5
-    )
+    assert_close(quick.theta.precision, smooth.theta.precision, rtol=0, atol=1e-5)
+    assert_close(quick.theta.linear, smooth.theta.linear, rtol=0, atol=1e-5)
     assert quick.loss == pytest.approx(smooth.loss, rel=1e-9)
     zeros = (quick.theta.precision == 0).sum()
     assert torch.equal(quick.theta.precision == 0, smooth.theta.precision == 0)
@@ -276,31 +264,24 @@ def test_both_drivers_agree_with_all_penalties(x):
 
 
 @pytest.mark.parametrize("fit_linear", [True, False])
-def test_products_through_the_rows_are_those_of_the_statistics(fit_linear, x, seed):
+def test_products_through_the_rows_are_those_of_the_statistics(fit_linear, x, rng):
     centre, penalty = x.mean(0) * fit_linear, Penalty(0.1 * off_diagonal(D), 0.1, 0.2)
     dense = quadratic_of(statistics(x, centre, fit_linear), penalty, centre)
     free = free_quadratic(table_of(x, centre, fit_linear), penalty, centre)
-    torch.testing.assert_close(free.target, dense.target)
-    torch.testing.assert_close(free.diagonal, dense.diagonal)
+    assert_close(free.target, dense.target)
+    assert_close(free.diagonal, dense.diagonal)
     spanned = symmetric_basis(D, D + fit_linear)
     for matrix in spanned:
         found, unit = dense.diagonal[matrix != 0], matrix / matrix.norm()
         exact = (unit * dense.product(unit)).sum()
-        torch.testing.assert_close(found, exact.expand_as(found))
-    rng = np.random.default_rng(seed)
+        assert_close(found, exact.expand_as(found))
     for _ in range(3):
         point = torch.tensordot(torch.tensor(rng.normal(size=len(spanned))), spanned, 1)
-        torch.testing.assert_close(free.product(point), dense.product(point))
-    first, second = (
-        minimise_quadratic(quadratic, start(), penalty, 1e-15)
-        for quadratic in (dense, free)
-    )
-    torch.testing.assert_close(
-        first.theta.precision, second.theta.precision, rtol=0, atol=1e-6
-    )
-    torch.testing.assert_close(
-        first.theta.linear, second.theta.linear, rtol=0, atol=1e-6
-    )
+        assert_close(free.product(point), dense.product(point))
+    given = start(), penalty, 1e-15
+    first, second = (minimise_quadratic(one, *given) for one in (dense, free))
+    assert_close(first.theta.precision, second.theta.precision, rtol=0, atol=1e-6)
+    assert_close(first.theta.linear, second.theta.linear, rtol=0, atol=1e-6)
     assert first.loss == pytest.approx(second.loss, rel=1e-9)
     assert 0 < (first.theta.precision == 0).sum() < OFF.sum()
 
@@ -319,12 +300,11 @@ def test_the_pool_holds_rows_of_all_rounds(x, seed):
     places = [(whole[0] == row).all(1).nonzero()[0, 0] for row in pool.u]
     rounds = torch.stack(places) // len(x)
     assert set(rounds.tolist()) == set(range(12))
-    torch.testing.assert_close(pool.h, whole[1][torch.stack(places)])
+    assert_close(pool.h, whole[1][torch.stack(places)])
 
 
 @pytest.mark.parametrize("d, kind", [(100, "Statistics"), (101, "Tables")])
-def test_many_columns_go_through_the_rows(d, kind, seed):
-    rng = np.random.default_rng(seed)
+def test_many_columns_go_through_the_rows(d, kind, rng):
     x = torch.tensor(rng.gamma(4.0, size=(20, d)))
     data = Incomplete(x, torch.ones_like(x).bool())
     method = score_matching(data, x.mean(0), fit_linear=True)

@@ -23,13 +23,11 @@ def test_the_weight_and_its_slope():
     h, slope = saturating_weight(x)
     (derivative,) = torch.autograd.grad(h.sum(), x)
     torch.testing.assert_close(slope, derivative)
-    assert float(h[0].detach()) == 0
-    assert (h <= 1).all()
+    assert float(h[0].detach()) == 0 and (h <= 1).all()
 
 
 @pytest.mark.parametrize("fit_linear", [True, False])
-def test_the_quadratic_form_is_this_loss(fit_linear, seed):
-    rng = np.random.default_rng(seed)
+def test_the_quadratic_form_is_this_loss(fit_linear, rng):
     x, K = torch.tensor(rng.gamma(2.0, size=(30, 3))), torch.tensor(PRECISION)
     centre = x.mean(0) * fit_linear
     b = torch.tensor(LINEAR * fit_linear)
@@ -63,10 +61,8 @@ def population_gradient(field, K, b):
     p = torch.softmax(log_p + weights.log(), 0)
     model = TruncatedGaussian(torch.tensor([[K]]).double(), torch.tensor([b]).double())
     each = [loss_and_gradient(model, row[None])[1:] for row in points]
-    return [
-        float((p * torch.stack(part).flatten()).sum())
-        for part in zip(*each, strict=True)
-    ]
+    sums = (p @ torch.stack(part).flatten() for part in zip(*each, strict=True))
+    return [*map(float, sums)]
 
 
 @pytest.mark.parametrize("field", [-1.5, 0.0, 2.0])
@@ -76,17 +72,15 @@ def test_the_truth_is_stationary_by_quadrature(field):
 
 
 def test_the_truth_is_stationary_in_a_sample(seed):
-    x = rejection(
-        PRECISION, LINEAR, np.full(3, np.nan), 10_000, np.random.default_rng(seed)
-    )
+    rng, free = np.random.default_rng(seed), np.full(3, np.nan)
+    x = rejection(PRECISION, LINEAR, free, 10_000, rng)
 
     def worst_z(K, b):
         model = TruncatedGaussian(torch.tensor(K), torch.tensor(b))
         batches = torch.tensor(x).split(200)
-        gradients = [
-            torch.cat([by_K[*np.triu_indices(3)], by_b])
-            for _, by_K, by_b in (loss_and_gradient(model, batch) for batch in batches)
-        ]
+        found = (loss_and_gradient(model, batch) for batch in batches)
+        upper = np.triu_indices(3)
+        gradients = [torch.cat([by_K[*upper], by_b]) for _, by_K, by_b in found]
         return np.abs(z_mean(torch.stack(gradients), 0)).max()
 
     assert worst_z(PRECISION, LINEAR) < GATE

@@ -31,10 +31,8 @@ def probabilities(w, d, unsigned=False):
 def drawn(d, rng):
     """Draw scores and edges from the prior of signed scores."""
     n = d * (d - 1) // 2
-    share, rho = (
-        rng.beta(*score_matching._SPARSE),
-        rng.choice(score_matching._POSITIVE),
-    )
+    share = rng.beta(*score_matching._SPARSE)
+    rho = rng.choice(score_matching._POSITIVE)
     k, mean = rng.choice(score_matching._SHAPES), rng.choice(score_matching._MEANS)
     there = rng.uniform() >= 0.5
     edge = there & (rng.uniform(size=n) < share)
@@ -118,10 +116,8 @@ def direct(w, signed):
     rhos = score_matching._POSITIVE if signed else [1.0]
     for k, mean in product(score_matching._SHAPES, score_matching._MEANS):
         density = stats.gamma.pdf(sizes, k, scale=mean / k)
-        up, down = (
-            stats.norm.pdf(sign * w[:, None] - sizes) @ density / density.sum()
-            for sign in (1, -1)
-        )
+        density /= density.sum()
+        up, down = (stats.norm.pdf(s * w[:, None] - sizes) @ density for s in (1, -1))
         for rho, (share, prior) in product(
             rhos, zip([0.0, *score_matching._SHARES], priors, strict=True)
         ):
@@ -155,8 +151,7 @@ def test_scores_without_a_sign_are_edges_if_they_are_large(seed):
     w[:3], w[3:6] = [6.0, 9.0, 14.0], -9.0
     found, signed = probabilities(w, 20, unsigned=True), probabilities(w, 20)
     assert (found[:3] > 0.8).all() and (found[3:6] < 0.01).all()
-    assert (signed[:6] > 0.9).all()
-    assert (np.diff(found[np.argsort(w)]) >= 0).all()
+    assert (signed[:6] > 0.9).all() and (np.diff(found[np.argsort(w)]) >= 0).all()
 
 
 def test_scores_of_any_size_have_probabilities():

@@ -31,8 +31,7 @@ def test_an_edge_of_few_columns_is_certain(d, missing, seed):
     """Its probability was 0 in 20 tables of 20 with two columns, 17 of 20 with five."""
     X = positive(500, d, np.random.default_rng([seed, d]), missing)
     first = learned(X).edges().iloc[0]
-    assert (first.source, first.target) == ("x0", "x1")
-    assert first.probability > 0.99
+    assert (first.source, first.target) == ("x0", "x1") and first.probability > 0.99
     X[:, 1] = np.random.default_rng(seed).permutation(X[:, 1])  # a control
     assert learned(X).edge_probabilities_[0, 1] < 0.99
 
@@ -48,10 +47,11 @@ def test_an_edge_is_certain_by_all_algorithms(algorithm):
 
 def test_frequent_edges_of_the_search_are_probable():
     X = positive(800, 4, np.random.default_rng(0))
-    learner = TruncatedGaussianGraphLearnerCV(
-        selection="stability", alphas=8, n_subsamples=6, random_state=0
-    )
-    first = learner.fit(X).edges().iloc[0]
+    given = {"selection": "stability", "alphas": 8, "n_subsamples": 6}
+    learner = TruncatedGaussianGraphLearnerCV(**given, random_state=0)
+    table = learner.fit(X).edges()
+    assert list(table)[3:] == ["precision", "probability", "frequency"]
+    first = table.iloc[0]
     assert first.frequency == 1 and first.probability > 0.99
 
 

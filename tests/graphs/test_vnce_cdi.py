@@ -42,9 +42,8 @@ D, NU = 3, 4
 PRECISION = np.array([[1.5, 0.6, -0.5], [0.6, 1.5, 0.0], [-0.5, 0.0, 2.0]])
 LINEAR = np.array([1.5, 0.5, 1.0])
 CENTRE = torch.zeros(D).double()
-TRUTH = Theta(
-    torch.tensor(PRECISION), torch.tensor(LINEAR), torch.zeros((), dtype=torch.float64)
-)
+ZERO = torch.zeros((), dtype=torch.float64)
+TRUTH = Theta(torch.tensor(PRECISION), torch.tensor(LINEAR), ZERO)
 
 
 def simulate(n, share, seed):
@@ -55,16 +54,22 @@ def simulate(n, share, seed):
     return Incomplete(x.where(observed, 0.0), observed)
 
 
+def log_ratios(model, noise, *tables):
+    parts = (model.log_density(x) - noise.log_prob(x).sum(-1) for x in tables)
+    return [part.detach() for part in parts]
+
+
 def method(data, kind=vnce_cdi, **options):
     noise = em.marginals(data)
     options = {"noise_ratio": NU, "fit_linear": True, **options}
     return kind(data, noise, CENTRE, **options), noise
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{}, *({"kind": vnce_lognormal, "family": one} for one in (lognormal, defended))],
-)
+FAMILIES = [lognormal, defended]
+BY_FAMILY = [{"kind": vnce_lognormal, "family": one} for one in FAMILIES]
+
+
+@pytest.mark.parametrize("options", [{}, *BY_FAMILY])
 def test_without_holes_it_is_nce(options, seed):
     data = simulate(150, 0.0, seed)
     with seeded(seed):
@@ -75,9 +80,7 @@ def test_without_holes_it_is_nce(options, seed):
     penalty = Penalty(torch.zeros(D, D).double(), 0.0)
     found = m_step.solve(m_step.summarise(both), TRUTH, penalty, 1e-7)
     model = em.to_model(found.theta, CENTRE)
-    ratios = [
-        (model.log_density(x) - noise.log_prob(x).sum(-1)).detach() for x in (data.x, y)
-    ]
+    ratios = log_ratios(model, noise, data.x, y)
     assert e_step.once
     assert found.loss == pytest.approx(float(nce(*ratios, NU).loss), rel=1e-10)
 
@@ -86,16 +89,14 @@ def test_without_holes_it_is_nce(options, seed):
 @pytest.mark.parametrize("value", [np.nan, 1e6])
 def test_observed_cells_stay_and_others_move_one_a_step(write, value, seed):
     data = simulate(100, 0.5, seed)
-    hidden = Incomplete(
-        data.x.where(data.observed, torch.tensor(value).double()), data.observed
-    )
+    x = data.x.where(data.observed, torch.tensor(value).double())
+    hidden = Incomplete(x, data.observed)
     with seeded(seed):
         e_step = method(hidden, n_steps=1, write=write)[0].e_step
         first = e_step.init()
         second, both = e_step.step(first, em.to_model(TRUTH, CENTRE))
     seen, moved = data.observed, (second.x - first.x).abs() > 1e-12  # of means
-    assert torch.equal(second.x[seen], data.x[seen])
-    assert (second.x >= 0).all()
+    assert torch.equal(second.x[seen], data.x[seen]) and (second.x >= 0).all()
     assert torch.equal(moved.sum(1), (~seen).any(1).long())
     for x, mask in ((both.data.x, seen), (both.noise.x, seen.repeat(NU, 1))):
         changed = (x != x[0]).any(0)
@@ -150,8 +151,7 @@ def test_q_learns_the_conditionals_of_the_model(seed):
     state = trained(data, seed, 6)
     start = AffineConditionals(em.marginals(data), torch.ones(D).double())
     before, after = relative_entropy(start, seed), relative_entropy(state.q, seed)
-    assert float(after.max()) < 0.01
-    assert float(before.min()) > 0.01
+    assert float(after.max()) < 0.01 and float(before.min()) > 0.01
     assert float(before.max()) > 10 * float(after.max())
 
 
@@ -184,15 +184,10 @@ def test_single_draws_have_the_spread_of_the_data_and_means_have_not(seed):
         x = trained(data, seed, 4, n_draws=8, write=write).x
         change = first_and_second(x) - first_and_second(complete)
         z[write] = np.abs(z_mean(change, 0)).max()
-    assert z[one_draw] < GATE
-    assert z[mean_of_draws] > GATE
+    assert z[one_draw] < GATE and z[mean_of_draws] > GATE
 
 
 # VNCE with a joint lognormal posterior, defended by the noise's marginals
-
-
-D, NU = 3, 4
-FAMILIES = [lognormal, defended]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -204,9 +199,8 @@ def test_observed_cells_stay_and_those_under_the_mask_are_never_read(
     hidden = data.x.where(data.observed, torch.tensor(value).double())
     for x in (data.x, hidden):
         with seeded(seed):
-            e_step = method(
-                Incomplete(x, data.observed), vnce_lognormal, family=family
-            )[0].e_step
+            rows = Incomplete(x, data.observed)
+            e_step = method(rows, vnce_lognormal, family=family)[0].e_step
             found.append(e_step.step(e_step.init(), em.to_model(TRUTH, CENTRE))[1])
     first, second = found
     assert torch.equal(first.data.x, second.data.x)
@@ -214,8 +208,7 @@ def test_observed_cells_stay_and_those_under_the_mask_are_never_read(
     seen = data.observed
     assert torch.equal(first.data.x[:, seen], data.x[seen].expand(5, -1))
     for part in first:
-        assert (part.x >= 0).all()
-        assert part.log_base.isfinite().all()
+        assert (part.x >= 0).all() and part.log_base.isfinite().all()
         changed = (part.x != part.x[0]).any(0)
         assert torch.equal(changed, (~seen).expand_as(changed))
 
@@ -226,8 +219,7 @@ def test_zeros_have_logarithms(seed):
     with seeded(seed):
         e_step = method(Incomplete(zeros, data.observed), vnce_lognormal)[0].e_step
         _, both = e_step.step(e_step.init(), em.to_model(TRUTH, CENTRE))
-    assert both.data.log_base.isfinite().all()
-    assert float(both.data.x.max()) < 100
+    assert both.data.log_base.isfinite().all() and float(both.data.x.max()) < 100
 
 
 def exact_log_ratio(model, rows):
@@ -284,8 +276,7 @@ def test_a_lognormal_q_learns_from_the_data_alone(seed, monkeypatch):
             q, both = e_step.step(e_step.init(), em.to_model(TRUTH, CENTRE))
         found.append([leaf.detach() for leaf in q.parameters()])
         assert not any(part.requires_grad for part in (*both.data, *both.noise))
-    assert all(map(torch.equal, *found))
-    assert float(found[0][0].abs().max()) > 0
+    assert all(map(torch.equal, *found)) and float(found[0][0].abs().max()) > 0
 
 
 def errors_of_the_noise_term(family, n_draws, seed):
@@ -294,9 +285,8 @@ def errors_of_the_noise_term(family, n_draws, seed):
     q = SequentialPosterior([family(data, noise)], n_draws)
     for _ in range(3):
         improve(q, model, contrast.data, stream(1), NU, 5)
-    rows = contrast.noise._replace(
-        x=contrast.noise.x[0], log_noise=contrast.noise.log_noise[0]
-    )
+    x, log_noise = contrast.noise.x[0], contrast.noise.log_noise[0]
+    rows = contrast.noise._replace(x=x, log_noise=log_noise)
     exact, found = exact_log_ratio(model, rows), []
     for i in range(20):
         with torch.no_grad():
@@ -320,9 +310,6 @@ def test_the_mixture_estimates_the_noise_term_well(seed):
 
 
 # The M-step by VNCE: exact where at most one cell is hidden, and stationary at p*
-
-
-D, NU = 3, 4
 
 
 def rows_of_model(n, rng):
@@ -350,11 +337,8 @@ def tables(data, noise, observed, seed):
     """Make the rows of an M-step: those of the data and those of the noise."""
     with seeded(seed):
         drawn = noise.sample((len(data) * NU,))
-        observed_noise = observed.repeat(NU, 1)
-        return (
-            latent_rows(data, observed, noise),
-            latent_rows(drawn, observed_noise, noise),
-        )
+        pairs = (data, observed), (drawn, observed.repeat(NU, 1))
+        return tuple(latent_rows(*pair, noise) for pair in pairs)
 
 
 def solve(rows, centre, alpha=0.0, ridge=0.0, fit_linear=True, tol=1e-7):
@@ -383,9 +367,8 @@ FREE = Penalty(torch.zeros(D, D).double(), 0.0)
 def m_step(data, noise, noise_ratio):
     """Build the M-step of complete data."""
     complete = Incomplete(data, torch.ones_like(data).bool())
-    built = vnce(
-        complete, noise, data.mean(0), noise_ratio=noise_ratio, fit_linear=True
-    )
+    given = {"noise_ratio": noise_ratio, "fit_linear": True}
+    built = vnce(complete, noise, data.mean(0), **given)
     return built.m_step
 
 
@@ -396,8 +379,7 @@ def test_latent_cells_are_missing_cells_chosen_evenly(seed):
     observed = torch.tensor([[1, 1, 1, 1], [0, 1, 0, 0], [1, 1, 0, 1]]).bool()
     with seeded(seed):
         latent = choose_latent(observed.repeat(5000, 1, 1)).numpy()
-    assert (latent[:, 0] == -1).all()
-    assert (latent[:, 2] == 2).all()
+    assert (latent[:, 0] == -1).all() and (latent[:, 2] == 2).all()
     assert set(latent[:, 1]) == {0, 2, 3}
     z = z_mean(latent[:, 1, None] == [0, 2, 3], 1 / 3)
     assert np.abs(z).max() < GATE
@@ -418,10 +400,7 @@ def test_on_complete_data_it_is_nce(data, noise, seed):
     start = em.independence(Incomplete(data, observed), centre, True)
     found = step.solve(summary, start, FREE, 1e-7)
     model = em.to_model(found.theta, centre)
-    ratios = [
-        (model.log_density(x) - noise.log_prob(x).sum(-1)).detach()
-        for x in (data, drawn)
-    ]
+    ratios = log_ratios(model, noise, data, drawn)
     assert found.loss == pytest.approx(float(nce(*ratios, NU).loss), rel=1e-12)
     assert found.gap < 1e-5
 
@@ -478,8 +457,7 @@ def test_optimality_without_a_reference(fit_linear, share, data, noise, seed):
     assert not at_floor.all()
     zero = K == 0
     linked = off & ~zero
-    assert zero.any() == (alpha > 0)
-    assert linked.any()
+    assert zero.any() == (alpha > 0) and linked.any()
     np.testing.assert_array_less(np.abs(gradient[zero]), alpha + 1e-5)
     np.testing.assert_allclose(gradient[linked], -alpha * np.sign(K[linked]), atol=1e-5)
     np.testing.assert_allclose(gradient.diagonal()[~at_floor], 0, atol=1e-5)
@@ -495,9 +473,8 @@ def test_optimality_without_a_reference(fit_linear, share, data, noise, seed):
 def test_the_objective_averages_over_all_tables(data, noise):
     step = m_step(data, noise, noise_ratio=1)
     first, second = step.summarise(data), step.summarise(data.flip(0) + 0.1)
-    start = em.independence(
-        Incomplete(data, torch.ones_like(data).bool()), data.mean(0), True
-    )
+    complete = Incomplete(data, torch.ones_like(data).bool())
+    start = em.independence(complete, data.mean(0), True)
     both = step.merge(first, second, 0.5)
     found = step.solve(both, start, FREE, 1e-7)
     losses = [step.solve(part, found.theta, FREE, 1e6).loss for part in (first, second)]
@@ -524,9 +501,8 @@ def gradients_at_the_truth(seed, shift=0.0, neighbours=None, noise_cells=None):
     )
     log_z = float(log_integral(model.log_density(points), weights).detach())
     model.log_scale.data.fill_(log_z + shift)
-    noise = TruncatedNormal(
-        torch.tensor([0.5, 0.2, 0.8]).double(), torch.ones(D).double()
-    )
+    loc = torch.tensor([0.5, 0.2, 0.8]).double()
+    noise = TruncatedNormal(loc, torch.ones(D).double())
     rng, gradients = np.random.default_rng(seed), []
     with seeded(seed):
         for _ in range(50):
@@ -541,9 +517,8 @@ def gradients_at_the_truth(seed, shift=0.0, neighbours=None, noise_cells=None):
                 model.log_marginal(part.x, part.latent) - part.log_noise
                 for part in rows
             ]
-            found = torch.autograd.grad(
-                nce(*ratios, 1.0).loss, list(model.parameters())
-            )
+            loss = nce(*ratios, 1.0).loss
+            found = torch.autograd.grad(loss, list(model.parameters()))
             by_K = (found[0] + found[0].T)[*np.triu_indices(D)]
             gradients.append(torch.cat([by_K, found[1], found[2][None]]))
     return torch.stack(gradients)
@@ -610,7 +585,6 @@ def test_they_do_not_see_their_own_column(seed):
     x = positive_rows(seed)
     moved = x.scatter(1, COLUMNS[:, None], 1e6)
     found, other = q.at(x, COLUMNS), q.at(moved, COLUMNS)
-    assert torch.equal(found.loc, other.loc)
-    assert torch.equal(found.scale, other.scale)
+    assert torch.equal(found.loc, other.loc) and torch.equal(found.scale, other.scale)
     found = q.at(x.expand(2, N, D), COLUMNS)
     assert found.batch_shape == (2, N)

@@ -33,11 +33,8 @@ def enumerated(x, exact):
     points, weights = orthant_rule(1, 12.0, 100)
     filled = torch.stack([x[:, 0].expand(100, -1), points.expand(-1, len(x))], -1)
     posterior = MODEL.conditional(filled, 1)
-    q = (
-        posterior
-        if exact
-        else TruncatedNormal(filled[..., 0], torch.tensor(0.8).double())
-    )
+    inexact = TruncatedNormal(filled[..., 0], torch.tensor(0.8).double())
+    q = posterior if exact else inexact
     log_q = q.log_prob(filled[..., 1])
     log_noise = observed_log_prob(NOISE, x, OBSERVED.expand_as(x))
     draws = Draws((filled,), log_q, log_q + weights.log()[:, None])
@@ -46,12 +43,12 @@ def enumerated(x, exact):
 
 def ratios(*tables):
     """Compute log phi(x_o) - log p_y(x_o) in closed form."""
-    latent = torch.ones(1, dtype=torch.int64)
-    return [
-        MODEL.log_marginal(x, latent.expand(len(x)))
-        - observed_log_prob(NOISE, x, OBSERVED.expand_as(x))
-        for x in tables
-    ]
+
+    def ratio(x):
+        log_phi = MODEL.log_marginal(x, torch.ones(len(x), dtype=torch.int64))
+        return log_phi - observed_log_prob(NOISE, x, OBSERVED.expand_as(x))
+
+    return [*map(ratio, tables)]
 
 
 @pytest.mark.parametrize("exact", [True, False])
@@ -111,7 +108,5 @@ def test_data_of_all_rounds_and_the_last_noise_are_kept():
     old, new = (Both(part(v, 4), part(v, 8)) for v in (1.0, 2.0))
     kept = keep_data(old, new, 0.5)
     assert kept.data.x.shape == (2, 8, D)
-    assert torch.equal(
-        kept.data.log_base, torch.tensor([1.0] * 4 + [2.0] * 4).expand(2, 8)
-    )
-    assert kept.noise is new.noise
+    expected = torch.tensor([1.0] * 4 + [2.0] * 4).expand(2, 8)
+    assert torch.equal(kept.data.log_base, expected) and kept.noise is new.noise

@@ -36,9 +36,8 @@ def random_learner(n_nodes, n_alphas=15):
     end = np.tril(rng.uniform(-1, 1, (n_nodes, n_nodes)), -1)
     path = np.sign(end) * np.maximum(np.abs(end) - alphas[:, None, None], 0)
     names = [f"x{i}" for i in range(n_nodes)]
-    return SimpleNamespace(
-        alphas_=alphas, path_=path + path.transpose(0, 2, 1), alpha_=0.1, nodes_=names
-    )
+    path = path + path.transpose(0, 2, 1)
+    return SimpleNamespace(alphas_=alphas, path_=path, alpha_=0.1, nodes_=names)
 
 
 def test_every_linked_pair_is_a_line_weakest_first():
@@ -130,8 +129,7 @@ def test_every_node_is_named_and_signs_have_colours():
     display = GraphDisplay.from_estimator(learner)
     assert texts(display) == {"a", "b", "c", "lonely"}
     red, blue = display.lines_.get_colors()
-    assert red[0] > red[2]
-    assert blue[2] > blue[0]
+    assert red[0] > red[2] and blue[2] > blue[0]
     weak, strong = display.lines_.get_linewidths()
     assert strong > weak
 
@@ -139,18 +137,15 @@ def test_every_node_is_named_and_signs_have_colours():
 def test_only_the_strongest_edges_are_drawn():
     learner = Learner([("a", "b", 0.1), ("b", "c", -0.9), ("a", "c", 0.5)])
     display = GraphDisplay.from_estimator(learner, max_edges=2)
-    assert {frozenset(edge) for edge in display.graph.edges} == {
-        frozenset("bc"),
-        frozenset("ac"),
-    }
+    edges = {frozenset(edge) for edge in display.graph.edges}
+    assert edges == {frozenset("bc"), frozenset("ac")}
     assert learner.graph.number_of_edges() == 3
 
 
 def test_draws_into_given_axes_and_without_edges():
     _, ax = plt.subplots()
     display = GraphDisplay.from_estimator(Learner([], nodes=["a", "b"]), ax=ax)
-    assert display.ax_ is ax
-    assert display.figure_ is ax.figure
+    assert display.ax_ is ax and display.figure_ is ax.figure
 
 
 def ring(n_nodes):
@@ -165,8 +160,7 @@ def test_a_missing_name_is_not_written(n_lonely):
     learner = Learner(edges, nodes=range(n_lonely))
     display = GraphDisplay.from_estimator(learner)
     names = [text.get_text() for text in display.labels_]
-    assert names.count("unnamed") == 4
-    assert "$a_1$" in names
+    assert names.count("unnamed") == 4 and "$a_1$" in names
     display.figure_.draw_without_rendering()
 
 

@@ -13,11 +13,8 @@ import pytest
     ],
 )
 def test_modules_load_libraries_at_first_use(module, libraries):
-    code = (
-        f"import sys; from skvnce.{module} import *; "
-        f"print({libraries} & set(sys.modules))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
+    found = f"{libraries} & set(sys.modules)"
+    code = f"import sys; from skvnce.{module} import *; print({found})"
+    run = [sys.executable, "-c", code]
+    done = subprocess.run(run, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

@@ -9,17 +9,14 @@ import pytest
 
 from skvnce import GaussianImputer
 from skvnce.inspection import (
-    ConvergenceDisplay,
     ImputationDisplay,
     MissingnessDisplay,
-    ReportDisplay,
     SensitivityDisplay,
 )
 from skvnce.pooling import SensitivityCurve, pool
 
-MISSING = np.array(
-    [[0, 0, 0], [0, 1, 1], [0, 1, 1], [0, 1, 1], [0, 0, 1], [0, 0, 0]], dtype=bool
-)
+ROWS = [[0, 0, 0], *[[0, 1, 1]] * 3, [0, 0, 1], [0, 0, 0]]
+MISSING = np.array(ROWS, dtype=bool)
 
 
 def frame(seed=0, n=60):
@@ -50,11 +47,8 @@ def filled(table, seed=0):
 
 
 def containers(table):
-    return {
-        "pandas": table,
-        "polars": pl.from_pandas(table),
-        "array": table[["size", "whole"]].to_numpy(),
-    }
+    cells = table[["size", "whole"]].to_numpy()
+    return {"pandas": table, "polars": pl.from_pandas(table), "array": cells}
 
 
 class TestMissingness:
@@ -81,9 +75,8 @@ class TestMissingness:
     def test_the_picture_of_pairs_leaves_out_complete_columns(self):
         X = np.where(MISSING, np.nan, 1.0)
         ax = MissingnessDisplay.from_frame(X, kind="pairs").ax_
-        np.testing.assert_array_equal(
-            ax.collections[0].get_array(), [[1, 1], [0.75, 1]]
-        )
+        cells = ax.collections[0].get_array()
+        np.testing.assert_array_equal(cells, [[1, 1], [0.75, 1]])
         labels = [text.get_text() for text in ax.get_yticklabels()]
         assert labels == ["x1 (50%)", "x2 (67%)"]
 
@@ -97,14 +90,14 @@ class TestMissingness:
         np.testing.assert_array_equal(display.missing, wanted)
 
     def test_errors(self):
-        with pytest.raises(ValueError, match="kind must be one of"):
-            MissingnessDisplay.from_frame(frame(), kind="rows")
-        with pytest.raises(ValueError, match="no missing cell"):
-            MissingnessDisplay.from_frame(np.ones((3, 2)), kind="pairs")
-        with pytest.raises(ValueError, match="rows and columns"):
-            MissingnessDisplay.from_frame(np.ones(3))
-        with pytest.raises(ValueError, match="must not be negative"):
-            MissingnessDisplay.from_frame(frame(), max_patterns=-1)
+        for X, given, words in (
+            (frame(), {"kind": "rows"}, "kind must be one of"),
+            (np.ones((3, 2)), {"kind": "pairs"}, "no missing cell"),
+            (np.ones(3), {}, "rows and columns"),
+            (frame(), {"max_patterns": -1}, "must not be negative"),
+        ):
+            with pytest.raises(ValueError, match=words):
+                MissingnessDisplay.from_frame(X, **given)
 
 
 class TestImputation:
@@ -124,9 +117,8 @@ class TestImputation:
     def test_strips_show_observed_and_drawn_cells(self):
         table = frame()
         draws = [filled(table, seed) for seed in range(2)]
-        [ax] = ImputationDisplay.from_draws(
-            table, draws, columns=["size"], kind="strip"
-        ).axes_
+        given = {"columns": ["size"], "kind": "strip"}
+        [ax] = ImputationDisplay.from_draws(table, draws, **given).axes_
         gaps = table["size"].isna()
         wanted = [table["size"][~gaps], *(one["size"][gaps] for one in draws)]
         for line, cells in zip(ax.lines, wanted, strict=True):
@@ -156,9 +148,8 @@ class TestImputation:
     def test_a_scatter_tells_rows_with_drawn_cells(self):
         table = frame()
         draws = [filled(table)]
-        [ax] = ImputationDisplay.from_draws(
-            table, draws, columns=["size", "whole"], kind="scatter"
-        ).axes_
+        given = {"columns": ["size", "whole"], "kind": "scatter"}
+        [ax] = ImputationDisplay.from_draws(table, draws, **given).axes_
         gaps = table["size"].isna()
         observed, drawn = ax.lines
         np.testing.assert_array_equal(observed.get_ydata(), table["whole"][~gaps])
@@ -194,28 +185,24 @@ class TestImputation:
     def test_errors(self):
         table = frame()
         draws = [filled(table)]
-        with pytest.raises(ValueError, match="kind must be one of"):
-            ImputationDisplay.from_draws(table, draws, kind="violin")
-        with pytest.raises(ValueError, match="the key 'age', no column"):
-            ImputationDisplay.from_draws(table, draws, columns=["age"])
-        with pytest.raises(ValueError, match="one or more|a table or more"):
-            ImputationDisplay.from_draws(table, [])
-        with pytest.raises(ValueError, match="two columns"):
-            ImputationDisplay.from_draws(table, draws, kind="scatter")
-        with pytest.raises(ValueError, match="no missing cell"):
-            ImputationDisplay.from_draws(draws[0], draws)
         narrow = draws[0].drop(columns="day")
-        for wrong in (draws[0][:5], narrow, draws[0].to_numpy()[0]):
-            with pytest.raises(ValueError, match=r"draws\[0\] has the shape"):
-                ImputationDisplay.from_draws(table, [wrong])
-        with pytest.raises(ValueError, match=r"draws\[0\].*missing cells"):
-            ImputationDisplay.from_draws(table, [table])
-        with pytest.raises(ValueError, match=r"draws\[1\] has other observed cells"):
-            ImputationDisplay.from_draws(table, [*draws, draws[0][::-1]])
-        with pytest.raises(TypeError, match="columns must be a list"):
-            ImputationDisplay.from_draws(table, draws, columns="size")
-        with pytest.raises(ValueError, match="must name a column or more"):
-            ImputationDisplay.from_draws(table, draws, columns=[])
+        for X, tables, given, words in (
+            (table, draws, {"kind": "violin"}, "kind must be one of"),
+            (table, draws, {"kind": "scatter"}, "two columns"),
+            (table, draws, {"columns": ["age"]}, "the key 'age', no column"),
+            (table, draws, {"columns": "size"}, "columns must be a list"),
+            (table, draws, {"columns": []}, "must name a column or more"),
+            (table, [], {}, "one or more|a table or more"),
+            (draws[0], draws, {}, "no missing cell"),
+            (table, [draws[0][:5]], {}, r"draws\[0\] has the shape"),
+            (table, [narrow], {}, r"draws\[0\] has the shape"),
+            (table, [draws[0].to_numpy()[0]], {}, r"draws\[0\] has the shape"),
+            (table, [table], {}, r"draws\[0\].*missing cells"),
+            (table, [*draws, draws[0][::-1]], {}, r"draws\[1\] has other observed"),
+        ):
+            error = TypeError if "list" in words else ValueError
+            with pytest.raises(error, match=words):
+                ImputationDisplay.from_draws(X, tables, **given)
 
 
 def curve(shifts, estimates):
@@ -242,8 +229,7 @@ class TestSensitivity:
         shifts = [{"smoker": {"yes": odds}} for odds in (-1, 0, 1)]
         display = SensitivityDisplay.from_curve(curve(shifts, [5.0, 5.0, 5.0]))
         np.testing.assert_array_equal(display.line_.get_xdata(), [-1, 0, 1])
-        assert "yes" in display.ax_.get_xlabel()
-        assert display.tipping_ is None
+        assert "yes" in display.ax_.get_xlabel() and display.tipping_ is None
 
     def test_shifts_of_several_columns_are_listed(self):
         shifts = [{}, {"a": 1, "b": {"x": 2}}]
@@ -263,29 +249,3 @@ class TestSensitivity:
             SensitivityDisplay.from_curve(found, "a", level=2)
         with pytest.raises(TypeError, match="sensitivity_curve"):
             SensitivityDisplay.from_curve(pooled)
-
-
-def report():
-    rows = [
-        {"mechanism": m, "imputer": i, "rmse": 1.0, "crps": 2.0, "seconds": 3.0}
-        for m in ("mcar", "mar")
-        for i in ("one", "two")
-    ]
-    return pd.DataFrame(rows)
-
-
-def drawn(kind, **given):
-    table = frame()
-    if kind == "imputation":
-        given["columns"] = ["size", "day", "whole"]
-        return ImputationDisplay.from_draws(table, [filled(table)], **given)
-    if kind == "report":
-        return ReportDisplay.from_report(report(), **given)
-    trace = np.random.default_rng(0).normal(size=(8, 2, 3))
-    return ConvergenceDisplay(
-        np.arange(8.0), trace, np.full((2, 3), 1.01), list("abc")
-    ).plot(**given)
-
-
-class TestPictures:
-    """Widths and backgrounds of all displays of several panels."""

@@ -36,13 +36,8 @@ def mixed(grade, port, age=None, container=pd.DataFrame):
     """Return a table of an ordinal, a nominal and a numeric column."""
     age = np.zeros(len(port)) if age is None else age
     if container is pl.DataFrame:
-        return pl.DataFrame(
-            {
-                "grade": pl.Series(list(grade), dtype=pl.Enum(GRADES)),
-                "port": list(port),
-                "age": list(age),
-            }
-        )
+        grade = pl.Series(list(grade), dtype=pl.Enum(GRADES))
+        return pl.DataFrame({"grade": grade, "port": list(port), "age": list(age)})
     grade = pd.Categorical(grade, categories=GRADES, ordered=True)
     return pd.DataFrame({"grade": grade, "port": list(port), "age": age})
 
@@ -54,6 +49,8 @@ P = {
     "port": pd.DataFrame([[0.2, 0.8], [0.4, 0.6]], columns=["C", "S"]),
 }
 CATEGORIES = {"grade": GRADES, "port": ["C", "S"]}
+GRADE, PORT = {"grade": P["grade"]}, {"columns": ["port"]}
+LEVELS_OF_PORT = {"categories": {"port": ["C", "Q"]}}
 
 
 def only(place, shape=(2, 3)):
@@ -128,9 +125,8 @@ def test_a_probability_at_the_end_of_a_bin_stays_in_it():
     assert 0.55 * 100 > 55  # in floats
     p = {0: [[0.55, 0.45], [0.545, 0.455]]}  # both in the bin from .54 to .55
     true, hidden = [["a"], ["b"]], [[True], [True]]
-    found = expected_calibration_error(
-        true, p, hidden, categories={0: ["a", "b"]}, n_bins=100
-    )
+    given = {"categories": {0: ["a", "b"]}, "n_bins": 100}
+    found = expected_calibration_error(true, p, hidden, **given)
     assert found == pytest.approx(abs(1 - 0.55 - 0.545) / 2)
 
 
@@ -141,10 +137,7 @@ def test_draws_count_as_frequencies():
         mixed(["middle", "high"], ["S", "C"]),
         mixed(["high", "middle"], ["C", "C"]),
     ]
-    p = {
-        "grade": [[0.5, 0.25, 0.25], [0.25, 0.25, 0.5]],
-        "port": [[0.25, 0.75], [0.5, 0.5]],
-    }
+    p = {"grade": P["grade"].to_numpy(), "port": [[0.25, 0.75], [0.5, 0.5]]}
     for score in OF_PROBABILITIES:
         fair = {"n_draws": 4} if score in PROPER[1:] else {}
         expected = score(TRUE, p, ALL, categories=CATEGORIES, **fair)
@@ -195,16 +188,8 @@ def brier_score_of_frequencies(table, draws, hidden):
 def of_rows(score, table, draws, n_blocks=20):
     """Return the scores of blocks of rows."""
     blocks = np.array_split(np.arange(len(table)), n_blocks)
-    return np.array(
-        [
-            score(
-                table.iloc[rows],
-                [draw.iloc[rows] for draw in draws],
-                np.ones((len(rows), 1), dtype=bool),
-            )
-            for rows in blocks
-        ]
-    )
+    parts = ((table.iloc[rows], [draw.iloc[rows] for draw in draws]) for rows in blocks)
+    return np.array([score(*part, np.ones((len(part[0]), 1), bool)) for part in parts])
 
 
 # Containers
@@ -222,8 +207,7 @@ def test_containers_of_probabilities_agree(score):
     cells = TRUE.astype(object).to_numpy()
     ordinal = [0] if score is ranked_probability_score else None
     found = score(cells, indexed, ALL, columns=ordinal, categories=levels)
-    assert found == expected
-    assert score(true, polars, ALL) == expected
+    assert found == expected and score(true, polars, ALL) == expected
     assert score(true, polars, pd.DataFrame(ALL)) == expected
 
 
@@ -243,9 +227,8 @@ def test_arrays_of_objects_as_transform_returns_them():
     found = brier_score(TRUE, [imputed] * 3, ALL)
     assert found == pytest.approx(0.5)
     assert brier_score(TRUE, np.array([imputed] * 3), ALL) == found
-    assert false_classification_rate(TRUE.astype(object).to_numpy(), imputed, ALL) == (
-        0.25
-    )
+    cells = TRUE.astype(object).to_numpy()
+    assert false_classification_rate(cells, imputed, ALL) == 0.25
 
 
 @pytest.mark.parametrize("container", [pd.DataFrame, pl.DataFrame])
@@ -423,22 +406,20 @@ def test_errors_of_probabilities(score, given, message):
         score(TRUE, given, ALL, columns=columns)
 
 
-def test_errors_of_parameters():
-    with pytest.raises(ValueError, match="floor must lie in .* got 1"):
-        category_log_loss(TRUE, P, ALL, floor=1)
-    with pytest.raises(ValueError, match="n_bins must be a positive integer, got 0"):
-        expected_calibration_error(TRUE, P, ALL, n_bins=0)
-    with pytest.raises(ValueError, match="n_draws must be .* 2, got 1; pass None"):
-        brier_score(TRUE, P, ALL, n_draws=1)
-    with pytest.raises(ValueError, match="at least 2 tables for this score, got 1"):
-        brier_score(TRUE, [TRUE], ALL)
-    with pytest.raises(ValueError, match="no column 'port'; leave it out of columns"):
-        brier_score(TRUE, {"grade": P["grade"]}, ALL, columns=["port"])
-    with pytest.raises(ValueError, match="order .* column 'port' is unknown; pass"):
-        ranked_probability_score(TRUE, [TRUE] * 2, ALL, columns=["port"])
-    with pytest.raises(ValueError, match="level 'S' in column 'port', row 0, .*add it"):
-        brier_score(TRUE, [TRUE] * 2, ALL, categories={"port": ["C", "Q"]})
-    with pytest.raises(ValueError, match="n_splits must be an integer of at least 2"):
-        two_sample_auc(TRUE, TRUE, ALL, n_splits=1)
-    with pytest.raises(ValueError, match="in at least 10 rows, two per fold, got 2"):
-        two_sample_auc(TRUE, TRUE, ALL)
+@pytest.mark.parametrize(
+    "score, given, options, message",
+    [
+        (category_log_loss, P, {"floor": 1}, "floor must lie in .* got 1"),
+        (expected_calibration_error, P, {"n_bins": 0}, "n_bins must be a positive int"),
+        (brier_score, P, {"n_draws": 1}, "n_draws must be .* 2, got 1; pass None"),
+        (brier_score, [TRUE], {}, "at least 2 tables for this score, got 1"),
+        (brier_score, GRADE, PORT, "no column 'port'; leave it out of columns"),
+        (ranked_probability_score, [TRUE] * 2, PORT, "order .* 'port' is unknown; pa"),
+        (brier_score, [TRUE] * 2, LEVELS_OF_PORT, "'S' in column 'port', row 0, .*add"),
+        (two_sample_auc, TRUE, {"n_splits": 1}, "n_splits must be an integer of at l"),
+        (two_sample_auc, TRUE, {}, "in at least 10 rows, two per fold, got 2"),
+    ],
+)
+def test_errors_of_parameters(score, given, options, message):
+    with pytest.raises(ValueError, match=message):
+        score(TRUE, given, ALL, **options)

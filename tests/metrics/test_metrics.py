@@ -85,9 +85,8 @@ def crps_by_definition(true, draws):
 )
 def test_crps_is_its_definition(values):
     true, draws = values[:1], values[1:, None, :]
-    expected = np.mean(
-        [crps_by_definition(*pair) for pair in zip(true[0], values[1:].T, strict=True)]
-    )
+    pairs = zip(true[0], values[1:].T, strict=True)
+    expected = np.mean([crps_by_definition(*pair) for pair in pairs])
     score = crps(true, draws, np.ones(true.shape, bool))
     assert score == pytest.approx(expected, abs=1e-9)
 
@@ -147,8 +146,7 @@ def energy_by_definition(x, y):
 def test_energy_distance_is_its_definition(x, y):
     distance = energy_distance(x, y)
     assert distance == pytest.approx(energy_by_definition(x, y), abs=1e-9)
-    assert distance == pytest.approx(energy_distance(y, x), abs=1e-9)
-    assert distance >= 0
+    assert distance == pytest.approx(energy_distance(y, x), abs=1e-9) and distance >= 0
     assert energy_distance(x, x[::-1]) < 1e-9
 
 
@@ -178,9 +176,8 @@ def test_edge_auc_counts_pairs_in_order(true, strengths):
     assume(edge.any() and not edge.all())
     difference = strengths[edge][:, None] - strengths[~edge]
     expected = np.mean((difference > 0) + 0.5 * (difference == 0))
-    assert edge_auc(symmetric(true, 5), symmetric(strengths, 5)) == pytest.approx(
-        expected
-    )
+    found = edge_auc(symmetric(true, 5), symmetric(strengths, 5))
+    assert found == pytest.approx(expected)
 
 
 def test_edge_auc_reads_only_below_the_diagonal():
@@ -275,13 +272,17 @@ def test_errors_of_coverage(given, error, words):
         coverage(TRUE, np.zeros((99, 2, 2)), ALL, **given)
 
 
-def test_errors_of_energy_distance():
-    with pytest.raises(ValueError, match="X and Y must .* got 2 and 3 columns"):
-        energy_distance(TRUE, np.zeros((4, 3)))
-    with pytest.raises(ValueError, match="X must be finite"):
-        energy_distance(TRUE * np.nan, TRUE)
-    with pytest.raises(ValueError, match="Y must be a table"):
-        energy_distance(TRUE, TRUE[0])
+@pytest.mark.parametrize(
+    ("X", "Y", "words"),
+    [
+        (TRUE, np.zeros((4, 3)), "X and Y must .* got 2 and 3 columns"),
+        (TRUE * np.nan, TRUE, "X must be finite"),
+        (TRUE, TRUE[0], "Y must be a table"),
+    ],
+)
+def test_errors_of_energy_distance(X, Y, words):
+    with pytest.raises(ValueError, match=words):
+        energy_distance(X, Y)
 
 
 GRAPH = symmetric([0.5, 0.0, 0.0], 3)
@@ -307,15 +308,15 @@ def test_errors_of_edge_auc(true, strengths, message):
 # Convergence of chains
 
 
-def test_r_hat_of_a_chain_by_hand():
-    """Halves 1, 2, 3 and 2, 4, 6 of variances 1 and 4, and of means 2 and 4.
+def test_r_hat_by_hand():
+    """Halves 0, 2 and 4, 6 and 1, 1 and 1, 3, without the first step of an odd number.
 
-    W = 2.5, B / n = 2 and n = 3: R-hat is the root of (2 / 3 * 2.5 + 2) / 2.5.
+    Means are 1, 5, 1, 2, and W = (2 + 2 + 0 + 2) / 4.
     """
-    expected = np.sqrt((2 / 3 * 2.5 + 2) / 2.5)
-    chain = [1.0, 2.0, 3.0, 2.0, 4.0, 6.0]
-    assert split_r_hat([chain]) == pytest.approx(expected)
-    assert split_r_hat([[99.0, *chain]]) == pytest.approx(expected)  # of an odd number
+    chains = [[9.0, 0.0, 2.0, 4.0, 6.0], [9.0, 1.0, 1.0, 1.0, 3.0]]
+    within, between = 1.5, np.var([1, 5, 1, 2], ddof=1)
+    wanted = np.sqrt((within / 2 + between) / within)
+    assert split_r_hat(chains) == pytest.approx(wanted, rel=1e-14)
 
 
 @pytest.mark.parametrize("n_steps", [20, 200, 5000])

@@ -54,10 +54,9 @@ def test_the_score_of_categories_is_half_of_the_brier_score():
 def test_the_truth_has_a_smaller_score_and_no_cell_has_none():
     truth = np.random.default_rng(3).normal(size=(20, 2))
     hidden, rest = hidden_cells(truth.shape), (np.ones(2), np.zeros(2, dtype=bool))
-    assert draw_score([Fixed(truth[None])], truth, hidden, *rest) == pytest.approx(
-        0, abs=1e-12
-    )
-    assert draw_score([Fixed(truth[None] + 1)], truth, hidden, *rest) == pytest.approx(
-        1
-    )
+    for shift in (0, 1):
+        models = [Fixed(truth[None] + shift)]
+        found = draw_score(models, truth, hidden, *rest)
+        assert found == pytest.approx(shift, abs=1e-12)
+
     assert np.isnan(draw_score([], truth, np.zeros_like(hidden), *rest))

@@ -35,18 +35,11 @@ def example(rng, n_components=3, d=4, n_categories=(3, 2)):
 def drawn(mixture, n, rng, missing=0.4):
     """Draw rows with missing numbers and categories."""
     component = rng.choice(len(mixture.weights), n, p=mixture.weights)
-    numbers = np.array(
-        [
-            rng.multivariate_normal(mixture.means[k], mixture.covariances[k])
-            for k in component
-        ]
-    )
-    codes = np.array(
-        [
-            [rng.choice(one.shape[1], p=one[k]) for one in mixture.classes]
-            for k in component
-        ]
-    ).reshape(n, len(mixture.classes))
+    pairs = [(mixture.means[k], mixture.covariances[k]) for k in component]
+    numbers = np.array([rng.multivariate_normal(*pair) for pair in pairs])
+    classes = [[one[k] for one in mixture.classes] for k in component]
+    codes = np.array([[rng.choice(len(p), p=p) for p in row] for row in classes])
+    codes = codes.reshape(n, len(mixture.classes))
     numbers[rng.random(numbers.shape) < missing] = np.nan
     codes[rng.random(codes.shape) < missing] = -1
     return numbers, codes
@@ -58,9 +51,8 @@ def log_terms(mixture, numbers, codes):
     found = np.log(mixture.weights)
     for k in range(len(found)):
         if seen.any():
-            normal = multivariate_normal(
-                mixture.means[k][seen], mixture.covariances[k][np.ix_(seen, seen)]
-            )
+            S = mixture.covariances[k][np.ix_(seen, seen)]
+            normal = multivariate_normal(mixture.means[k][seen], S)
             found[k] += normal.logpdf(numbers[seen])
         for code, shares in zip(codes, mixture.classes, strict=True):
             found[k] += np.log(shares[k, code]) if code >= 0 else 0.0
@@ -71,10 +63,8 @@ def conditional(mixture, k, numbers):
     """Compute mean and covariance of the missing numbers given component k."""
     seen, mean, matrix = ~np.isnan(numbers), mixture.means[k], mixture.covariances[k]
     slope = matrix[np.ix_(~seen, seen)] @ np.linalg.inv(matrix[np.ix_(seen, seen)])
-    return (
-        mean[~seen] + slope @ (numbers - mean)[seen],
-        matrix[np.ix_(~seen, ~seen)] - slope @ matrix[np.ix_(seen, ~seen)],
-    )
+    left = matrix[np.ix_(~seen, ~seen)] - slope @ matrix[np.ix_(seen, ~seen)]
+    return mean[~seen] + slope @ (numbers - mean)[seen], left
 
 
 @pytest.fixture
@@ -86,9 +76,8 @@ def known():
 
 def test_density_and_shares_equal_those_of_enumeration(known):
     mixture, numbers, codes = known
-    terms = np.array(
-        [log_terms(mixture, *row) for row in zip(numbers, codes, strict=True)]
-    )
+    rows = zip(numbers, codes, strict=True)
+    terms = np.array([log_terms(mixture, *row) for row in rows])
     data = Arranged.of(numbers, codes)
     shares, log_density = responsibilities(prepare(mixture), data)
     expected = logsumexp(terms, axis=1)
@@ -106,9 +95,8 @@ def test_means_equal_those_of_gaussian_algebra(known):
     for i, (row, code) in enumerate(zip(numbers, codes, strict=True)):
         terms = log_terms(mixture, row, code)
         shares = np.exp(terms - logsumexp(terms))
-        expected = sum(
-            share * conditional(mixture, k, row)[0] for k, share in enumerate(shares)
-        )
+        each = (conditional(mixture, k, row)[0] for k in range(len(shares)))
+        expected = sum(p * mean for p, mean in zip(shares, each, strict=True))
         np.testing.assert_allclose(means[i, np.isnan(row)], expected, atol=2e-5)
         for found, one in zip(levels, mixture.classes, strict=True):
             np.testing.assert_allclose(found[i], shares @ one, atol=2e-6)
@@ -117,10 +105,8 @@ def test_means_equal_those_of_gaussian_algebra(known):
 def test_probabilities_of_categories_equal_those_of_enumeration():
     rng = np.random.default_rng(1)
     mixture = example(rng, d=0, n_categories=(2, 3, 2))
-    joint = {
-        cell: np.exp(logsumexp(log_terms(mixture, np.zeros(0), cell)))
-        for cell in product(range(2), range(3), range(2))
-    }
+    cells = product(range(2), range(3), range(2))
+    joint = {c: np.exp(logsumexp(log_terms(mixture, np.zeros(0), c))) for c in cells}
     assert np.isclose(sum(joint.values()), 1)
     codes = np.array([[0, -1, -1], [-1, 2, 1]])
     data = Arranged.of(np.zeros((2, 0)), codes)
@@ -166,9 +152,8 @@ def test_draws_have_the_conditional_moments():
     shares = np.exp(terms - logsumexp(terms))
     moments = [conditional(mixture, k, numbers[0]) for k in range(3)]
     mean = sum(p * m for p, (m, _) in zip(shares, moments, strict=True))
-    square = sum(
-        p * (c + np.outer(m, m)) for p, (m, c) in zip(shares, moments, strict=True)
-    )
+    pairs = zip(shares, moments, strict=True)
+    square = sum(p * (c + np.outer(m, m)) for p, (m, c) in pairs)
     covariance = square - np.outer(mean, mean)
     cells = rows[:, 0, 1:3]
     error = np.sqrt(covariance.diagonal() / n)
@@ -201,8 +186,7 @@ def test_em_never_decreases_the_penalised_likelihood(known):
         values.append(penalised(current, prior, total))
         current = em.maximised(sums, prior)
     steps = np.diff(values)
-    assert (steps > -1e-9 * abs(values[-1])).all()
-    assert steps[0] > 1 > steps[-1]
+    assert (steps > -1e-9 * abs(values[-1])).all() and steps[0] > 1 > steps[-1]
 
 
 def test_the_m_step_is_a_maximum(known):
@@ -236,9 +220,8 @@ def test_the_m_step_is_a_maximum(known):
 def test_latent_classes_have_closed_forms():
     codes = np.array([[0], [0], [1], [2], [-1]])
     data, weights = Arranged.of(np.zeros((5, 0)), codes), np.array([1.0, 2, 1, 1, 7])
-    start = Mixture(
-        np.ones(1), np.zeros((1, 0)), np.zeros((1, 0, 0)), (np.full((1, 3), 1 / 3),)
-    )
+    none = np.zeros((1, 0)), np.zeros((1, 0, 0))
+    start = Mixture(np.ones(1), *none, (np.full((1, 3), 1 / 3),))
     prior = em.Prior(0.0, np.zeros((0, 0)), np.zeros(0), (np.array([0.2, 0.3, 0.5]),))
     sums, _ = em.expected(prepare(start), data, weights, prior.centre)
     found = em.maximised(sums, prior)
@@ -268,8 +251,7 @@ def test_scores_are_standard_and_have_an_inverse(to_scores):
     x[rng.random(x.shape) < 0.3] = np.nan
     points = to_scores(x, np.ones(500))
     z = points.to_scores(x)
-    assert (np.isnan(z) == np.isnan(x)).all()
-    assert (abs(np.nanmean(z, 0)) < 0.1).all()
+    assert (np.isnan(z) == np.isnan(x)).all() and (abs(np.nanmean(z, 0)) < 0.1).all()
     assert (abs(np.nanstd(z, 0) - 1) < 0.1).all()
     np.testing.assert_allclose(points.to_cells(z), x, rtol=1e-8, atol=1e-8)
     new = np.array([[1e3, -5.0]])
@@ -296,8 +278,7 @@ def test_scores_of_ranks_are_symmetric():
     weights = np.ones(len(x))
     z = normal_scores(x, weights).to_scores(x)
     other = normal_scores(-x, weights).to_scores(-x)
-    assert abs(z + other).max() < 0.05 and z.max() < 3.8
-    assert len(np.unique(z)) == len(x)
+    assert abs(z + other).max() < 0.05 and z.max() < 3.8 and len(np.unique(z)) == len(x)
 
 
 def test_scores_continue_with_the_average_slope():

@@ -89,9 +89,8 @@ def test_as_many_factors_as_columns_restrict_nothing():
     rng = np.random.default_rng(2)
     roots = rng.normal(size=(3, 8, 20))
     covariances, small = roots @ roots.transpose(0, 2, 1) / 20, np.full((3, 8), 1e-3)
-    np.testing.assert_allclose(
-        improved(covariances, small, 8, LEAST).covariances, covariances
-    )
+    found = improved(covariances, small, 8, LEAST).covariances
+    np.testing.assert_allclose(found, covariances)
     fewer = improved(covariances, small, 7, LEAST).covariances
     assert abs(fewer - covariances).max() > 1e-4
 
@@ -103,9 +102,8 @@ def test_em_with_as_many_factors_as_columns_is_that_without():
     data, prior = Arranged.of(x), em.Prior(3.0, np.eye(6), np.zeros(6))
     shares = np.eye(2)[np.repeat([0, 1], 60)][data.order]
     given = lambda _: data, np.ones(120), np.zeros((2, 6)), shares, prior
-    full, same, fewer = (
-        em.fit_mixture(*given, 200, q).mixture.covariances for q in (0, 6, 1)
-    )
+    fits = (em.fit_mixture(*given, 200, q).mixture for q in (0, 6, 1))
+    full, same, fewer = (one.covariances for one in fits)
     np.testing.assert_allclose(same, full, atol=1e-3)
     assert abs(fewer - full).max() > 0.1
 
@@ -156,5 +154,4 @@ def test_copies_and_constants_give_finite_covariances():
     shares = np.eye(2)[np.repeat([0, 1], 20)][data.order]
     given = lambda _: data, np.ones(40), np.zeros((2, 6)), shares, prior, 12
     found = em.fit_mixture(*given, 2).mixture.covariances
-    assert np.isfinite(found).all()
-    assert (np.linalg.eigvalsh(found) > 1e-8).all()
+    assert np.isfinite(found).all() and (np.linalg.eigvalsh(found) > 1e-8).all()

@@ -30,9 +30,8 @@ def mixture(seed, size=3, d=3):
     rng = np.random.default_rng([seed, 1])
     root = rng.normal(size=(size, d, d)) / 2
     covariances = root @ root.transpose(0, 2, 1) + 0.3 * np.eye(d)
-    return Mixture(
-        rng.dirichlet(np.full(size, 5.0)), rng.normal(size=(size, d)), covariances
-    )
+    weights, means = rng.dirichlet(np.full(size, 5.0)), rng.normal(size=(size, d))
+    return Mixture(weights, means, covariances)
 
 
 def rows(seed, n, n_limited):

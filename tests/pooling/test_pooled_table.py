@@ -9,9 +9,8 @@ from sklearn.linear_model import LinearRegression
 from skvnce.pooling import fit_each, pool, pool_models, pooled_table
 
 NAMES = ["age", "a & b_c"]
-BOTH = pool(
-    [[1.0, 9], [1.2, 7], [1.1, 8]], [[1e-4, 2]] * 3, names=NAMES, dof_complete=50
-)
+DRAWS = [[1.0, 9], [1.2, 7], [1.1, 8]]
+BOTH = pool(DRAWS, [[1e-4, 2]] * 3, names=NAMES, dof_complete=50)
 
 
 @pytest.fixture
@@ -24,8 +23,7 @@ def tables():
 def test_cells_are_rounded_to_the_digits_of_standard_errors():
     row = BOTH.summary().iloc[1]
     cells = BOTH.to_table(digits=3).cells.loc["a & b_c"]
-    assert list(cells.index) == ["coef", "95 % interval", "p", "FMI"]
-    assert row["se"] > 1
+    assert list(cells.index) == ["coef", "95 % interval", "p", "FMI"] and row["se"] > 1
     assert cells["coef"] == f"{row['coef']:.2f}"
     assert cells["95 % interval"] == f"{row['low']:.2f} to {row['high']:.2f}"
     assert cells["p"] == f"{row['p']:.3f}"
@@ -57,9 +55,7 @@ def test_ratios_of_any_size():
     assert list(cells)[:2] == ["exp(coef)", "90 % interval"]
     frame = extreme.summary(0.9, exponentiate=True)
     assert cells.loc[0, "exp(coef)"] == f"{frame.loc[0, 'exp(coef)']:.1f}"
-    assert (
-        cells.loc[1, "exp(coef)"] == "inf" and cells.loc[3, "exp(coef)"] == "4.85e+08"
-    )
+    assert cells["exp(coef)"][[1, 3]].tolist() == ["inf", "4.85e+08"]
     assert float(cells.loc[2, "exp(coef)"]) == 0
     assert "inf" in extreme.to_table(exponentiate=True).to_latex()
 

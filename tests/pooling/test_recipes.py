@@ -70,11 +70,8 @@ def test_average_slopes_of_marginaleffects():
     linear = fit_each(lambda table: smf.ols("y ~ x1 + x2", table).fit(), tables)
     for models in (linear, fit_each(logit, tables)):
         effects = [marginaleffects.avg_slopes(model).data for model in models]
-        found = pool(
-            [e["estimate"] for e in effects],
-            [e["std_error"] ** 2 for e in effects],
-            names=effects[0]["term"],
-        )
+        given = [e["estimate"] for e in effects], [e["std_error"] ** 2 for e in effects]
+        found = pool(*given, names=effects[0]["term"])
         if models is linear:  # without products slopes are the coefficients
             part = pool_models(models, dof_complete=None).summary().iloc[1:]
             estimate, error = part["coef"], part["se"]
@@ -182,9 +179,8 @@ def test_causal_effects_are_the_true_one_under_their_assumptions():
         estimates["all"].append(aipw(X, treated, y, fill))
         df = X.assign(treated=treated, y=y)
         draws = fill.fit(df).sample(df, n_draws=5, random_state=0)
-        each = [
-            aipw(draw[["age", "marker"]], treated, y, "passthrough") for draw in draws
-        ]
+        tables = (draw[["age", "marker"]] for draw in draws)
+        each = [aipw(table, treated, y, "passthrough") for table in tables]
         pooled = pool(*zip(*each, strict=True))
         estimates["pooled"].append((pooled.estimate, pooled.total))
     z = {}

@@ -62,9 +62,8 @@ def test_shifts_have_the_same_random_numbers_as_none():
     imputer = GaussianImputer(**normal, random_state=0).fit(X)
     tables = []
     shifts = [{}, {1: -0.01}]
-    sensitivity_curve(
-        imputer, X, lambda table: tables.append(table) or (0.0, 1.0), shifts, 4, 0
-    )
+    keep = lambda table: tables.append(table) or (0.0, 1.0)  # noqa: E731
+    sensitivity_curve(imputer, X, keep, shifts, 4, 0)
     none, shifted = np.array(tables[:4]), np.array(tables[4:])
     hidden = np.isnan(X)
     moved = (shifted - none) / np.nanstd(X, axis=0)
@@ -97,14 +96,11 @@ def test_models_by_name():
     X, _ = rows(300, 1)
     frame = pd.DataFrame(X, columns=["x", "y"])
     imputer = GaussianImputer(random_state=0).set_output(transform="pandas").fit(frame)
-    curve = sensitivity_curve(
-        imputer,
-        frame,
-        lambda table: smf.ols("y ~ x", table).fit(),
-        [{}, {"y": -1}],
-        3,
-        0,
-    )
+
+    def analyse(table):
+        return smf.ols("y ~ x", table).fit()
+
+    curve = sensitivity_curve(imputer, frame, analyse, [{}, {"y": -1}], 3, 0)
     coefficients = curve.summary("x")["coef"]
     by_hand = [one.summary().loc["x", "coef"] for one in curve.pooled]
     assert coefficients.tolist() == by_hand

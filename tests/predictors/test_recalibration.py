@@ -16,9 +16,8 @@ from sklearn.preprocessing import StandardScaler
 from skvnce import GaussianImputer, MultipleImputationClassifier
 from skvnce.predictors.out_of_fold import Recalibration, class_weights
 
-PLAIN = GaussianImputer(
-    marginals="normal", shrinkage=0.1, n_parameter_draws=0, on_misfit="ignore"
-)
+QUIET = {"n_parameter_draws": 0, "on_misfit": "ignore"}
+PLAIN = GaussianImputer(marginals="normal", shrinkage=0.1, **QUIET)
 SLOPES = np.array([1.5, -1.0, 1.0, 0.5, 0.0])
 
 
@@ -49,8 +48,7 @@ def excess(said, y):
 @pytest.mark.parametrize(
     ("share", "intercept"), [(0.0, 0.0), (0.2, 0.0), (0.4, 0.0), (0.4, -2.0)]
 )
-def test_probabilities_are_calibrated(share, intercept, seed):
-    rng = np.random.default_rng(seed)
+def test_probabilities_are_calibrated(share, intercept, rng):
     X, y = rows(3000, share, rng, intercept)
     new, truth = rows(8000, share, rng, intercept)
     with_folds, without = (fitted(X, y, calibration_cv=cv) for cv in (5, None))
@@ -65,8 +63,7 @@ def test_probabilities_are_calibrated(share, intercept, seed):
         assert with_folds.slope_ > 1.2
 
 
-def test_the_parameters_are_those_of_the_log_odds(seed):
-    rng = np.random.default_rng(seed)
+def test_the_parameters_are_those_of_the_log_odds(rng):
     logs = rng.normal(size=(20_000, 3))
     intercepts = np.array([0.5, 0.0, -0.5])
     said, true = softmax(logs, 1), softmax(1.5 * logs + intercepts, 1)
@@ -91,9 +88,8 @@ def test_weights_are_copies():
     assert_allclose(one.intercepts, other.intercepts, rtol=1e-4, atol=1e-6)
 
 
-def test_weights_of_classes_stay_where_cells_are_missing(seed):
+def test_weights_of_classes_stay_where_cells_are_missing(rng):
     """Balanced, the shares of rows that are said to be of a class are the same."""
-    rng = np.random.default_rng(seed)
     X, y = rows(1500, 0.0, rng, -4.0)
     lost = np.where(rng.random(X.shape) < 0.01, np.nan, X)
     balanced = LogisticRegression(class_weight="balanced")
@@ -143,11 +139,10 @@ def test_rare_classes():
     X, y = rows(60, 0.2, rng)
     y = np.array(["no", "yes"], dtype=object)[y]
     y[:3] = "rare"
-    three = fitted(pd.DataFrame(X, columns=list("abcde")), y, n_estimators=2)
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    three = fitted(frame, y, n_estimators=2)
     assert three.slope_ != 1
-    assert_allclose(
-        three.predict_proba(pd.DataFrame(X, columns=list("abcde"))).sum(1), 1
-    )
+    assert_allclose(three.predict_proba(frame).sum(1), 1)
     y[1:3] = "no"
     assert fitted(X, y, n_estimators=2).slope_ == 1  # a class of one row
     assert fitted(X, y == "no", n_estimators=1).slope_ == 1  # a single model

@@ -15,9 +15,8 @@ POSITIVE = np.array([0.0, np.inf])
 def solved(rules, rows, free, bounds=None, ends=POSITIVE):
     """Solve rules for the free columns of rows; returns cells, and which rules hold."""
     values = np.array(rows, dtype=float)
-    bounds = bounds or Bounds.none(values.shape[1])._replace(
-        deviation=np.ones(values.shape[1])
-    )
+    d = values.shape[1]
+    bounds = bounds or Bounds.none(d)._replace(deviation=np.ones(d))
     free = np.tile(np.asarray(free, dtype=bool), (len(values), 1))
     ranges = ends[:, None, None] * np.ones(values.shape)
     cells, all_hold = obeyed(bounds, rules, Filled(values, free, ranges, values))
@@ -29,9 +28,8 @@ def solved(rules, rows, free, bounds=None, ends=POSITIVE):
 
 def test_positive_parts_of_a_total_stay_positive():
     """A surplus of 2.6 is twice the distance of the smaller part from 0."""
-    [small, large], _ = solved(
-        [sum_of(2, [0, 1])], [[0.2, 5.0, 2.6], [3.0, 5.0, 7.0]], [1, 1, 0]
-    )
+    rows = [[0.2, 5.0, 2.6], [3.0, 5.0, 7.0]]
+    [small, large], _ = solved([sum_of(2, [0, 1])], rows, [1, 1, 0])
     assert_allclose(small, [0.1, 2.5, 2.6])
     assert_allclose(large, [2.5, 4.5, 7.0])  # the control: with room, by variances
 
@@ -79,9 +77,8 @@ def test_whole_numbers_stay_whole_where_another_cell_agrees():
 
 def test_cells_do_not_leave_the_observed_ones_for_a_solution():
     """As a typo in a total would ask for; within three ranges they may."""
-    bounds = Bounds.none(3)._replace(
-        deviation=np.ones(3), low=np.zeros(3), high=np.full(3, 10.0)
-    )
+    given = {"deviation": np.ones(3), "low": np.zeros(3), "high": np.full(3, 10.0)}
+    bounds = Bounds.none(3)._replace(**given)
     rows = [[4.0, 5.0, 1e6], [4.0, 5.0, 30.0]]
     cells, holds = solved([sum_of(2, [0, 1])], rows, [0, 1, 0], bounds)
     assert (cells[:, 1] <= 40).all()

@@ -90,8 +90,7 @@ def test_weights_of_levels(rng, n_levels):
     assert 0.8 < forest.w <= 1
     probabilities = forest.predict(rows)[0]
     np.testing.assert_allclose(probabilities.sum(1), 1)
-    assert (probabilities >= 0).all()
-    assert (probabilities.argmax(1) == y).mean() > 0.97
+    assert (probabilities >= 0).all() and (probabilities.argmax(1) == y).mean() > 0.97
 
 
 def grades_of_others(model, rows, truth):
@@ -111,10 +110,8 @@ def test_a_row_is_predicted_without_its_grade(rng):
     y = (x[:, 0] + rng.normal(size=200)).round().clip(-2, 2)
     model, rows = model_of(y, x, x[:, 0], n_trees=0)
     truth = np.eye(model.part.n_levels)[model.part.codes(y)]
-    found, exact = (
-        model.of_normal_alone(rows.L, truth)[0],
-        grades_of_others(model, rows, truth),
-    )
+    found = model.of_normal_alone(rows.L, truth)[0]
+    exact = grades_of_others(model, rows, truth)
     np.testing.assert_allclose(found, list(exact), atol=1e-9)
     assert abs(found - model.of_normal_alone(rows.L)[0]).max() > 0.005  # control
 
@@ -153,13 +150,11 @@ def test_draws_have_the_noise_of_the_column(rng):
     # windows share residuals, so that a draw for each row counts as independent
     noise = drawn(model, rows, rng, 1)[0] - x[:, 0]
     scale = np.std(y - x[:, 0])
-    assert p_mean(noise, 0) > FAILURE
-    assert p_mean(noise**2, scale**2) > FAILURE
+    assert p_mean(noise, 0) > FAILURE and p_mean(noise**2, scale**2) > FAILURE
     assert p_mean(noise**2, 1.4 * scale**2) < FAILURE
     beyond = noise + x[:, 0]
-    assert (
-        beyond.max() > y.max() or beyond.min() < y.min() or len(np.unique(beyond)) > 900
-    )
+    is_beyond = beyond.max() > y.max() or beyond.min() < y.min()
+    assert is_beyond or len(np.unique(beyond)) > 900
 
 
 def test_draws_do_not_share_the_errors_of_few_residuals(rng):
@@ -177,8 +172,7 @@ def test_draws_do_not_share_the_errors_of_few_residuals(rng):
     assert p_mean((means - r.mean()) ** 2, r.var() / n_cells) < FAILURE
     # beyond the ends their local mean, which all cells there share, is subtracted
     beyond = model.draw(np.full((2000, n_cells), 5.0), rng).mean(1) - 5
-    assert p_mean(beyond, 0) > FAILURE
-    assert p_mean(beyond**2, noise) > FAILURE
+    assert p_mean(beyond, 0) > FAILURE and p_mean(beyond**2, noise) > FAILURE
 
 
 def test_draws_keep_a_point_mass(rng):
@@ -187,8 +181,7 @@ def test_draws_keep_a_point_mass(rng):
     model, rows = model_of(y, x, x[:, 0].clip(min=0))
     found = drawn(model, rows, rng)
     is_zero = abs(found) < 1e-9
-    assert (found >= -1e-9).all()
-    assert ((found > 1e-9) & (found < 1e-4)).mean() < 0.001
+    assert (found >= -1e-9).all() and ((found > 1e-9) & (found < 1e-4)).mean() < 0.001
     assert is_zero.mean() == pytest.approx((y == 0).mean(), abs=0.06)
     low = x[:, 0] < -1
     assert is_zero[:, low].mean() > 0.8 > 0.1 > is_zero[:, x[:, 0] > 1].mean()
@@ -221,8 +214,7 @@ def test_draws_of_positive_numbers_on_a_grid_have_logarithms(rng, step):
     expected = np.exp(0.8 + 0.6 * x[:, 0])  # so that there are too many for grades
     counts, means = rng.poisson(expected), step * (1 + expected)
     model, rows = model_of(step * (1.0 + counts), x, means, n_trees=0)
-    assert model.part.is_number
-    assert drawn(model, rows, rng).min() > 0.9 * step
+    assert model.part.is_number and drawn(model, rows, rng).min() > 0.9 * step
     seen_zero, rows = model_of(step * counts, x, means - step, n_trees=0)
     assert abs(drawn(seen_zero, rows, rng).min()) < 1e-6 * step  # control
 
@@ -239,13 +231,11 @@ def test_draws_of_positive_numbers_are_not_negative(rng):
 
 def test_levels_are_drawn_by_their_probabilities(rng):
     x = rng.normal(size=(300, 1))
-    model, _ = model_of(
-        rng.integers(0, 3, 300) * 1.0, x, np.full((300, 3), 1 / 3), n_levels=3
-    )
+    y, L = rng.integers(0, 3, 300) * 1.0, np.full((300, 3), 1 / 3)
+    model, _ = model_of(y, x, L, n_levels=3)
     p = np.array([0.2, 0.5, 0.3])
     counts = np.bincount(model.draw(np.tile(p, (1, 5000, 1)), rng)[0], minlength=3)
-    assert p_counts(counts, p) > FAILURE
-    assert p_counts(counts, p[::-1]) < FAILURE
+    assert p_counts(counts, p) > FAILURE and p_counts(counts, p[::-1]) < FAILURE
     certain = model.draw(np.tile([0.0, 1.0, 0.0], (1, 100, 1)), rng)
     assert (certain == 1).all()
 

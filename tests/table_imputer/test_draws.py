@@ -185,8 +185,7 @@ def test_factors_of_two_levels_follow_the_rule_of_bayes(rng):
     exact = p * density[1] / (p * density[1] + (1 - p) * density[0])
     law = laws_of(expansion, normals, 0)[1]
     codes = module._two_levels(expansion, part, law, targets, row_of(N, z, y), rng)
-    assert 0.05 < p < 0.95
-    assert p_share(codes.sum(), N, exact) > FAILURE
+    assert 0.05 < p < 0.95 and p_share(codes.sum(), N, exact) > FAILURE
     assert p_share(codes.sum(), N, p) < FAILURE
 
 
@@ -237,9 +236,8 @@ def chosen_from_the_target(rng):
     expansion, normals, targets = with_product(rng, 0)
     part, product, z, y = expansion.parts[0], expansion.products[0], 0.9, 1.5
     laws = laws_of(expansion, normals, 0)
-    at = [
-        (one.means(row_of(1, z, y))[0, 0, 0], one.covariance[0, 0, 0]) for one in laws
-    ]
+    row = row_of(1, z, y)
+    at = [(one.means(row)[0, 0, 0], one.covariance[0, 0, 0]) for one in laws]
     at = [(m, np.sqrt(v)) for m, v in at]
     x = np.linspace(-6, 6, 20_001)
     b, s, variance = regression(normals, 2, [0, 1, 3])
@@ -250,13 +248,11 @@ def chosen_from_the_target(rng):
     proposals = [rng.choice(x, (1, N), p=p)]
     for one in at:
         proposals += [rng.normal(*one, (1, N)) for _ in range(5)]
-    found = module._chosen(
-        expansion, part, laws, targets, proposals, row_of(N, z, y), rng
-    )[0]
+    given = expansion, part, laws, targets, proposals, row_of(N, z, y), rng
+    found = module._chosen(*given)[0]
     mean = p @ x
-    return p_mean(
-        np.column_stack([found, (found - mean) ** 2]), [mean, p @ (x - mean) ** 2]
-    )
+    moments = np.column_stack([found, (found - mean) ** 2])
+    return p_mean(moments, [mean, p @ (x - mean) ** 2])
 
 
 def test_the_choice_of_proposals_leaves_its_target(rng, monkeypatch):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from skvnce._core.numbers import grid_of
 from skvnce.table_imputer.columns import shape_of
@@ -55,16 +56,16 @@ def test_columns_are_standardised(rng):
     w = np.where(np.isnan(X), 0, weights[:, None])
     mean = (w * np.nan_to_num(X)).sum(0) / w.sum(0)
     variance = (w * np.nan_to_num(X - mean) ** 2).sum(0) / w.sum(0)
-    np.testing.assert_allclose(mean, 0, atol=1e-9)
-    np.testing.assert_allclose(variance, 1, atol=1e-9)
+    assert_allclose(mean, 0, atol=1e-9)
+    assert_allclose(variance, 1, atol=1e-9)
 
 
 def test_a_row_of_the_matrix_is_a_function_of_the_row(rng):
     cells = table_of(rng)
     found = expanded(cells)
     X, order = found.matrix(cells), rng.permutation(len(cells))
-    np.testing.assert_array_equal(found.matrix(cells[order]), X[order])
-    np.testing.assert_array_equal(found.matrix(cells[7:8]), X[7:8])
+    assert_array_equal(found.matrix(cells[order]), X[order])
+    assert_array_equal(found.matrix(cells[7:8]), X[7:8])
 
 
 def test_functions_of_a_column_are_missing_together(rng):
@@ -75,15 +76,15 @@ def test_functions_of_a_column_are_missing_together(rng):
     for part, column in zip(found.parts, cells.T, strict=True):
         alone = [j for j in part.own if j not in [one.at for one in found.products]]
         for j in alone:
-            np.testing.assert_array_equal(np.isnan(X[:, j]), np.isnan(column))
+            assert_array_equal(np.isnan(X[:, j]), np.isnan(column))
     for one in found.products:
         either = np.isnan(X[:, [one.first, one.second]]).any(1)
-        np.testing.assert_array_equal(np.isnan(X[:, one.at]), either)
+        assert_array_equal(np.isnan(X[:, one.at]), either)
         for factor in (one.first, one.second):
             assert one.at in found.parts[found.owner(factor)].own
         product = X[:, one.first] * X[:, one.second]
         exact = (product - np.nanmean(product)) / np.nanstd(product)
-        np.testing.assert_allclose(X[:, one.at], exact, atol=1e-9)
+        assert_allclose(X[:, one.at], exact, atol=1e-9)
 
 
 def test_weights_are_repeated_rows(rng):
@@ -95,18 +96,15 @@ def test_weights_are_repeated_rows(rng):
     scores = expanded(cells).parts[1].own[1]
     others = np.setdiff1d(np.arange(weighted.shape[1]), [scores])
     embedded = expanded(cells).parts[6].base
-    np.testing.assert_allclose(
-        abs(weighted[:, embedded]), abs(counted[:, embedded]), atol=1e-6
-    )
+    assert_allclose(abs(weighted[:, embedded]), abs(counted[:, embedded]), atol=1e-6)
     others = np.setdiff1d(others, embedded)
-    np.testing.assert_allclose(weighted[:, others], counted[:, others], atol=1e-9)
+    assert_allclose(weighted[:, others], counted[:, others], atol=1e-9)
     # scores are the same between the outermost knots
     inside = abs(new[:, 0]) < 2
-    inside &= (new[:, 1] > np.nanmin(cells[:, 1])) & (
-        new[:, 1] < np.nanmax(cells[:, 1])
-    )
+    low, high = np.nanmin(cells[:, 1]), np.nanmax(cells[:, 1])
+    inside &= (new[:, 1] > low) & (new[:, 1] < high)
     one, other = weighted[inside, scores], counted[inside, scores]
-    np.testing.assert_allclose(one, other, atol=1e-9)
+    assert_allclose(one, other, atol=1e-9)
     assert abs(plain[inside, scores] - one).max() > 1e-3  # control
 
 
@@ -114,8 +112,8 @@ def test_codes_are_the_places_of_values(rng):
     cells = table_of(rng)
     part = expanded(cells).parts[2]
     seen = cells[~np.isnan(cells[:, 2]), 2]
-    np.testing.assert_array_equal(part.values[part.codes(seen)], seen)
-    np.testing.assert_array_equal(part.codes(part.values), np.arange(part.n_levels))
+    assert_array_equal(part.values[part.codes(seen)], seen)
+    assert_array_equal(part.codes(part.values), np.arange(part.n_levels))
 
 
 def test_content_decides_the_order_of_columns(rng):
@@ -125,18 +123,16 @@ def test_content_decides_the_order_of_columns(rng):
         order = rng.permutation(cells.shape[1])
         mixed = cells[:, order]
         found = mixed[:, content_order(mixed, weights)]
-        np.testing.assert_array_equal(found, expected)
+        assert_array_equal(found, expected)
     # units do not matter
     scaled = cells * 1024 - 5
-    np.testing.assert_array_equal(
-        content_order(scaled, weights), content_order(cells, weights)
-    )
+    assert_array_equal(content_order(scaled, weights), content_order(cells, weights))
 
 
 def test_scores_rise_and_are_exact_at_the_knots(rng):
     cells = table_of(rng)
     knots, values = expanded(cells).parts[1].score
-    np.testing.assert_allclose(follow(knots, knots, values), values, atol=1e-12)
+    assert_allclose(follow(knots, knots, values), values, atol=1e-12)
     ends = np.linspace(knots[0] - 5, knots[-1] + 5, 300)
     x = np.sort(np.append(ends, knots))
     y = follow(x, knots, values)
@@ -157,7 +153,7 @@ def test_rounded_values_have_their_grid(rng, step, offset):
     found, origin = grid_of(cells)
     assert found == pytest.approx(step, rel=1e-9)
     steps = (cells - origin) / found
-    np.testing.assert_allclose(steps, steps.round(), atol=1e-6)
+    assert_allclose(steps, steps.round(), atol=1e-6)
 
 
 @pytest.mark.parametrize("centre", [0, 1000, 10**6, 10**9])
@@ -166,9 +162,7 @@ def test_more_than_300_repeated_values_have_their_grid(rng, centre):
     assert len(np.unique(cells)) > 300
     found, origin = grid_of(cells)
     assert found == pytest.approx(0.05, rel=1e-6)
-    np.testing.assert_allclose(
-        found * np.round((cells - origin) / found), cells - origin
-    )
+    assert_allclose(found * np.round((cells - origin) / found), cells - origin)
 
 
 def test_a_few_cells_may_be_off_the_grid(rng):
@@ -182,15 +176,14 @@ def test_a_few_cells_may_be_off_the_grid(rng):
 
 def test_other_values_have_none_or_a_finer_grid(rng):
     x = rng.normal(50, 10, 500)
-    assert grid_of(x)[0] == 0
-    assert grid_of(np.repeat(x, 2))[0] == 0
+    assert grid_of(x)[0] == 0 and grid_of(np.repeat(x, 2))[0] == 0
     assert grid_of(np.repeat(0.0, 500))[0] == 0
     assert grid_of(np.append(np.zeros(990), x[:10]))[0] == 0  # a mass
     assert grid_of(np.unique(x.round())[:20])[0] == 0  # no repeats
     quarters = (4 * rng.normal(50, 10, 2000)).round() / 4
     step, _ = grid_of(quarters)
     assert step > 0
-    np.testing.assert_allclose(quarters / step, (quarters / step).round(), atol=1e-6)
+    assert_allclose(quarters / step, (quarters / step).round(), atol=1e-6)
 
 
 def shape_of_cells(x):
@@ -205,8 +198,7 @@ def test_point_masses_are_at_an_end(rng):
         ((end, value),) = shape.masses
         assert end == sign
         assert value * cells.std() + cells.mean() == pytest.approx(0, abs=1e-9)
-        assert np.isfinite(shape.lower) == (sign == 1)
-        assert shape.step == 0
+        assert np.isfinite(shape.lower) == (sign == 1) and shape.step == 0
     both, _ = shape_of_cells(x.clip(-1, 1))
     assert [end for end, _ in both.masses] == [1, -1]
 

@@ -5,8 +5,6 @@ import pytest
 from oracles import normal_means
 from statistical import FAILURE, p_mean
 
-from skvnce._imputer.fitted import Fitted, of_plain, plain
-from skvnce._tables.schema import Schema
 from skvnce.table_imputer import expansion as expansion_module
 from skvnce.table_imputer import fit as fit_module
 from skvnce.table_imputer import model as model_module
@@ -36,22 +34,18 @@ def fitted(cells, kinds=None, weights=None, trees=None, pairs="auto", n_draws=5)
     return fit_table(problem, pairs, Settings(trees, n_draws, 0.05, 0))
 
 
-def test_fills_without_forests_are_means_of_the_normal(seed, monkeypatch):
+def test_fills_without_forests_are_means_of_the_normal(rng, monkeypatch):
     monkeypatch.setattr(expansion_module, "_SAME", -1.0)  # no normal scores
-    rng = np.random.default_rng(seed)
     X = rng.normal(size=(300, 1)) + rng.normal(size=(300, 3))
     X[rng.random(X.shape) < 0.2] = np.nan
     model = fitted(X, np.zeros(3, int), trees=0, pairs=None)
     model.columns.update({q: m._replace(a=1.0) for q, m in model.columns.items()})
     parts = model.expansion.parts
-    centre, scale = (
-        np.array([getattr(p, one)[0] for p in parts]) for one in ("centre", "scale")
-    )
+    centre, scale = np.array([(one.centre[0], one.scale[0]) for one in parts]).T
     exact = normal_means(*model.normal[:2], (X[:, model.order] - centre) / scale)
     filled, probabilities = model.fill(X)
-    np.testing.assert_allclose(
-        filled[:, model.order], exact * scale + centre, atol=1e-9
-    )
+    found = filled[:, model.order]
+    np.testing.assert_allclose(found, exact * scale + centre, atol=1e-9)
     assert probabilities == {}
 
 
@@ -128,17 +122,6 @@ def test_models_of_columns_are_of_some_rows(cells, monkeypatch):
     q = int(np.flatnonzero(model.order == 0)[0])
     assert len(model.column(q).residuals.residual) <= 50
     assert not np.isnan(model.draw(cells, 2)).any()
-
-
-def test_plain_values_are_those_of_the_fit(cells):
-    fit = Fitted(Schema(5), fitted(cells), {})
-    fit.model.posterior()
-    found = of_plain(plain(fit))
-    assert found.model.cache == {} and type(found.model) is type(fit.model)
-    for one, other in zip(
-        found.model.fill(cells)[0], fit.model.fill(cells)[0], strict=True
-    ):
-        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("centre", [0.0, 1e6])

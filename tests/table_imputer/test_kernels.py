@@ -153,9 +153,8 @@ def test_held_out_predictions_are_of_trees_without_the_row(rng):
     """Leaves have one row, so that trees with a row predict it exactly."""
     G, Y = rng.normal(size=(1, P, N)), rng.normal(size=(1, N))
     trees, held_out, counts = forest(G, Y)
-    each = np.array(
-        [predict_forest(G, trees, np.array([[t]]))[0, :, 0] for t in range(6)]
-    )
+    alone = (np.array([[t]]) for t in range(6))
+    each = np.array([predict_forest(G, trees, one)[0, :, 0] for one in alone])
     with_row = abs(each - Y) < 1e-12
     assert (with_row.sum(1) == int(0.7 * N)).all()
     np.testing.assert_array_equal((~with_row).sum(0), counts)
@@ -188,9 +187,8 @@ def test_forests_predict_as_plain_walks(rng, n_levels):
     new, chosen = rng.normal(size=(2, P, 7)), np.array([[0, 1, 5], [2, 2, 3]])
     found = predict_forest(new, trees, chosen)
     for m in range(2):
-        each = [
-            trees[4][t][[w[-1] for w in walks(new[m], trees, t)]] for t in chosen[m]
-        ]
+        ends = [[walk[-1] for walk in walks(new[m], trees, t)] for t in chosen[m]]
+        each = [trees[4][t][rows] for t, rows in zip(chosen[m], ends, strict=True)]
         np.testing.assert_allclose(found[m], np.mean(each, 0), atol=1e-12)
 
 

@@ -25,18 +25,15 @@ N_TABLES = 12
 
 def fitted(X, pairs="auto"):
     """Fit without forests; return triples of columns, with probabilities."""
-    problem = Problem(
-        X, np.ones(len(X)), np.zeros(X.shape[1], int), [None] * X.shape[1]
-    )
+    n, d = X.shape
+    problem = Problem(X, np.ones(n), np.zeros(d, int), [None] * d)
     model = fit_table(problem, pairs, Settings(0, 5, 0.05, 0))
     return triples(model, model.expansion.products)
 
 
 def triples(model, products):
-    place, found = (
-        model.order[[*map(model.expansion.owner, range(model.expansion.n_base))]],
-        {},
-    )
+    owners = map(model.expansion.owner, range(model.expansion.n_base))
+    place, found = model.order[[*owners]], {}
     for one in products:
         factors = sorted(place[[one.first, one.second]].tolist())
         found[(*factors, int(place[one.target]))] = one.probability
@@ -47,8 +44,7 @@ def sparse(rng, X, share=0.15):
     return np.where(rng.random(X.shape) < share, np.nan, X)
 
 
-def test_true_products_are_found(seed):
-    rng = np.random.default_rng(seed)
+def test_true_products_are_found(rng):
     X = rng.normal(size=(600, 4))
     X[:, 2] += X[:, 0] + X[:, 1] + 0.7 * X[:, 0] * X[:, 1]
     X[:, 3] = X[:, 0] + 0.7 * X[:, 1] ** 2 + 0.5 * X[:, 3]
@@ -72,8 +68,7 @@ def test_absent_products_are_rare(seed):
     assert p_mean(list(chosen(1)), most, alternative="greater") < FAILURE
 
 
-def test_asked_for_products_have_probability_one(seed):
-    rng = np.random.default_rng(seed)
+def test_asked_for_products_have_probability_one(rng):
     X = rng.normal(size=(300, 3))
     X[:, 2] += X[:, 0] * X[:, 1]
     X = sparse(rng, X)
@@ -127,10 +122,8 @@ def test_no_product_where_a_target_hides_cells(seed, monkeypatch):
     rngs = [np.random.default_rng([seed, i]) for i in range(n_tables)]
     tables = [truncated(rng, 1500, 2) for rng in rngs]
     found = [fitted(X) for X in tables]
-    counts = [
-        sum(max([0, *one.values()]) > 0.5 for one in each)
-        for each in (found, candidates)
-    ]
+    most = [[max([0, *one.values()]) for one in each] for each in (found, candidates)]
+    counts = (np.array(most) > 0.5).sum(1)
     assert p_share(counts[0], n_tables, 0.3, "greater") > FAILURE
     assert p_share(counts[1], n_tables, 0.3, "greater") < FAILURE
 
@@ -170,8 +163,7 @@ def test_no_product_where_a_target_hides_cells_beside(seed):
     assert p_share(count, 40, 0.1, "greater") > FAILURE
 
 
-def test_selection_is_seen(seed):
-    rng = np.random.default_rng(seed)
+def test_selection_is_seen(rng):
     X = truncated(rng, 600, 3)
     base, filled, ones = np.arange(3), np.nan_to_num(X), np.ones(600)
     assert abs(selection(X, 0, base, filled, ones)[1]) > 10
@@ -205,8 +197,7 @@ def test_t_has_variance_one_where_there_is_no_product(seed):
     assert p_mean(np.square(usual), 1.1, alternative="greater") < FAILURE
 
 
-def test_residuals_weigh_less_beside_missing_cells(seed):
-    rng = np.random.default_rng(seed)
+def test_residuals_weigh_less_beside_missing_cells(rng):
     gone = rng.random((4000, 3)) < 0.5
     deviations = np.sqrt(1 + gone @ [3.0, 1.0, 0.0])
     residual = deviations * rng.normal(size=4000)
@@ -216,9 +207,8 @@ def test_residuals_weigh_less_beside_missing_cells(seed):
     assert not np.allclose(deviations**2 / deviations.mean() ** 2, 1, atol=0.4)
 
 
-def test_the_likeliest_of_products_that_look_alike_is_chosen(seed):
+def test_the_likeliest_of_products_that_look_alike_is_chosen(rng):
     """b is often missing, and filled by z, so that products of z look like its own."""
-    rng = np.random.default_rng(seed)
     z, x, noise = rng.normal(size=(3, 400))
     b = 0.6 * z + 0.8 * rng.normal(size=400)
     X = np.column_stack([x, b, z, x + b + 0.5 * x * b + noise])
@@ -279,9 +269,8 @@ ALL_LEVELS = 4
 
 
 @pytest.mark.parametrize("n_levels", [0, ALL_LEVELS])
-def test_regressions_equal_least_squares(n_levels, seed):
+def test_regressions_equal_least_squares(n_levels, rng):
     """Also where indicators of all levels stand before other columns."""
-    rng = np.random.default_rng(seed)
     levels = np.eye(4)[rng.integers(0, 4, 200), :n_levels]
     A = np.column_stack([np.ones(200), levels, rng.normal(size=(200, 3))])
     Y = rng.normal(size=(200, 2)) + A[:, -1:]

@@ -44,15 +44,13 @@ def test_slopes_are_right_beyond_the_observed_cells(seed, is_whole):
         assert not is_whole or (draws[..., 1] == draws[..., 1].round()).all()
 
 
-def test_categories_that_decide_categories(seed):
-    rng = np.random.default_rng(seed)
+def test_categories_that_decide_categories(rng):
     town = rng.choice(12, 300)
     county = np.array([f"K{k // 3}" for k in town])
     hidden = rng.random(300) < 0.2
     frame = pd.DataFrame({"town": [f"T{k:02d}" for k in town], "county": county})
-    frame = frame.mask(np.column_stack([np.zeros(300, bool), hidden])).astype(
-        "category"
-    )
+    frame["county"] = frame["county"].mask(hidden)
+    frame = frame.astype("category")
     imputer = TableImputer(random_state=0).set_output(transform="pandas").fit(frame)
     found = [table["county"] == county for table in imputer.sample(frame, 20, 0)]
     assert np.mean([one[hidden] for one in found]) >= 0.97
@@ -79,9 +77,8 @@ def test_zeros_are_drawn_as_often_as_they_are(seed):
         is_zero = cost[hidden] == 0
         both = drawn[:, young] == 0, drawn[:, ~young] == 0
         true = is_zero[young].mean(), is_zero[~young].mean()
-        shares.append(
-            [(drawn == 0).mean(), *(one.mean() for one in both), is_zero.mean(), *true]
-        )
+        drawn_shares = (drawn == 0).mean(), *(one.mean() for one in both)
+        shares.append([*drawn_shares, is_zero.mean(), *true])
     shares = np.array(shares)
     difference = shares[:, :3] - shares[:, 3:]
     assert p_mean(difference[:, 0], 0) > FAILURE
@@ -110,11 +107,9 @@ def test_weights_are_repeated_rows_in_distribution(seed):
         X[rng.random(150) < 0.3, 1] = np.nan
         weights = 1 + 3 * (np.nan_to_num(X[:, 1], nan=rng.normal()) > 0.5)
         new = np.column_stack([np.linspace(-2, 2, 100), np.full(100, np.nan)])
-        fits = {
-            "weighted": (X, weights.astype(float)),
-            "repeated": (np.repeat(X, weights, 0), None),
-            "plain": (X, None),
-        }
+        repeated = np.repeat(X, weights, 0)
+        fits = {"weighted": (X, weights * 1.0), "repeated": (repeated, None)}
+        fits["plain"] = X, None
         for name, (table, sample_weight) in fits.items():
             imputer = TableImputer(n_estimators=0, random_state=i)
             imputer.fit(table, sample_weight=sample_weight)
@@ -173,9 +168,8 @@ def test_one_draw_of_the_parameters_draws_squares(seed):
 
 
 @pytest.mark.parametrize("n_trees", [0, "auto"])
-def test_factors_of_two_levels_are_drawn_in_long_tables(seed, n_trees):
+def test_factors_of_two_levels_are_drawn_in_long_tables(rng, n_trees):
     """Parameters are drawn from a sample of the rows, and then all are completed."""
-    rng = np.random.default_rng(seed)
     x, b = rng.normal(size=2500), 1.0 + (rng.random(2500) < 0.93)
     X = np.column_stack([x, b, x + b + x * b + 0.5 * rng.normal(size=2500)])
     hidden = rng.random((2500, 3)) < 0.2

@@ -35,13 +35,6 @@ def product_limit(cells, limits):
     return values, np.array(found[::-1]), share
 
 
-def test_without_limits_shares_are_frequencies():
-    found = made(estimate_shares, [3.0, 1.0, 1.0, 2.0], [], [])
-    assert found.values.tolist() == [1, 2, 3] and found.number.tolist() == [2, 1, 1]
-    np.testing.assert_allclose(found.shares, [0.5, 0.25, 0.25])
-    assert found.below == 0 and found.above == 0
-
-
 @pytest.mark.parametrize("sign", [1, -1])
 def test_shares_are_those_of_the_product_limit_estimator(seed, sign):
     rng = np.random.default_rng([seed, 1])
@@ -55,9 +48,8 @@ def test_shares_are_those_of_the_product_limit_estimator(seed, sign):
     shares = np.diff(below, prepend=rest)
     np.testing.assert_allclose(found.values, sign * values[::sign])
     np.testing.assert_allclose(found.shares, shares[::sign], atol=1e-4)
-    assert float(found.below if sign == 1 else found.above) == pytest.approx(
-        rest, abs=1e-4
-    )
+    below = found.below if sign == 1 else found.above
+    assert float(below) == pytest.approx(rest, abs=1e-4)
 
 
 def test_intervals_between_values_have_their_weight():
@@ -71,8 +63,7 @@ def test_tails_are_normal_or_lognormal(function):
     """Cells at the quantiles of their distribution; the lower 40 % are not seen."""
     x = function(ndtri((np.arange(4000) + 0.5) / 4000))
     limit = function(ndtri(0.4))
-    n = int((x < limit).sum())
-    marginal, _ = made(censored, x[x >= limit], [-INF] * n, [limit] * n)
+    marginal, *_ = cut(x, limit)
     scores = torch.tensor([-3.0, -2.0, -1.0, -0.5, 0.0, 1.0]).double()
     error = abs(marginal.cells(scores).numpy() / function(scores.numpy()) - 1)
     assert error.max() < 0.02
@@ -92,50 +83,55 @@ SHAPES = {
 }
 
 
+def cut(x, limit, *, upper=False, lowest=0.0):
+    """Censor cells beyond a limit; returns the marginal, doubt, and their number."""
+    seen = x <= limit if upper else x >= limit
+    n = int((~seen).sum())
+    ends = ([limit] * n, [INF] * n) if upper else ([-INF] * n, [limit] * n)
+    return *made(partial(censored, lowest=lowest), x[seen], *ends), n
+
+
+def errors_of_means(shape, n_rows, rng, *, n_tables=8, **given):
+    """Estimate the means of the 40 % of cells that are not seen, in their deviations.
+
+    Returns errors, and the doubts that are told.
+    """
+    grid, found = (np.arange(400) + 0.5) / 1000, []
+    q = 1 - grid if given.get("upper") else grid
+    truth, limit = shape.ppf(q), shape.ppf(0.6 if given.get("upper") else 0.4)
+    for _ in range(n_tables):
+        x = shape.rvs(n_rows, random_state=rng)
+        marginal, doubt, n = cut(x, limit, **given)
+        z = ndtri(grid * n / (0.4 * n_rows))
+        cells = marginal.cells(torch.from_numpy(-z if given.get("upper") else z))
+        found.append([(cells.numpy().mean() - truth.mean()) / truth.std(), doubt])
+    return np.transpose(found)
+
+
+def are_small(errors):
+    return abs(errors.mean()) < 0.1 + GATE * errors.std(ddof=1) / len(errors) ** 0.5
+
+
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_means_below_a_limit_are_those_of_skewed_distributions(shape, seed):
     """40 % are not seen; the mean error is below .1 of the deviation of these cells."""
-    rng, errors, grid = np.random.default_rng(seed), [], (np.arange(400) + 0.5) / 1000
-    truth, limit = shape.ppf(grid), shape.ppf(0.4)
-    for _ in range(8):
-        x = shape.rvs(1500, random_state=rng)
-        seen, n = x[x >= limit], int((x < limit).sum())
-        marginal, _ = made(censored, seen, [-INF] * n, [limit] * n)
-        scores = torch.from_numpy(ndtri(grid * n / 600))
-        errors.append(marginal.cells(scores).numpy().mean() - truth.mean())
-    errors = np.array(errors) / truth.std()
-    assert abs(errors.mean()) < 0.1 + GATE * errors.std(ddof=1) / len(errors) ** 0.5
+    assert are_small(errors_of_means(shape, 1500, np.random.default_rng(seed))[0])
 
 
 @pytest.mark.slow
 @pytest.mark.sampled
-def test_means_above_a_limit_are_those_of_skewed_distributions(seed):
+def test_means_above_a_limit_are_those_of_skewed_distributions(rng):
     """Times that end after a study: 40 % are not seen."""
-    rng, grid, errors = np.random.default_rng(seed), (np.arange(400) + 600.5) / 1000, []
-    truth, limit = expon().ppf(grid), expon().ppf(0.6)
-    for _ in range(8):
-        x = rng.exponential(size=1500)
-        n = int((x > limit).sum())
-        marginal, _ = made(censored, x[x <= limit], [limit] * n, [INF] * n)
-        scores = torch.from_numpy(ndtri(1 - (1 - grid) * n / 600))
-        errors.append(marginal.cells(scores).numpy().mean() - truth.mean())
-    errors = np.array(errors) / truth.std()
-    assert abs(errors.mean()) < 0.1 + GATE * errors.std(ddof=1) / len(errors) ** 0.5
+    assert are_small(errors_of_means(expon(), 1500, rng, upper=True)[0])
 
 
 @pytest.mark.slow
 @pytest.mark.sampled
 def test_doubt_is_the_error_of_means_below_a_limit(seed):
     """Root mean squares over 28 small tables; at 30 seeds their ratio is .75 to 1.5."""
-    rng, found, grid = np.random.default_rng(seed), [], (np.arange(400) + 0.5) / 1000
-    for shape in [*SHAPES.values()] * 4:
-        truth, limit = shape.ppf(grid), shape.ppf(0.4)
-        x = shape.rvs(300, random_state=rng)
-        n = int((x < limit).sum())
-        marginal, doubt = made(censored, x[x >= limit], [-INF] * n, [limit] * n)
-        cells = marginal.cells(torch.from_numpy(ndtri(grid * n / 120))).numpy()
-        found.append([(cells.mean() - truth.mean()) / truth.std(), doubt])
+    rng, shapes = np.random.default_rng(seed), [*SHAPES.values()] * 4
+    found = [errors_of_means(shape, 300, rng, n_tables=1)[:, 0] for shape in shapes]
     error, doubt = np.sqrt(np.square(found).mean(0))
     assert 0.4 < error / doubt < 2.5
 
@@ -153,10 +149,7 @@ def doubts(shape, n, rng, lowest=0.0, upper=False, n_tables=8):
     for _ in range(n_tables):
         x = shape.rvs(n, random_state=rng)
         limit = np.quantile(x, 0.6 if upper else 0.4)
-        seen = x < limit if upper else x >= limit
-        k = int((~seen).sum())
-        ends = ([limit] * k, [INF] * k) if upper else ([-INF] * k, [limit] * k)
-        yield made(partial(censored, lowest=lowest), x[seen], *ends)[1]
+        yield cut(x, limit, upper=upper, lowest=lowest)[1]
 
 
 @pytest.mark.quick(1)
@@ -180,21 +173,11 @@ def test_shapes_of_families_fit(seed):
 
 @pytest.mark.slow
 @pytest.mark.sampled
-def test_shapes_begin_at_the_smallest_possible_value(seed):
+def test_shapes_begin_at_the_smallest_possible_value(rng):
     """10 + an exponential variable: the mean below the limit, with min_value=10."""
-    rng, grid, errors = np.random.default_rng(seed), (np.arange(400) + 0.5) / 1000, []
-    found = np.isinf([*doubts(expon(10), 1000, rng, lowest=10.0)])
-    assert p_share(found.sum(), len(found), 0.005, "greater") > FAILURE
-    truth, limit = expon(10).ppf(grid), expon(10).ppf(0.4)
-    for _ in range(8):
-        x = 10 + rng.exponential(size=1000)
-        n = int((x < limit).sum())
-        ends = [-INF] * n, [limit] * n
-        marginal, _ = made(partial(censored, lowest=10.0), x[x >= limit], *ends)
-        scores = torch.from_numpy(ndtri(grid * n / 400))
-        errors.append(marginal.cells(scores).numpy().mean() - truth.mean())
-    errors = np.array(errors) / truth.std()
-    assert abs(errors.mean()) < 0.1 + GATE * errors.std(ddof=1) / len(errors) ** 0.5
+    errors, found = errors_of_means(expon(10), 1000, rng, lowest=10.0)
+    assert are_small(errors)
+    assert p_share(np.isinf(found).sum(), len(found), 0.005, "greater") > FAILURE
 
 
 def test_a_few_values_do_not_tell_the_shape_beyond_a_limit(seed):
@@ -202,9 +185,7 @@ def test_a_few_values_do_not_tell_the_shape_beyond_a_limit(seed):
     rng, doubts = np.random.default_rng(seed), []
     for size in (10, 2000):
         x = np.exp(rng.normal(size=size))
-        limit = np.quantile(x, 0.4)  # between two values
-        n = int((x < limit).sum())
-        doubts.append(made(censored, x[x >= limit], [-INF] * n, [limit] * n)[1])
+        doubts.append(cut(x, np.quantile(x, 0.4))[1])  # between two values
     assert doubts[0] > doubts[1]
 
 

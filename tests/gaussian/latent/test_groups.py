@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from statistical import FAILURE, p_mean, p_share, standard_errors
+from statistical import FAILURE, p_mean, standard_errors
 
 from skvnce._core.distributions.normal import Normal
 from skvnce._core.incomplete import Incomplete
@@ -57,10 +57,7 @@ def effects_of(levels, seed=0):
 
 def probit(threshold):
     """Make the marginal of a column of two levels."""
-    edge, far = (
-        torch.tensor([threshold], dtype=torch.float64),
-        torch.tensor([torch.inf]).double(),
-    )
+    edge, far = (torch.full((1,), one).double() for one in (threshold, torch.inf))
     values = torch.arange(2).double()
     return Marginal(values, torch.cat([-far, edge]), torch.cat([edge, far]))
 
@@ -92,9 +89,8 @@ def joint(effects, design, n_of_groups):
 
 def conditional(mean, covariance, wanted, given, values):
     """Condition a normal distribution on some of its variables."""
-    gain = np.linalg.solve(
-        covariance[np.ix_(given, given)], covariance[np.ix_(given, wanted)]
-    ).T
+    S, k = covariance, np.ix_(given, wanted)
+    gain = np.linalg.solve(S[np.ix_(given, given)], S[k]).T
     left = covariance[np.ix_(wanted, wanted)] - gain @ covariance[np.ix_(given, wanted)]
     return mean[wanted] + gain @ (values - mean[given]), left
 
@@ -119,27 +115,6 @@ def drawn_effects(groups, z, v, effects):
 
 
 CODES = np.array([0, 1, 1, 2, 2, 2, 2, 0, 2, 3])
-
-
-def test_effects_of_one_variable_have_the_closed_form():
-    levels, omega, psi, beta = levels_of(1), 0.7, 1.9, 0.4
-    within = Normal(
-        torch.zeros(1).double(), torch.tensor([[omega]], dtype=torch.float64)
-    )
-    between = Normal(
-        torch.tensor([beta], dtype=torch.float64),
-        torch.tensor([[psi]], dtype=torch.float64),
-    )
-    z = np.random.default_rng(0).normal(size=(1, len(CODES)))
-    groups = Groups.of(levels, CODES, np.zeros((len(CODES), 0)))
-    found = drawn_effects(groups, z, np.zeros((0, 4)), Effects(within, between))
-    sizes = np.bincount(CODES)
-    precision = 1 / psi + sizes / omega
-    sums = np.bincount(CODES, z[0])
-    np.testing.assert_allclose(found[0][0], (beta / psi + sums / omega) / precision)
-    np.testing.assert_allclose(found[1][:, 0, 0], 1 / precision)
-    # without the prior they would be means of the groups
-    assert abs(found[0][0] - sums / sizes).min() > 1e-3
 
 
 @pytest.mark.parametrize("n_of_groups", [0, 2])
@@ -186,8 +161,7 @@ def test_groups_have_any_numbers():
     rng = np.random.default_rng(0)
     levels = levels_of(1, 0, 1)
     groups = Groups.of(levels, numbers, rng.normal(size=(7, 1)))
-    assert groups.codes.tolist() == [3, 1, 3, 2, 0, 1, 3]
-    assert groups.number == 4
+    assert groups.codes.tolist() == [3, 1, 3, 2, 0, 1, 3] and groups.number == 4
     assert groups.heads().tolist() == [4, 1, 3, 0]
     values = rng.normal(size=(2, 7))
     parts = [values[:, numbers == one] for one in (-4, 3, 9, 70)]
@@ -253,16 +227,8 @@ def test_effects_of_levels_follow_their_posterior(seed):
 def test_probabilities_of_a_missing_level_use_the_other_rows(seed):
     groups, given, data = probit_model()
     with seeded(seed):
-        found = fill.predict(
-            groups.levels.whole,
-            [given],
-            data,
-            Chains(40, 40),
-            global_stream,
-            {0},
-            (),
-            groups.twice().rows,
-        )
+        rest = Chains(40, 40), global_stream, {0}, (), groups.twice().rows
+        found = fill.predict(groups.levels.whole, [given], data, *rest)
     p = found.probabilities[0].numpy()[2::9, 1]
     assert p_mean(p, probit_posterior()[1]) > FAILURE
     beta, psi, omega, threshold = PROBIT.values()
@@ -307,9 +273,8 @@ def exact_cells(model, nodes):
         known = own[~np.isnan(own)]
         v = known[0] if len(known) else np.nan
         cells = np.append(nodes[rows, :2], v)
-        wanted, given = (
-            np.flatnonzero(one) for one in (np.isnan(cells), cells == cells)
-        )
+        lost = np.isnan(cells)
+        wanted, given = np.flatnonzero(lost), np.flatnonzero(~lost)
         found = conditional(mean, covariance, wanted, given, cells[given])
         cells[wanted], covariances[g] = found
         means[rows, :2] = cells[:-1].reshape(-1, 2)
@@ -371,13 +336,6 @@ def test_draws_have_the_conditional_covariance_of_all_rows_of_a_group(n_slopes, 
     assert p_mean(products, independent) < FAILURE
 
 
-def test_cells_of_a_group_are_equal_in_its_rows():
-    model, nodes = grouped_model(1)
-    for cells in [model.fill(nodes)[0], *model.draw(nodes, 3)]:
-        for g in np.unique(nodes[:, -1]):
-            assert len(np.unique(cells[nodes[:, -1] == g, 2])) == 1
-
-
 def test_the_prior_of_covariances_is_that_of_huang_and_wand(seed):
     """Half-t standard deviations with 2 degrees of freedom, uniform correlations."""
     zero = torch.zeros(2, 2).double()
@@ -430,7 +388,8 @@ def test_scales_leave_the_distribution_of_cells():
     scaled = effects.rescaled(levels, *levels.scales(effects))
     w = torch.tensor([1.0, 0.8]).double()
     for design in (None, w):
-        before, after = (levels.moments(one, design) for one in (effects, scaled))
+        moments = [levels.moments(one, design) for one in (effects, scaled)]
+        before, after = moments
 
         def chance(moments, k, threshold):
             return stats.norm.cdf((moments[0][k] - threshold) / moments[1][k, k].sqrt())
@@ -439,16 +398,12 @@ def test_scales_leave_the_distribution_of_cells():
             own = chance(before, k, threshold)
             assert chance(after, k, threshold) == pytest.approx(own)
         for k, j in ((2, 3), (2, 4), (3, 4)):
-            ratios = [
-                (mean[k] - mean[j]) / (cov[k, k] + cov[j, j] - 2 * cov[k, j]).sqrt()
-                for mean, cov in (before, after)
-            ]
+            apart = [(m[k] - m[j], S[k, k] + S[j, j] - 2 * S[k, j]) for m, S in moments]
+            ratios = [gap / variance.sqrt() for gap, variance in apart]
             assert ratios[0] == pytest.approx(float(ratios[1]))
         roots = [one[1].diagonal().sqrt() for one in (before, after)]
-        correlations = [
-            one[1] / torch.outer(root, root)
-            for one, root in zip((before, after), roots, strict=True)
-        ]
+        pairs = zip((before, after), roots, strict=True)
+        correlations = [one[1] / torch.outer(root, root) for one, root in pairs]
         torch.testing.assert_close(*correlations)
     variances = levels.moments(scaled)[1].diagonal()
     old = levels.moments(effects)[1].diagonal()
@@ -518,8 +473,7 @@ def test_parameters_are_recovered(seed):
     data = Incomplete.from_array(np.where(hidden, np.nan, cells))
     with seeded(seed):
         fit = posterior_draws(groups, data, n_draws=10, n_sweeps=300)
-    assert len(fit.draws) == 10
-    assert len(fit.trace) == len(fit.losses) == 300
+    assert len(fit.draws) == 10 and len(fit.trace) == len(fit.losses) == 300
     found = np.array([flat(one) for one in fit.estimates])
     apart = abs(found.mean(0) - flat(effects)) / found.std(0)
     assert apart.max() < standard_errors(len(apart))
@@ -535,9 +489,8 @@ def test_parameters_are_recovered(seed):
 def exact_correlation(codes, y):
     """Compute mean and deviation of the intra-class correlation, by a grid."""
     n, sums = np.bincount(codes), np.bincount(codes, y)
-    between, within = np.meshgrid(
-        np.linspace(0.02, 2.2, 120), np.linspace(0.2, 1.4, 120), indexing="ij"
-    )
+    axes = np.linspace(0.02, 2.2, 120), np.linspace(0.2, 1.4, 120)
+    between, within = np.meshgrid(*axes, indexing="ij")
     variances = between[..., None] ** 2 + within[..., None] ** 2 / n
     weights, means = 1 / variances, sums / n
     centre = (weights * means).sum(-1) / weights.sum(-1)
@@ -563,12 +516,8 @@ def test_the_posterior_of_the_intraclass_correlation_is_exact(seed):
     kept = rng.random(len(cells)) > 0.4
     kept[::5] = True
     with seeded(seed):
-        fit = posterior_draws(
-            groups,
-            Incomplete.from_array(np.where(kept[:, None], cells, np.nan)),
-            n_draws=10,
-            n_sweeps=1200,
-        )
+        data = Incomplete.from_array(np.where(kept[:, None], cells, np.nan))
+        fit = posterior_draws(groups, data, n_draws=10, n_sweeps=1200)
     found = np.array(fit.trace)[-len(fit.estimates) :, 1, 0]
     mean, deviation = exact_correlation(groups.codes[kept], cells[kept, 0])
     # about 700 draws, of an autocorrelation time of about 10
@@ -576,25 +525,6 @@ def test_the_posterior_of_the_intraclass_correlation_is_exact(seed):
     assert 0.65 < found.std() / deviation < 1.45
     other = exact_correlation(rng.permutation(groups.codes[kept]), cells[kept, 0])
     assert abs(found.mean() - other[0]) > deviation
-
-
-@pytest.mark.slow
-def test_intervals_of_the_intraclass_correlation_cover_it(seed):
-    """90 % intervals of small complete tables; their correlation is 0.4."""
-    levels, rng = levels_of(1), np.random.default_rng(seed)
-    parts = [torch.tensor([[one]], dtype=torch.float64) for one in (0.6, 0.4)]
-    zero, n_tables = torch.zeros(1).double(), 40
-    effects, ends = Effects(*(Normal(zero, one) for one in parts)), []
-    with seeded(seed):
-        for _ in range(n_tables):
-            groups, cells = simulated(effects, levels, 25, 4, rng)
-            data = Incomplete.from_array(cells)
-            fit = posterior_draws(groups, data, n_draws=10, n_sweeps=150)
-            shares = np.array(fit.trace)[-len(fit.estimates) :, 1, 0]
-            ends.append(np.quantile(shares, [0.05, 0.95]))
-    low, high = np.array(ends).T
-    assert p_share(((low < 0.4) & (high > 0.4)).sum(), n_tables, 0.9) > FAILURE
-    assert p_share(((low < 0.05) & (high > 0.05)).sum(), n_tables, 0.9) < FAILURE
 
 
 # Common factors of effects and their standard deviations, against a grid
@@ -698,8 +628,7 @@ def test_covariances_and_effects_have_the_same_factors():
     factor = np.append(factor[:, 0], 1.0)
     moved = covariance * np.outer(factor, factor)
     np.testing.assert_allclose(after.between.covariance.numpy(), moved)
-    assert not np.allclose(moved, covariance)
-    assert after.within is before.within
+    assert not np.allclose(moved, covariance) and after.within is before.within
 
 
 def test_effects_of_no_variance_move_nothing_far():
