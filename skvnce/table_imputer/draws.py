@@ -5,8 +5,8 @@
    mixes.  A draw contains a product with the probability that it is real.
 2. Each missing cell is drawn from that distribution, and then anew from the model of
    its column given the draws of all others, in sweeps over the columns.
-3. Draws of the factors of a product know its targets.  A factor of two levels is drawn
-   by Bayes' rule.  A number is one of some proposals of two models, with and without
+3. Draws of the factors of a product know its targets.  A factor of levels is drawn by
+   Bayes' rule.  A number is one of some proposals of two models, with and without
    the targets, chosen by the densities of these.  A factor that a forest predicts much
    better than the normal distribution does is drawn from the forest.
 """
@@ -215,20 +215,15 @@ def _compatible_round(expansion, chain, S, draws, active):
             cells = _chosen(expansion, part, laws, targets, proposals, some, rng)
             put_cells(expansion, S, part, cells, rows)
         else:
-            codes = _two_levels(expansion, part, laws[1], targets, some, rng)
+            codes = _levels(expansion, part, laws[1], targets, some, rng)
             put_cells(expansion, S, part, codes, rows)
     return [posterior_draw(s, chain.weights, chain.strength, rng) for s in S]
 
 
 def products_of(expansion, part):
-    """List the products of which a column is a factor."""
+    """List the products of which a column is a factor, by one column of the matrix."""
     base = set(part.base.tolist())
     return [one for one in expansion.products if {one.first, one.second} & base]
-
-
-def is_drawn_by_targets(expansion, part):
-    """Say whether a column is a factor whose draws are chosen by their targets."""
-    return bool(products_of(expansion, part)) and (part.is_number or part.n_levels == 2)
 
 
 def laws_of(expansion, normals, q):
@@ -240,25 +235,25 @@ def laws_of(expansion, normals, q):
     Returns list of one or two Conditional.
     """
     part = expansion.parts[q]
-    own, without = part.own, part.own
-    for one in products_of(expansion, part):
+    products, own, without = products_of(expansion, part), part.own, part.own
+    for one in products:
         target = expansion.parts[expansion.owner(one.target)]
         scores = target.own[1:2] if target.score else target.own[:0]
         own = np.append(own, np.setdiff1d(scores, own))
         without = np.append(without, np.setdiff1d(target.own, without))
     n_base = len(part.base)
     laws = [normals.conditional(own, n_base)]
-    if is_drawn_by_targets(expansion, part):
+    if products:
         laws.append(normals.conditional(without, n_base))
     return laws
 
 
 def targets_of(expansion, normals, q):
     """Describe the targets of the products of a column; None if it has none."""
-    part = expansion.parts[q]
-    if not is_drawn_by_targets(expansion, part):
+    products = products_of(expansion, expansion.parts[q])
+    if not products:
         return None
-    owners = {expansion.owner(one.target) for one in products_of(expansion, part)}
+    owners = {expansion.owner(one.target) for one in products}
     parts = [expansion.parts[i] for i in sorted(owners)]
     return Targets(parts, [normals.conditional(one.own, 1) for one in parts])
 
@@ -268,7 +263,7 @@ def proposers_of(posterior, expansion, q, cells, weights, n_trees, most_rows, se
 
     The second, which does not read the targets, is fitted to all cells of the
     completions: those that are observed may be selected by the targets.  With forests
-    there is none, and a factor of two levels is drawn without it.
+    there is none, and a factor of levels is drawn without it.
     """
     if q in posterior.columns:
         return posterior.columns[q]
@@ -325,7 +320,7 @@ def draw_cells(normals, expansion, X, proposers, rng):
             rows, laws, targets = plans[q]
             part, some = expansion.parts[q], S[:, rows]
             if targets is not None and not part.is_number:
-                drawn[q] = _two_levels(expansion, part, laws[1], targets, some, rng)
+                drawn[q] = _levels(expansion, part, laws[1], targets, some, rng)
                 put_cells(expansion, S, part, drawn[q], rows)
                 continue
             predicted = [
@@ -355,16 +350,23 @@ def put_cells(expansion, S, part, cells, rows):
     expansion.multiply(S, rows, set(part.base.tolist()))
 
 
-def _two_levels(expansion, part, law, targets, S, rng):
-    """Draw a factor of two levels (M, n) by Bayes' rule, given its targets.
+def _levels(expansion, part, law, targets, S, rng):
+    """Draw a factor of levels (M, n) by Bayes' rule, given its targets.
 
-    Its probability given all columns but the targets is linear.
+    Given all columns but the targets the probability of one of two levels is linear;
+    those of more are densities at their values, times the ratio of their share to the
+    density of a normal column there.
     """
-    low, high = part.coded[:, 0]
-    p = (law.means(S)[..., 0] - low) / (high - low)
-    p = p.clip(_LEAST_CHANCE, 1 - _LEAST_CHANCE)
-    x = np.stack([np.full(p.shape, low), np.full(p.shape, high)])
-    scores = np.log([1 - p, p]) + _density_of_targets(expansion, part, targets, x, S)
+    values, mean = part.coded[:, 0], law.means(S)[..., 0]
+    x = np.stack([np.full(mean.shape, value) for value in values])
+    if len(values) == 2:
+        p = (mean - values[0]) / (values[1] - values[0])
+        p = p.clip(_LEAST_CHANCE, 1 - _LEAST_CHANCE)
+        scores = np.log([1 - p, p])
+    else:
+        ratio = np.log(part.shares.clip(1e-12)) + values**2 / 2
+        scores = _normal_log_density(law, mean, x) + ratio[:, None, None]
+    scores += _density_of_targets(expansion, part, targets, x, S)
     return _likeliest(scores, rng)
 
 

@@ -253,7 +253,7 @@ class TableModel(NamedTuple):
     def _proposers_of(self, posterior, q):
         training, settings = self.training, self.settings
         part, n_trees = self.expansion.parts[q], settings.n_trees
-        if draws.is_drawn_by_targets(self.expansion, part):
+        if draws.products_of(self.expansion, part):
             # a forest would know the product that targets tell, which counts twice
             n_trees = n_trees if self.column(q).gain >= _GAIN else 0
         given = training.cells, training.weights, n_trees, MOST_ROWS

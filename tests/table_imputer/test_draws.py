@@ -3,21 +3,20 @@
 import numpy as np
 import pytest
 from scipy import stats
-from statistical import FAILURE, p_mean, p_share, standard_errors
+from statistical import FAILURE, p_mean, standard_errors
 
 from skvnce.table_imputer import draws as module
 from skvnce.table_imputer import model as model_module
 from skvnce.table_imputer import normal
 from skvnce.table_imputer.draws import (
     Chain,
-    is_drawn_by_targets,
     laws_of,
     put_cells,
     run_chain,
     some_rows,
     targets_of,
 )
-from skvnce.table_imputer.expansion import GRADE, expand
+from skvnce.table_imputer.expansion import expand
 from skvnce.table_imputer.fit import Problem, fit_table
 from skvnce.table_imputer.model import Settings
 from skvnce.table_imputer.normal import Normals, fit_em
@@ -139,9 +138,11 @@ def test_some_rows_are_kept_in_order():
 N = 20_000
 
 
-def with_product(rng, n_levels):
+def with_product(rng, n_levels, grades=0):
     """Expand a factor, a number, and their product, of which y is the target."""
-    first = rng.integers(0, 2, 500) * 1.0 if n_levels else rng.normal(size=500)
+    first = rng.normal(size=500)
+    if n_levels or grades:
+        first = rng.binomial((grades or 2) - 1, 0.4, 500) * 1.0
     z = rng.normal(size=500) + 0.5 * first
     y = first + z + first * z + rng.normal(size=500)
     cells, ones = np.column_stack([first, z, y]), np.ones(500)
@@ -169,24 +170,31 @@ def regression(normals, column, others):
     return mean[column] - mean[others] @ slopes, slopes, variance
 
 
-def test_factors_of_two_levels_follow_the_rule_of_bayes(rng):
-    expansion, normals, targets = with_product(rng, 2)
+@pytest.mark.parametrize("n_levels", [2, 3])  # the second: grades, which are numbers
+def test_factors_of_levels_follow_the_rule_of_bayes(rng, n_levels):
+    given = (2, 0) if n_levels == 2 else (0, n_levels)
+    expansion, normals, targets = with_product(rng, *given)
     part, product = expansion.parts[0], expansion.products[0]
-    z, y = 0.4, 0.5
-    b, s, _ = regression(normals, 0, [1])
-    low, high = part.coded[:, 0]
-    p = (b + s[0] * z - low) / (high - low)
+    z, y, values = 0.4, 0.5, part.coded[:, 0]
+    b, s, variance = regression(normals, 0, [1])
+    mean = b + s[0] * z
+    share = (mean - values[0]) / (values[-1] - values[0])
+    prior = np.array([1 - share, share])
+    if n_levels > 2:
+        ratio = part.shares / stats.norm.pdf(values)
+        prior = ratio * stats.norm(mean, np.sqrt(variance)).pdf(values)
+        prior /= prior.sum()
     b, s, variance = regression(normals, 2, [0, 1, 3])
-    density = []
-    for code in part.coded[:, 0]:
-        value = (code * z - product.centre) / product.scale
-        mean = b + s @ [code, z, value]
-        density.append(stats.norm(mean, np.sqrt(variance)).pdf(y))
-    exact = p * density[1] / (p * density[1] + (1 - p) * density[0])
+    others = np.full(n_levels, z)
+    columns = [values, others, (values * z - product.centre) / product.scale]
+    exact = prior * stats.norm(b + s @ columns, np.sqrt(variance)).pdf(y)
     law = laws_of(expansion, normals, 0)[1]
-    codes = module._two_levels(expansion, part, law, targets, row_of(N, z, y), rng)
-    assert 0.05 < p < 0.95 and p_share(codes.sum(), N, exact) > FAILURE
-    assert p_share(codes.sum(), N, p) < FAILURE
+    codes = module._levels(expansion, part, law, targets, row_of(N, z, y), rng)
+    counts = np.bincount(codes[0], minlength=n_levels)
+    for law, is_right in ((exact / exact.sum(), True), (prior, False)):
+        assert N * law.min() > 10
+        p = stats.chisquare(counts, N * law).pvalue
+        assert (p > FAILURE) == is_right
 
 
 def test_columns_that_are_no_factors_have_no_targets(rng):
@@ -199,12 +207,6 @@ def test_columns_that_are_no_factors_have_no_targets(rng):
     (only,) = laws_of(expansion, normals, 2)
     assert only.slopes[0, [0, 1, 3]].all()
     assert [one.base[0] for one in targets.parts] == [2]
-    first, z, y = expansion.parts
-    assert is_drawn_by_targets(expansion, first)
-    assert not is_drawn_by_targets(expansion, y)
-    # of more than two levels no density is computed, and forests draw them
-    grades = [z._replace(kind=GRADE, values=np.arange(k)) for k in (2, 3)]
-    assert [is_drawn_by_targets(expansion, one) for one in grades] == [True, False]
 
 
 def banded(seed, n=600):

@@ -178,3 +178,26 @@ def test_factors_of_two_levels_are_drawn_in_long_tables(rng, n_trees):
     assert set(np.unique(drawn[..., 1])) == {1, 2}
     # about 500 cells: the share has a standard error of .011
     assert abs((drawn[:, hidden[:, 1], 1] == 2).mean() - 0.93) < 0.05
+
+
+def moderated(seed, n=300):
+    """Make y = (x + g + x g) / 2 of grades g; a quarter of each is missing."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=n)
+    g = np.clip(np.round(3 + 0.5 * x + rng.normal(size=n)), 1, 5)
+    y = (x + (g - 3) * (1 + x) + rng.normal(size=n)) / 2
+    return np.where(rng.random((n, 3)) < 0.25, np.nan, np.column_stack([x, g, y]))
+
+
+def test_grades_moderate_slopes_in_draws(seed):
+    """Grades that do not know the product have slopes a fifth too small."""
+    slopes = []
+    for i in range(2 * N_TABLES):
+        X = moderated([seed, i])
+        found = []
+        for one in draws_of(X, TableImputer, 5):
+            x, g = one[:, 0], one[:, 1] - 3
+            columns = np.column_stack([np.ones(len(X)), x, g, x * g])
+            found.append(np.linalg.lstsq(columns, one[:, 2])[0][3])
+        slopes.append(np.mean(found))
+    assert abs(np.mean(slopes) - 0.5) < 0.05  # the standard error of the mean is .01
