@@ -453,6 +453,8 @@ def product(truth, other):
         b = 0.5 * z + np.sqrt(0.75) * rng.normal(size=n)
         if other == "binary":
             b = (rng.random(n) < expit(0.8 * z)).astype(float)
+        if other == "grade":
+            b = b.round().clip(-2, 2)
         frame = pd.DataFrame({"x": x, "b": b, "z": z})
         if other == "square":
             frame = frame.drop(columns="b")
@@ -472,6 +474,7 @@ class AlsoByOutcome(AtRandom):
 for _name, _other, _term, _formula, _slope in (
     ("interaction, 0/1", "binary", "x*b", "y ~ x + b + x:b", 1.0),
     ("interaction, numbers", "number", "x*b", "y ~ x + b + x:b", 0.5),
+    ("interaction, grades", "grade", "x*b", "y ~ x + b + x:b", 0.5),
     ("square", "square", "x^2", "y ~ x + I(x^2)", 0.5),
 ):
     for _kind in ("", "absent", "selected", "selected, absent"):
@@ -480,6 +483,7 @@ for _name, _other, _term, _formula, _slope in (
             del _truth["b"]
         _covariates = tuple(name for name in _truth if name != _term)
         _words = {"binary": "a 0/1 column b", "number": "a normal b", "square": "x^2"}
+        _words["grade"] = "a column b of five grades"
         _selected = "selected" in _kind
         add(
             f"{_name}, {_kind}".removesuffix(", "),
