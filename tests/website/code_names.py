@@ -49,6 +49,7 @@ ELSEWHERE = {
     "n_imputations": "HyperImpute",
     "register_ci_test": "causal-learn",
     "sample_imputation": "gcimpute",
+    "num_datasets": "miceforest",
     "select_model_by_column": "HyperImpute",
     "set_default_device": "torch",
     "set_default_dtype": "torch",
