@@ -197,9 +197,10 @@ def _reach(apart: np.ndarray) -> float:
 
 
 def _last_digit(values: np.ndarray) -> float:
+    is_single = np.array_equal(values, values.astype(np.float32))
     for digits in range(_DIGITS):
         scaled = values * 10.0**digits
-        error = 1e-7 * abs(scaled) + 1e-9
+        error = (1e-7 if is_single else 1e-14) * abs(scaled) + 1e-9
         if (error < 0.01).all() and (abs(scaled - np.rint(scaled)) <= error).all():
             return 10.0**-digits
     return 0.0

@@ -556,5 +556,6 @@ def _would_be_exact(columns: Columns, formula: Formula) -> bool:
 
 
 def snapped(numbers: np.ndarray, unit: float) -> np.ndarray:
-    """Round to the last stored digit."""
-    return np.rint(numbers / unit) * unit if unit else numbers
+    """Round to the last stored digit, to the floats that are read from its decimals."""
+    per_one = np.rint(1 / unit) if unit else 0.0
+    return np.rint(numbers * per_one) / per_one if unit else numbers

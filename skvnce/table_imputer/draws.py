@@ -215,7 +215,7 @@ def _compatible_round(expansion, chain, S, draws, active):
             cells = _chosen(expansion, part, laws, targets, proposals, some, rng)
             put_cells(expansion, S, part, cells, rows)
         else:
-            codes = _levels(expansion, part, laws[1], targets, some, rng)
+            codes = _levels(expansion, part, laws, targets, some, rng)
             put_cells(expansion, S, part, codes, rows)
     return [posterior_draw(s, chain.weights, chain.strength, rng) for s in S]
 
@@ -230,9 +230,10 @@ def laws_of(expansion, normals, q):
     """Regress a column of the table on all others.
 
     A factor that is chosen by its targets has a second law, without these.  The first
-    is without their normal scores, as densities of the targets are not of these.
+    is without their normal scores, as densities of the targets are not of these.  Such
+    a factor of more than two levels has a third law, that of the column alone.
 
-    Returns list of one or two Conditional.
+    Returns list of one to three Conditional.
     """
     part = expansion.parts[q]
     products, own, without = products_of(expansion, part), part.own, part.own
@@ -245,6 +246,9 @@ def laws_of(expansion, normals, q):
     laws = [normals.conditional(own, n_base)]
     if products:
         laws.append(normals.conditional(without, n_base))
+    if products and part.n_levels > 2:
+        others = np.setdiff1d(np.arange(normals.mean.shape[1]), part.base)
+        laws.append(normals.conditional(np.append(part.base, others), n_base))
     return laws
 
 
@@ -320,7 +324,7 @@ def draw_cells(normals, expansion, X, proposers, rng):
             rows, laws, targets = plans[q]
             part, some = expansion.parts[q], S[:, rows]
             if targets is not None and not part.is_number:
-                drawn[q] = _levels(expansion, part, laws[1], targets, some, rng)
+                drawn[q] = _levels(expansion, part, laws, targets, some, rng)
                 put_cells(expansion, S, part, drawn[q], rows)
                 continue
             predicted = [
@@ -350,22 +354,24 @@ def put_cells(expansion, S, part, cells, rows):
     expansion.multiply(S, rows, set(part.base.tolist()))
 
 
-def _levels(expansion, part, law, targets, S, rng):
+def _levels(expansion, part, laws, targets, S, rng):
     """Draw a factor of levels (M, n) by Bayes' rule, given its targets.
 
     Given all columns but the targets the probability of one of two levels is linear;
     those of more are densities at their values, times the ratio of their share to the
-    density of a normal column there.
+    density of the column alone there, by the same draw: by another one, ratios at rare
+    values far from the mean would be arbitrary.
     """
-    values, mean = part.coded[:, 0], law.means(S)[..., 0]
+    values, mean = part.coded[:, 0], laws[1].means(S)[..., 0]
     x = np.stack([np.full(mean.shape, value) for value in values])
     if len(values) == 2:
         p = (mean - values[0]) / (values[1] - values[0])
         p = p.clip(_LEAST_CHANCE, 1 - _LEAST_CHANCE)
         scores = np.log([1 - p, p])
     else:
-        ratio = np.log(part.shares.clip(1e-12)) + values**2 / 2
-        scores = _normal_log_density(law, mean, x) + ratio[:, None, None]
+        told, alone = (_normal_log_density(a, a.means(S)[..., 0], x) for a in laws[1:])
+        shares = np.log(part.shares.clip(1e-12))
+        scores = told - alone + shares[:, None, None]
     scores += _density_of_targets(expansion, part, targets, x, S)
     return _likeliest(scores, rng)
 

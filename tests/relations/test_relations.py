@@ -78,6 +78,20 @@ def test_rounded_rates_follow_from_counts(rng):
     assert not any("rate" in one.solves for one in find_relations(hidden(full, rng)))
 
 
+def test_cents_of_large_amounts_are_found_and_computed_exactly(rng):
+    euros = rng.lognormal(6, 1.5, 400).round(2)  # more than 1000 in a quarter
+    table = pd.DataFrame({"euros": euros, "dollars": (euros * 1.0837).round(2)})
+    assert (euros > 1000).sum() > 50
+    [relation] = find_relations(hidden(table, rng))
+    assert relation.text == "dollars = 1.0837 euros"
+    gone = table.assign(dollars=table["dollars"].mask(rng.random(400) < 0.5))
+    columns = read_columns(gone)
+    filled = closed(columns.bounds, columns.cells, [relation.checked])
+    computed = filled[~np.isnan(filled).any(1)]  # far beyond the observed cells none is
+    assert len(computed) > 380
+    np.testing.assert_array_equal(computed, table[~np.isnan(filled).any(1)])
+
+
 def test_long_sums_are_found(rng):
     frame = pd.DataFrame(rng.normal(size=(600, 9))).add_prefix("x")
     frame["total"] = frame.sum(axis=1)

@@ -181,15 +181,16 @@ def test_factors_of_levels_follow_the_rule_of_bayes(rng, n_levels):
     share = (mean - values[0]) / (values[-1] - values[0])
     prior = np.array([1 - share, share])
     if n_levels > 2:
-        ratio = part.shares / stats.norm.pdf(values)
+        alone = normals.mean[0, 0], np.sqrt(np.linalg.inv(normals.precision[0])[0, 0])
+        ratio = part.shares / stats.norm(*alone).pdf(values)
         prior = ratio * stats.norm(mean, np.sqrt(variance)).pdf(values)
         prior /= prior.sum()
     b, s, variance = regression(normals, 2, [0, 1, 3])
     others = np.full(n_levels, z)
     columns = [values, others, (values * z - product.centre) / product.scale]
     exact = prior * stats.norm(b + s @ columns, np.sqrt(variance)).pdf(y)
-    law = laws_of(expansion, normals, 0)[1]
-    codes = module._levels(expansion, part, law, targets, row_of(N, z, y), rng)
+    laws = laws_of(expansion, normals, 0)
+    codes = module._levels(expansion, part, laws, targets, row_of(N, z, y), rng)
     counts = np.bincount(codes[0], minlength=n_levels)
     for law, is_right in ((exact / exact.sum(), True), (prior, False)):
         assert N * law.min() > 10

@@ -201,3 +201,19 @@ def test_grades_moderate_slopes_in_draws(seed):
             found.append(np.linalg.lstsq(columns, one[:, 2])[0][3])
         slopes.append(np.mean(found))
     assert abs(np.mean(slopes) - 0.5) < 0.05  # the standard error of the mean is .01
+
+
+def test_rare_grades_that_moderate_stay_rare(seed):
+    """Variances that are drawn above 1 must not make them likely."""
+    shares = []
+    for i in range(N_TABLES):
+        rng = np.random.default_rng([seed, i])
+        x, n = rng.normal(size=300), 300
+        g = np.where(rng.random(n) < 0.94, 0, rng.geometric(0.4, n)).clip(0, 8)
+        y = x + g + x * g + rng.normal(size=n)
+        X = np.column_stack([x, g, y])
+        X[rng.random((n, 3)) < 0.25] = np.nan
+        imputer = TableImputer([(0, 1)], random_state=0, n_estimators=0).fit(X)
+        drawn = imputer.sample(X, n_draws=5, random_state=0)
+        shares.append(np.mean([one[np.isnan(X[:, 1]), 1] > 2 for one in drawn]))
+    assert np.mean(shares) < 0.06  # .02 of all cells
