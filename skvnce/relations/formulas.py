@@ -24,6 +24,8 @@ _MISFIT = 5e-3  # typical error of a fit, in standard deviations of the left-han
 _LEVELS = (0, _FLOAT64), (0, _FLOAT32), (1, _FLOAT32), (2, _FLOAT32)
 _WIDTHS = 30, 10, 3, 1, 0.3, 0  # errors of a coefficient, within which it is rounded
 _MOST_DIGITS = 16
+_FEW_DIGITS = 4  # after the first, that a coefficient has by itself
+_BY_CHANCE = 0.1  # share of intervals with a number of so many digits
 
 
 class Function(NamedTuple):
@@ -315,17 +317,25 @@ def _interval(y: np.ndarray, limit: np.ndarray, x: np.ndarray) -> tuple[float, f
 
 
 def _shortest(low: float, high: float) -> float | None:
-    """Return a number, or the inverse of one, of the fewest digits between others."""
+    """Return a number, or the inverse of one, of the fewest digits between others.
+
+    Where one of so many digits is there by chance, it is the middle.
+    """
     if not low <= high or low <= 0 <= high:
         return 0.0 if low <= high else None
+    middle = (low + high) / 2
     for digits in range(_MOST_DIGITS):
-        number = float(f"{(low + high) / 2:.{digits}e}")
+        if digits >= _FEW_DIGITS and (high - low) * 10**digits > _BY_CHANCE * abs(
+            middle
+        ):
+            break
+        number = float(f"{middle:.{digits}e}")
         if low <= number <= high:
             return number
         number = 1 / float(f"{(1 / low + 1 / high) / 2:.{digits}e}")
         if low <= number <= high:
             return number
-    return (low + high) / 2
+    return middle
 
 
 def _rounding(columns: Columns, formula: Formula, part: np.ndarray) -> float:
