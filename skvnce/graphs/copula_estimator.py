@@ -152,8 +152,7 @@ class CopulaGraphLearner(GraphLearner):
     1     Age   Pulse
     """
 
-    # parameters count as known in draws
-    _takes_limits = _has_density = _has_new_rows = _is_for_filling = True
+    _takes_limits = _has_density = _has_new_rows = True
 
     _parameter_constraints = {
         "alpha": [validation.Number(Real, 0, None, closed="left")],

@@ -233,6 +233,7 @@ class GraphSearch(callbacks.CallbackSupportMixin, Imputer):
         subsamples.
     """
 
+    _is_for_filling = GraphLearner._is_for_filling
     _parameter_constraints = {
         "alphas": [validation.integer_from(2), "array-like"],
         "selection": [StrOptions({"ebic", "cv", "cv-1se", "stability"})],
@@ -607,7 +608,7 @@ feature_names_in_
     """
 
     _parts = {"model": lambda _: TruncatedGaussianGraphLearner()}
-    _is_positive = _has_density = _is_for_filling = True
+    _is_positive = _has_density = True
     to_torch = TruncatedGaussianGraphLearner.to_torch
     _cell_model = TruncatedGaussianGraphLearner._cell_model
     _cells_of = TruncatedGaussianGraphLearner._cells_of
@@ -663,7 +664,7 @@ marginal_columns_, feature_ranges_, n_features_in_, feature_names_in_
     """
 
     _parts = {"model": lambda _: CopulaGraphLearner()}
-    _takes_limits = _has_density = _has_new_rows = _is_for_filling = True
+    _takes_limits = _has_density = _has_new_rows = True
     _parameter_constraints = {
         **GraphSearch._parameter_constraints,
         "model": [CopulaGraphLearner, None],

@@ -307,8 +307,7 @@ class TruncatedGaussianGraphLearner(GraphLearner):
     0     x0     x1
     """
 
-    # parameters count as known in draws
-    _is_positive = _has_density = _is_for_filling = True
+    _is_positive = _has_density = True
 
     _parameter_constraints = {
         "alpha": [validation.Number(Real, 0, None, closed="left")],

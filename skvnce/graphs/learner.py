@@ -17,6 +17,8 @@ _OF_PAIRS = {"probability": "edge_probabilities_", "frequency": "edge_frequencie
 class GraphLearner(callbacks.CallbackSupportMixin, Imputer):
     """A model whose parameters are a graph."""
 
+    _is_for_filling = True  # parameters count as known in draws
+
     def edges(self) -> Any:
         """List the edges in a table, strongest first.
 
