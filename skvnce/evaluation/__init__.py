@@ -20,7 +20,6 @@ from skvnce.evaluation._report import (
     EnergyIScore,
     energy_i_score,
     imputation_report,
-    own_patterns,
 )
 
 __all__ = [
@@ -29,5 +28,4 @@ __all__ = [
     "energy_i_score",
     "imputation_report",
     "missing_report",
-    "own_patterns",
 ]

@@ -7,7 +7,6 @@ import re
 from html import escape
 from importlib.resources import files
 
-from skvnce._tables.findings import is_measurement
 from skvnce._version import __version__
 from skvnce.evaluation._table_findings import PREDICTORS, TARGETS
 from skvnce.evaluation._user_table import percent
@@ -302,17 +301,6 @@ def _relations(report):
         items = [*relations.typos, *[f"and {rest:,} more"] * (rest > 0)]
         parts.append(paragraph("Probably errors. The first row is row 0:"))
         parts.append(bullets(items))
-    if relations.redundant:
-        pairs = listed([f"{one} by {by}" for one, by in relations.redundant.items()])
-        parts.append(paragraph(f"Columns that another one determines: {pairs}."))
-    if relations.products:
-        advice = (
-            f"Products and powers: {listed(relations.products)}. Draws keep them as "
-            "columns of their own. For a regression with an interaction or a square, "
-            "leave them out, and compute them from the draws: TableImputer finds them "
-            'by itself (how-to page "Estimate an interaction").'
-        )
-        parts.append(paragraph(advice))
     return section(key, title, *parts)
 
 
@@ -422,42 +410,17 @@ def _of_levels(one):
 
 
 def _skips(report):
-    key, title, parts = "skips", "Skipped questions, and identifiers", []
-    if report.skips:
-        rows = [
-            (listed(a.names), f"{of_user(a.by)} = {of_user(a.level)}", f"{a.n_rows:,}")
-            for a in report.skips[:_ROWS]
-        ]
-        note = "Never observed at a level of another column. If such cells have no "
-        note += "value, keep them empty by <code>where=</code> of "
-        parts.append(paragraph(note + "<code>transform</code>."))
-        parts.append(table_of(("Never observed", "where", "Rows"), rows))
-    if report.identifiers:
-        rows = [
-            (of_user(one.name), f"{one.n_levels:,} in {one.n_observed:,} cells",
-             listed(one.examples))
-            for one in report.identifiers[:_ROWS]
-        ]  # fmt: skip
-        why = "Identifiers or free text, of which nothing can be learned:"
-        parts.append(paragraph(why))
-        parts.append(table_of(("Column", "Different values", "Such as"), rows))
-        parts += _text_numbers(report.identifiers)
-    return section(key, title, *(parts or [paragraph("None found.")]))
-
-
-def _text_numbers(identifiers):
-    """Say how to convert columns of text whose cells are numbers, if there are any."""
-    names = [
-        one.name
-        for one in identifiers
-        if one.examples and all(map(is_measurement, one.examples))
+    key, title = "skips", "Skipped questions"
+    if not report.skips:
+        return section(key, title, paragraph("None found."))
+    rows = [
+        (listed(a.names), f"{of_user(a.by)} = {of_user(a.level)}", f"{a.n_rows:,}")
+        for a in report.skips[:_ROWS]
     ]
-    text = (
-        f"Text that is numbers: {listed(names)}. If these are measurements, convert "
-        "them before the fit: <code>df[column] = pandas.to_numeric(df[column])</code>, "
-        'or read the file with <code>decimal=","</code> if they have a decimal comma.'
-    )
-    return [paragraph(text)] * bool(names)
+    note = "Never observed at a level of another column. If such cells have no value, "
+    note += "keep them empty by <code>where=</code> of <code>transform</code>."
+    table = table_of(("Never observed", "where", "Rows"), rows)
+    return section(key, title, paragraph(note), table)
 
 
 def _foot(report):

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from skvnce import metrics
 from skvnce._tables.cells import DAY, TIMES
 from skvnce._tables.findings import made_up, repeated
-from skvnce._tables.schema import PASSED, if_any, listed
+from skvnce._tables.schema import PASSED, listed
 from skvnce._types import Seed
 from skvnce.evaluation import _table_findings
 from skvnce.evaluation._missing_html import fragment, page
@@ -25,6 +25,7 @@ from skvnce.missingness import _generator
 
 HIDDEN = 0.1  # share of the observed cells
 LEVEL = 0.9  # of the intervals
+_DRAWS = 20  # of a hidden cell
 _FEWEST = 10  # hidden cells of a column that is scored
 _ROWS = 30  # with fewer, nothing is hidden
 _SIZE = 100  # of the model, at most: numbers and ordered columns, and all other levels
@@ -58,7 +59,7 @@ class HiddenCells(NamedTuple):
     why_not: str = ""  # why nothing was scored; empty if something was
 
 
-def score_hidden_cells(read, group, most_rows, n_draws, rng):
+def score_hidden_cells(read, group, most_rows, rng):
     """Hide cells of a sample of rows, fit `GaussianImputer`, and compare."""
     table, n = read.table, len(read.table.cells)
     wanted = [j for j in _modelled(table) if table.n_observed[j] < n]
@@ -77,7 +78,7 @@ def score_hidden_cells(read, group, most_rows, n_draws, rng):
         kept = np.column_stack([kept, _codes(table, group)[rows]])
         groups = len(places)
     try:
-        filled, draws = _fitted(kept, kinds, groups, n_draws, rng)
+        filled, draws = _fitted(kept, kinds, groups, rng)
     except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
         return HiddenCells([], why_not=f"GaussianImputer failed: {error}")
     scores = []
@@ -90,31 +91,6 @@ def score_hidden_cells(read, group, most_rows, n_draws, rng):
     left_out = [table.names[j] for j in wanted if table.names[j] not in scored]
     why = "" if scores else "Too few cells of the columns are observed."
     return HiddenCells(scores, len(rows), len(places), left_out, why)
-
-
-def products_in(read, most_rows, rng):
-    """Say which squares and products `TableImputer` finds in a sample of rows."""
-    from skvnce import TableImputer
-
-    table = read.table
-    rows = _sample(table, None, most_rows, rng)
-    places = _places(table, rows, None)
-    X, kinds = _part_of(table, rows, places)
-    seed = int(rng.integers(2**31 - 1))
-    imputer = TableImputer(
-        n_estimators=0, categorical_features=kinds, random_state=seed
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            products = imputer.fit(X).interactions_
-        except (ArithmeticError, RuntimeError, TypeError, ValueError):
-            return []  # what a fit rejects, other parts of the report tell
-    pairs = []
-    for *columns, _ in products:
-        names = (table.names[places[int(one.removeprefix("x"))]] for one in columns)
-        pairs.append("{} times {} for {}".format(*names))
-    return if_any(pairs, "It finds squares and products, and draws them: {}.")
 
 
 def _part_of(table, rows, places):
@@ -166,7 +142,7 @@ def _places(table, rows, group):
     return sorted(chosen)
 
 
-def _fitted(kept, kinds, groups, n_draws, rng):
+def _fitted(kept, kinds, groups, rng):
     """Fill and draw the missing cells."""
     from skvnce import GaussianImputer
 
@@ -181,7 +157,7 @@ def _fitted(kept, kinds, groups, n_draws, rng):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         filled = imputer.fit(kept).transform(kept)
-        draws = imputer.sample(kept, n_draws=n_draws, random_state=seeds[1])
+        draws = imputer.sample(kept, n_draws=_DRAWS, random_state=seeds[1])
     return filled.astype(float), np.asarray(draws, dtype=float)
 
 
@@ -317,9 +293,6 @@ def _quoted(key):
     return repr(key)
 
 
-_DRAWS = 19  # least number of draws whose range is an interval of 90 %
-
-
 class MissingReport(NamedTuple):
     """What `missing_report` has found in a table.
 
@@ -351,14 +324,11 @@ class MissingReport(NamedTuple):
     skips : list of SkipFound
         ``names`` of columns that are never observed where the column ``by`` is
         ``level``.
-    identifiers : list of Identifier
-        ``name`` of columns of identifiers or free text, ``n_levels``, ``n_observed``.
     relations : RelationsFound
         Its list ``found`` is that of `skvnce.find_relations`. Of the missing cells
-        ``n_follow`` follow from others; ``redundant`` maps columns to another one that
-        determines them, and ``products`` names products, squares and cubes. ``typos``
-        are the first of ``n_typos`` cells that violate a formula, with ``row``,
-        ``column``, ``value``, ``expected`` and ``relation``.
+        ``n_follow`` follow from others. ``typos`` are the first of ``n_typos`` cells
+        that violate a formula, with ``row``, ``column``, ``value``, ``expected`` and
+        ``relation``.
     """
 
     shape: tuple
@@ -370,7 +340,6 @@ class MissingReport(NamedTuple):
     reasons: _table_findings.Reasons
     hidden: HiddenCells
     skips: list
-    identifiers: list
     relations: RelationsFound
 
     def to_html(self) -> str:
@@ -414,7 +383,7 @@ class MissingReport(NamedTuple):
 
 
 def missing_report(
-    X: ArrayLike, *, n_draws: int = 20, n_rows: int = 2000, random_state: Seed = None
+    X: ArrayLike, *, n_rows: int = 2000, random_state: Seed = None
 ) -> MissingReport:
     """Look at a table with missing values before it is imputed.
 
@@ -429,8 +398,6 @@ def missing_report(
     X : array-like or dataframe of shape (n_samples, n_features)
         A numeric or mixed table: a data frame of pandas, polars or pyarrow, or an
         array.
-    n_draws : int, default=20
-        Draws of each hidden cell, for its interval; 19 or more.
     n_rows : int, default=2000
         Number of rows, drawn at random, in which cells are hidden, at most.
     random_state : int, RandomState, Generator or None, default=None
@@ -469,16 +436,11 @@ def missing_report(
     ('Weight', 43)
     >>> page = report.to_html()  # or report.save("report.html")
     """
-    check_integer(n_draws, "n_draws", _DRAWS)
     check_integer(n_rows, "n_rows", 1)
     rng = _generator(random_state)
     read = read_user_table(X)
     recommendation = recommend(read)
-    skips, identifiers = _table_findings.skips_of(read)
-    hidden = score_hidden_cells(read, recommendation.group, n_rows, n_draws, rng)
-    if recommendation.imputer == "TableImputer":
-        reasons = recommendation.reasons + products_in(read, n_rows, rng)
-        recommendation = recommendation._replace(reasons=reasons)
+    hidden = score_hidden_cells(read, recommendation.group, n_rows, rng)
     n, d = read.table.cells.shape
     return MissingReport(
         shape=(n, d),
@@ -489,7 +451,6 @@ def missing_report(
         patterns=_table_findings.patterns_of(read),
         reasons=_table_findings.reasons_of(read, rng),
         hidden=hidden,
-        skips=skips,
-        identifiers=identifiers,
+        skips=_table_findings.skips_of(read),
         relations=relations_in(read),
     )

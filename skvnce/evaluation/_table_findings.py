@@ -11,7 +11,6 @@ from skvnce._tables.cells import TIMES
 from skvnce._tables.findings import (
     findings,
     heavy_tailed,
-    is_identifier,
     many_levels,
     names_of_groups,
     skips,
@@ -94,15 +93,6 @@ class SkipFound(NamedTuple):
     by: str
     level: str
     n_rows: int
-
-
-class Identifier(NamedTuple):
-    """A column of identifiers or free text."""
-
-    name: str
-    n_levels: int
-    n_observed: int
-    examples: list
 
 
 def describe_column(read, place):
@@ -220,9 +210,9 @@ def patterns_of(read):
 
 
 def skips_of(read):
-    """List skip patterns, and columns of names or free text."""
+    """List skip patterns."""
     table = read.table
-    sentences = [
+    return [
         SkipFound(
             [table.names[j] for j in one.places],
             table.names[one.gate],
@@ -231,17 +221,6 @@ def skips_of(read):
         )
         for one in skips(table)
     ]
-    names = []
-    for place, column in enumerate(table.columns):
-        cells = np.zeros(0, int)
-        if column.kind == "nominal":
-            cells = np.bincount(table.observed(place).astype(int))
-        if column.n_levels or is_identifier(column, cells):
-            n_levels = column.n_levels or len(column.levels)
-            n = int(table.n_observed[place])
-            one = table.names[place], n_levels, n, read.examples(place)
-            names.append(Identifier(*one))
-    return sentences, names
 
 
 def reasons_of(read, rng):
