@@ -19,6 +19,11 @@ def bundled(file):
     return _columns(files("skvnce.datasets") / "data" / file)
 
 
+def description(name):
+    """Read what a data set is, with sources, terms and units."""
+    return (files("skvnce.datasets") / "descr" / f"{name}.rst").read_text("utf-8")
+
+
 def from_folder(name, needed, how, data_home=None):
     """Read the columns of ``<name>/<name>.csv`` or ``.csv.gz`` of the user's folder.
 
@@ -62,7 +67,7 @@ def numbers(columns, names):
     ).T.copy()
 
 
-def bunch(data, names, description, target=None, *, as_frame=False, **more):
+def bunch(data, names, text, target=None, *, as_frame=False, **more):
     """Pack a table as scikit-learn does, as a frame if `as_frame`."""
     frame = None
     entries = {} if target is None else {"target": target[1]}
@@ -73,7 +78,7 @@ def bunch(data, names, description, target=None, *, as_frame=False, **more):
         if target is not None:
             entries["target"] = pd.Series(target[1], name=target[0])
             frame = data.assign(**{target[0]: target[1]})
-    named = {"feature_names": list(names), "DESCR": description}
+    named = {"feature_names": list(names), "DESCR": text}
     return Bunch(data=data, frame=frame, **entries, **named, **more)
 
 
@@ -96,19 +101,6 @@ def _columns(path):
 # Measurements of growing boys.
 
 _BOYS_NAMES = ["age", "hgt", "wgt", "bmi", "hc", "tv"]
-_BOYS_DESCRIPTION = """\
-Growth of Dutch boys
-====================
-
-748 Dutch boys of the Fourth Dutch Growth Study: age in years, height (hgt) in cm,
-weight (wgt) in kg, body mass index (bmi) in kg/m2, head circumference (hc) in cm and
-testicular volume (tv) in ml.  14 % of the cells are missing, of tv 70 %.  Stages of
-puberty and the region, which the source also has, are left out.
-
-Fredriks, van Buuren and others (2000), Continuing positive secular growth change in the
-Netherlands 1955-1997, Pediatric Research 47:316-323.  From the R package mice, whose
-licence is GPL-2 or later.
-"""
 _BOYS_HOW = (
     "the data set boys of the R package mice; in R: "
     'write.csv(mice::boys, "boys/boys.csv", row.names = FALSE, na = "").'
@@ -143,7 +135,10 @@ def load_boys(
     """
     columns = from_folder("boys", _BOYS_NAMES, _BOYS_HOW, data_home)
     return bunch(
-        numbers(columns, _BOYS_NAMES), _BOYS_NAMES, _BOYS_DESCRIPTION, as_frame=as_frame
+        numbers(columns, _BOYS_NAMES),
+        _BOYS_NAMES,
+        description("boys"),
+        as_frame=as_frame,
     )
 
 
@@ -151,16 +146,6 @@ def load_boys(
 # Frames of a video of one face.
 
 _SHAPE = (28, 20)
-_FREY_FACES_DESCRIPTION = """\
-Frey faces
-==========
-
-1,965 successive frames of a video of one face, 28 x 20 grey values from 0 to 255; no
-cell is missing.  Neighbouring frames are nearly the same, so a random split leaks
-information: split them in blocks.
-
-Collected by B. Frey and S. Roweis; public research data without a licence.
-"""
 _FREY_FACES_HOW = (
     "the Frey Face data set of S. Roweis (the GitHub repository "
     "vsimkus/variational-gibbs-inference carries it); save the frames, in their order, "
@@ -194,31 +179,14 @@ def load_frey_faces(
         data = arrays["x"].astype(float)
     names = [f"pixel_{row}_{column}" for row, column in np.ndindex(_SHAPE)]
     images = data.reshape(-1, *_SHAPE)
-    return bunch(data, names, _FREY_FACES_DESCRIPTION, as_frame=as_frame, images=images)
+    return bunch(
+        data, names, description("frey_faces"), as_frame=as_frame, images=images
+    )
 
 
 # ----------------------------------------
 # Measurements of US adults, with the missing values of the survey.
 
-_NHANES_DESCRIPTION = """\
-NHANES adults
-=============
-
-19 non-negative measurements of 4,835 adults in the US National Health and
-Nutrition Examination Survey, cycles 2009-2010 and 2011-2012; 11 % of the cells are
-genuinely missing, 0-57 % of a column (testosterone was measured in one cycle only).
-US public domain (National Center for Health Statistics).  Rows are those of a teaching
-sample that was resampled to undo the survey weights, repeated persons removed.
-
-Units: Age years; Poverty ratio of family income to the poverty line (capped at 5);
-HomeRooms count; Weight kg; Height cm; BMI kg/m2; Pulse 1/min; BPSysAve, BPDiaAve mmHg;
-Testosterone ng/dL; DirectChol, TotChol mmol/L; UrineVol1 mL; UrineFlow1 mL/min;
-DaysPhysHlthBad, DaysMentHlthBad bad days in the last 30; SleepHrsNight hours;
-PhysActiveDays days a week; AlcoholDay drinks on a drinking day.
-
-Categories (``categories=True``): SurveyYr, Gender, Race1, Diabetes and SmokeNow (of
-those who ever smoked), nominal; Education, ordered.
-"""
 _EDUCATION = [
     "8th Grade",
     "9 - 11th Grade",
@@ -256,7 +224,7 @@ def load_nhanes(*, as_frame: bool = False, categories: bool = False) -> Any:
     columns = bundled("nhanes_adults.csv.gz")
     names = [name for name in columns if name not in (*_NOMINAL, "Education")]
     found = bunch(
-        numbers(columns, names), names, _NHANES_DESCRIPTION, as_frame=as_frame
+        numbers(columns, names), names, description("nhanes"), as_frame=as_frame
     )
     if categories:
         if not as_frame:
@@ -283,26 +251,6 @@ def _with_categories(frame, columns):
 
 _SACHS_NAMES = "raf mek plc pip2 pip3 erk akt pka pkc p38 jnk".split()
 _LABELS = ("condition", "perturbation")
-_SACHS_DESCRIPTION = """\
-Signalling molecules in single cells
-====================================
-
-Amounts of eleven phosphorylated proteins and phospholipids in 7,466 human T cells, by
-flow cytometry: positive, very skewed, 1 is the lower limit of the instrument.  The
-cells were treated in nine ways: ``target`` is the condition, ``perturbation`` is the
-molecule that was perturbed.  The 853 cells of the condition "cd3cd28" are the set that
-is mostly used alone.
-
-``edges`` contains three published versions of the network, as pairs of names (source,
-target): "literature20", the arcs from the literature (figures 2 and 3 of the paper);
-"validated17", the arcs that the paper reports; "cdt18", the arcs that the Causal
-Discovery Toolbox contains.  The network is a consensus of the literature, not the
-truth.
-
-Sachs, Perez, Pe'er, Lauffenburger and Nolan (2005), Causal protein-signaling networks
-derived from multiparameter single-cell data, Science 308:523-529.  The table is a
-supplement of the paper, without a licence; the arcs are facts, and bundled.
-"""
 _SACHS_HOW = (
     "the supplement of Sachs et al. (2005), Science 308:523, has nine tables; stack "
     "those of the main analysis (the GitHub repository "
@@ -349,7 +297,7 @@ def load_sachs(
     found = bunch(
         numbers(columns, _SACHS_NAMES),
         _SACHS_NAMES,
-        _SACHS_DESCRIPTION,
+        description("sachs"),
         ("condition", np.array(columns["condition"], dtype=object)),
         as_frame=as_frame,
         perturbation=np.array(columns["perturbation"], dtype=object),
@@ -370,18 +318,6 @@ def _edges():
 # ----------------------------------------
 # Gene activity in breast tumours.
 
-_TCGA_DESCRIPTION = """\
-Gene activity in breast tumours
-===============================
-
-Read counts of 353 genes with somatic mutations in COSMIC, in 445 breast invasive
-carcinomas of The Cancer Genome Atlas (level 3, UNC IlluminaHiSeq RNASeqV2), without
-normalisation of library sizes; no cell is missing.  ``sample_names`` holds the barcodes
-of the patients.  Counts differ by orders of magnitude: take log(1 + count).
-
-The Cancer Genome Atlas Network, open-access tier.  The selection is the data set
-brcadat of the R package XMRF (Wan and others 2016), whose licence is GPL-2.
-"""
 _TCGA_HOW = (
     "the data set brcadat of the R package XMRF, as a table of tumours with a column "
     "sample (the barcode) and one column per gene."
@@ -421,7 +357,7 @@ def load_tcga_brca(
     return bunch(
         numbers(columns, names),
         names,
-        _TCGA_DESCRIPTION,
+        description("tcga_brca_rnaseq"),
         as_frame=as_frame,
         sample_names=samples,
     )
@@ -430,13 +366,6 @@ def load_tcga_brca(
 # ----------------------------------------
 # Titles of a conference.
 
-_TITLES_DESCRIPTION = """\
-Titles of NeurIPS
-=================
-
-9,675 titles of the proceedings of NeurIPS, 1987 to 2019; ``target`` is the year.
-Bibliographic facts, from the site of the proceedings.
-"""
 _TITLES_HOW = (
     "the titles of the proceedings at papers.nips.cc (the GitHub repository "
     "akshaypithadiya/neurips-papers carries them), as columns year and title."
@@ -480,4 +409,6 @@ def load_neurips_titles(
         data, target = frame["title"], frame["year"]
     if return_X_y:
         return data, target
-    return Bunch(data=data, target=target, frame=frame, DESCR=_TITLES_DESCRIPTION)
+    return Bunch(
+        data=data, target=target, frame=frame, DESCR=description("neurips_titles")
+    )
