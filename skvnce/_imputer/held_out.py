@@ -22,7 +22,7 @@ from skvnce._core.progress import step
 from skvnce._core.random import mixed, numbered
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.fill import Marginal
-from skvnce._tables.findings import heavy_in_sums, heavy_tailed
+from skvnce._tables.findings import heavy_tailed
 from skvnce._tables.values import column_moments, distinct_rows
 from skvnce.exceptions import MisfitWarning
 
@@ -378,15 +378,9 @@ def misfit_messages(schema, result, remedy):
     ]
 
 
-def tail_messages(schema, X, columns, sums=None):
-    """Describe the columns whose squared errors are dominated by a few cells.
-
-    `sums`: if X is a sample of the rows, the other arguments of `heavy_in_sums`.
-    """
-    if sums is None:
-        heavy = heavy_tailed(X, columns)
-    else:
-        heavy = heavy_in_sums(X, columns, *sums)
+def tail_messages(schema, X, columns):
+    """Describe the columns whose squared errors are dominated by a few cells."""
+    heavy = heavy_tailed(X, columns)
     if not len(heavy):
         return []
     return [

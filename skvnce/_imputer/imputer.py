@@ -735,10 +735,10 @@ class Imputer(IncompleteTransformer):
             *indicators,
         )
 
-    def _report_tails(self, schema, X, columns, sums=None):
+    def _report_tails(self, schema, X, columns):
         """Warn or raise if a few cells dominate the squared errors of a column."""
         if self.on_misfit != "ignore":
-            warn_or_raise(tail_messages(schema, X, columns, sums), self.on_misfit)
+            warn_or_raise(tail_messages(schema, X, columns), self.on_misfit)
 
     def _held_out(self, schema, nodes, predict, **options):
         """Predict held-out cells by `checked_schema`, unless misfits are ignored."""

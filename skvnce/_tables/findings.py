@@ -424,50 +424,10 @@ def _is_heavy_tailed(values: np.ndarray) -> bool:
     # so that fourth powers neither overflow nor vanish
     distance = distance / distance.max()
     typical, square = np.median(distance), np.square(distance)
-    return _are_dominated(
-        typical, square.sum(), np.square(square).sum(), len(square), len(values)
-    )
-
-
-def _are_dominated(
-    typical: float, total: float, fourth: float, n_different: float, n_observed: int
-) -> bool:
-    """Apply the three conditions of `heavy_tailed` to sums of powers."""
-    few = total**2 < fourth * max(_CELLS, _SHARE * n_observed)
-    large = total > n_different * (_LARGE * typical) ** 2
+    total, fourth = square.sum(), np.square(square).sum()
+    few = total**2 < fourth * max(_CELLS, _SHARE * len(values))
+    large = total > len(square) * (_LARGE * typical) ** 2
     return bool(few and large and fourth > total * (_FAR * typical) ** 2)
-
-
-def heavy_in_sums(
-    X: np.ndarray,
-    columns: np.ndarray,
-    location: np.ndarray,
-    scale: np.ndarray,
-    powers: np.ndarray,
-    n_observed: np.ndarray,
-) -> np.ndarray:
-    """Find columns as `heavy_tailed` does, from a sample of rows and sums over all.
-
-    Medians are those of the sample. `powers` (4, n_columns): sums of the first to
-    fourth powers of cells that `location` and `scale` standardise.
-    """
-    places = []
-    for place, j in enumerate(columns):
-        z = (observed_cells(X[:, j]) - location[place]) / scale[place]
-        middle, n = np.median(z), n_observed[j]
-        distance = abs(z - middle)
-        is_different = distance > 0
-        if is_different.sum() < _FEWEST:
-            continue
-        one, two, three, four = powers[:, place]
-        # sums of powers of z - middle, by the binomial theorem
-        total = two - 2 * middle * one + n * middle**2
-        fourth = four - 4 * middle * three + 6 * middle**2 * two
-        fourth += n * middle**4 - 4 * middle**3 * one
-        typical = np.median(distance[is_different])
-        if _are_dominated(typical, total, fourth, n * is_different.mean(), n):
-            places.append(j)
-    return np.array(places, dtype=int)
 
 
 # ----------------------------------------

@@ -208,18 +208,19 @@ class IncompleteFactorAnalysis(
         """
         self._check_parameters()
         source, consequence = in_parts(X), "no latents can be learned."
-        tables = sums = None
+        tables = None
         if source is None:
             table, schema = read_table(self, X)
             given = schema, self._handling(schema), table, sample_weight, consequence
             cells, schema = read_cells(*given)
             check_scale(cells.weights, len(table))
+            sample = cells.table
         else:
             schema, large = self._large_table(source, sample_weight, consequence)
-            cells, tables, sums = large.cells, large.tables, large.sums()
+            cells, tables, sample = large.cells, large.tables, large.with_ends
         columns = schema.model_columns
         check_rank(self.n_components, len(columns))
-        messages = tail_messages(schema, cells.table, columns, sums)
+        messages = tail_messages(schema, sample, columns)
         warn_or_raise(messages, self.on_misfit)
         units = Units(cells.location, cells.scale)
         rows = Rows(units.scaled(cells.nodes), torch.from_numpy(cells.weights))

@@ -344,9 +344,8 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         schema, cells = table.schema, table.cells
         groups_fit.check_named(schema, self.groups, X, table.rows)
         are_numbers = ~schema.is_categorical
-        sums = table.large and table.large.sums(are_numbers)
-        columns = schema.model_columns[are_numbers]
-        self._report_tails(schema, cells.table, columns, sums)
+        rows = table.large.with_ends if table.large else cells.table
+        self._report_tails(schema, rows, schema.model_columns[are_numbers])
         table, fit, n_rounds = self._method_of(table)
         on_round, finish = report_rounds(self, n_rounds, X=table.rows)
         try:

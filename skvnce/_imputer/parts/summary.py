@@ -182,19 +182,16 @@ class Gathered(NamedTuple):
     X: np.ndarray  # (n, n_features)
     weights: np.ndarray  # (n,)
     total: float  # weight of the rows that have an observed cell of the model
-    # (4, n_features), sums of the first to fourth powers of standardised observed cells
-    powers: np.ndarray
 
     def merged(self, other):
         """Merge with what the next parts gave."""
         rows = np.concatenate([self.X, other.X])
         weights = np.concatenate([self.weights, other.weights])
-        powers = self.powers + other.powers
-        return Gathered(rows, weights, self.total + other.total, powers)
+        return Gathered(rows, weights, self.total + other.total)
 
 
-def gathered(X, weights, first, share, columns, location, scale):
-    """Choose a share of the rows of a part, and compute sums over all of them.
+def gathered(X, weights, first, share, columns):
+    """Choose a share of the rows of a part, and sum the weights of all of them.
 
     `first` is the number of the first of these rows in the table.
     """
@@ -204,15 +201,7 @@ def gathered(X, weights, first, share, columns, location, scale):
     nodes = X[:, columns]
     counted = weights > 0
     is_used = counted & ~np.isnan(nodes).all(1) if len(columns) else counted & False
-    powers = np.zeros((4, len(columns)))
-    if share < 1:
-        z = np.nan_to_num((nodes[counted].astype(np.float64) - location) / scale)
-        power = z.copy()
-        for k in range(4):
-            powers[k] = power.sum(0)
-            # in place, one power after the other, without further copies
-            power *= z
-    return Gathered(X[chosen], weights[chosen], weights[is_used].sum(), powers)
+    return Gathered(X[chosen], weights[chosen], weights[is_used].sum())
 
 
 # ----------------------------------------
@@ -233,7 +222,6 @@ class LargeTable(NamedTuple):
 
     cells: ModelCells  # of the rows in memory; location and scale are those of all rows
     summary: Summary
-    powers: np.ndarray  # (4, n_nodes), see `Gathered`
     tables: list  # the rows in memory, if they are not all, and the table; scaled
 
     @property
@@ -241,13 +229,11 @@ class LargeTable(NamedTuple):
         """Whether only some of the rows are in memory."""
         return len(self.tables) > 1
 
-    def sums(self, nodes=slice(None)):
-        """Return what `heavy_in_sums` needs of nodes; None if all are in memory."""
-        if not self.is_sample:
-            return None
-        cells, powers = self.cells, self.powers[:, nodes]
-        moments = cells.location[nodes], cells.scale[nodes]
-        return *moments, powers, self.summary.n_observed
+    @property
+    def with_ends(self):
+        """The rows in memory, and the smallest and largest cells of all others."""
+        rows = self.cells.table
+        return np.concatenate([rows, self.summary.ends]) if self.is_sample else rows
 
 
 LIMITS_IN_PARTS = (
@@ -291,7 +277,7 @@ def gather(source, reader, weights, summary, schema):
     check_deviations(schema, columns, scale)
     first_reading = FirstReading.of(summary, schema.all_names)
     share = rows_in_memory(schema.n_columns) / summary.n_rows
-    of = partial(_gathered_of, reader, first_reading, share, columns, location, scale)
+    of = partial(_gathered_of, reader, first_reading, share, columns)
     with step("gathering rows"):
         found = source._reduced(of, Gathered.merged, weights)
     # location and scale are those of all rows, not of the sample
@@ -308,7 +294,7 @@ def gather(source, reader, weights, summary, schema):
     if share < 1:
         # EM begins with the sample, which is much faster to read
         tables.insert(0, rows)
-    return LargeTable(cells, summary, found.powers, tables)
+    return LargeTable(cells, summary, tables)
 
 
 def with_all_rows(large, X, weights, columns):
@@ -366,14 +352,12 @@ def _summary_of(reader, number, chunk, weights):
     return reduce(Summary.merged, parts)._replace(parts=(Count.of(X),))
 
 
-def _gathered_of(
-    reader, first_reading, share, columns, location, scale, number, *chunk
-):
+def _gathered_of(reader, first_reading, share, columns, number, *chunk):
     X, weights = reader.read(number, *chunk)
     first_reading.check(number, X)
     first, samples = first_reading.firsts[number], []
     for part in _slices(X, weights, _CELLS_AT_ONCE):
-        samples.append(gathered(*part, first, share, columns, location, scale))
+        samples.append(gathered(*part, first, share, columns))
         first += len(part[0])
     return reduce(Gathered.merged, samples)
 

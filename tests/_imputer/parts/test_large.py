@@ -11,7 +11,6 @@ from sklearn.exceptions import NotFittedError
 from skvnce import GaussianImputer, IncompleteFactorAnalysis
 from skvnce._imputer.parts import summary
 from skvnce._imputer.parts.chunks import _numbered_name
-from skvnce._tables.findings import heavy_in_sums, heavy_tailed
 from skvnce.options import Chunks
 
 OTHER_WIDTH = "Part 1 of X .*4 features, but the first part has 5"
@@ -174,16 +173,14 @@ def test_ranges_are_those_of_all_rows(monkeypatch):
         GaussianImputer(min_value={2: -40.0}).fit(parts(X))
 
 
-def test_tails_in_sums():
-    rng = np.random.default_rng(0)
-    X = np.column_stack([np.exp(2.5 * rng.normal(size=2000)), rng.normal(size=2000)])
-    X[5, 1] = np.nan
-    location, scale = np.nanmean(X, 0), np.nanstd(X, 0)
-    z = np.nan_to_num((X - location) / scale)
-    powers = np.array([(z**k).sum(0) for k in (1, 2, 3, 4)])
-    count = (~np.isnan(X)).sum(0)
-    found = heavy_in_sums(X, [0, 1], location, scale, powers, count)
-    assert found.tolist() == heavy_tailed(X, [0, 1]).tolist() == [0]
+def test_tails_of_rows_outside_of_the_sample_are_found(monkeypatch):
+    monkeypatch.setattr("skvnce._imputer.parts.chunks.MOST_ROWS", 100)
+    X = table()
+    GaussianImputer(on_misfit="raise", random_state=0).fit(parts(X))
+    far = np.flatnonzero(summary.numbered(np.arange(len(X))) > 0.5)[0]
+    X[far, 2] = 1e6  # of a row that is not in the sample
+    with pytest.raises(ValueError, match="A few cells of column 2 are so far"):
+        GaussianImputer(on_misfit="raise", random_state=0).fit(parts(X))
 
 
 def test_parts_are_read_with_errors_that_name_them():
