@@ -1,6 +1,6 @@
 """Helpers of the displays: colours, axes, names, and checks of the estimator."""
 
-from numbers import Integral, Real
+from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
@@ -103,14 +103,6 @@ def fitted(estimator, *attributes):
             "or pass one that has them"
         )
     return [getattr(estimator, name) for name in attributes]
-
-
-def check_count(value, name):
-    """Check that a value is a count."""
-    if not isinstance(value, Integral) or isinstance(value, bool):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
-    if value < 0:
-        raise ValueError(f"{name} must not be negative, got {value}")
 
 
 # ----------------------------------------

@@ -5,9 +5,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from skvnce._core.numbers import check_count
 from skvnce.inspection._common import (
     axes_or_new,
-    check_count,
     fitted,
     room,
     shown_name,
@@ -69,18 +69,16 @@ class GraphDisplay:
         estimator: Any,
         *,
         ax: Any = None,
-        max_edges: int | None = None,
         n_labels: int = 15,
     ) -> Self:
-        """Draw the graph of a fitted learner.
+        """Draw the 60 strongest edges of a fitted learner.
+
+        Of a graph with more than 40 nodes they are two per node.
 
         Parameters
         ----------
         estimator : fitted estimator with `to_networkx`
         ax : matplotlib.axes.Axes or None, default=None
-        max_edges : int or None, default=None
-            Number of strongest edges to draw; None draws 60, and two per node of a
-            graph with more than 40 nodes.
         n_labels : int, default=15
             Number of named nodes in a graph with more than 40.
 
@@ -90,11 +88,9 @@ class GraphDisplay:
         """
         (to_networkx,) = fitted(estimator, "to_networkx")
         graph = to_networkx().copy()
-        if max_edges is None:
-            max_edges = 60 if len(graph) <= _CIRCLE else 2 * len(graph)
-        check_count(max_edges, "max_edges")
+        most = 60 if len(graph) <= _CIRCLE else 2 * len(graph)
         edges = _weakest_first(graph)
-        graph.remove_edges_from(edges[: max(0, len(edges) - max_edges)])
+        graph.remove_edges_from(edges[: max(0, len(edges) - most)])
         return cls(graph).plot(ax=ax, n_labels=n_labels)
 
     def plot(self, *, ax: Any = None, n_labels: int = 15) -> Self:

@@ -6,11 +6,11 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from skvnce._core.numbers import check_count
 from skvnce._tables.frames import reject_parts
 from skvnce.inspection._common import (
     FAINT,
     axes_or_new,
-    check_count,
     colours,
     fitted,
     panels,
@@ -23,7 +23,7 @@ from skvnce.inspection._common import (
 # ----------------------------------------
 # Plot of observed cells beside drawn ones.
 
-KINDS = ("density", "strip", "box", "scatter")
+KINDS = ("density", "strip", "scatter")
 _MOST = 12  # maximum number of panels that are chosen without being asked for
 _PER_ROW = 4
 _PANEL = 2.6, 2.2, 1.8  # width, height and least width in inches
@@ -40,10 +40,10 @@ class ImputationDisplay:
 
     ``kind="density"`` draws a kernel density estimate of the observed cells and one of
     the cells of each draw, or of fewer than 20 cells a mark for each at the bottom of
-    the panel, ``"strip"`` all cells side by side, ``"box"`` boxes with
-    quartiles, and ``"scatter"`` two columns against each other: observed pairs, and
-    pairs of which a cell is drawn.  In columns of categories all but the last draw the
-    shares of levels: bars for observed cells, and a dot for each draw.
+    the panel, ``"strip"`` all cells side by side, and ``"scatter"`` two columns
+    against each other: observed pairs, and pairs of which a cell is drawn.  In columns
+    of categories all but the last draw the shares of levels: bars for observed cells,
+    and a dot for each draw.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ class ImputationDisplay:
         draws: Sequence[Any],
         *,
         columns: Sequence[str | int] | None = None,
-        kind: Literal["density", "strip", "box", "scatter"] = "density",
+        kind: Literal["density", "strip", "scatter"] = "density",
         width: float | None = None,
     ) -> Self:
         """Draw observed and drawn cells.
@@ -123,7 +123,7 @@ class ImputationDisplay:
         ----------
         X, draws, columns
             As of the class; two columns with ``kind="scatter"``.
-        kind : {"density", "strip", "box", "scatter"}, default="density"
+        kind : {"density", "strip", "scatter"}, default="density"
         width : float or None, default=None
             Of the figure in inches, which has fewer panels in a row if it is narrow;
             None chooses it.
@@ -147,7 +147,7 @@ class ImputationDisplay:
     def plot(
         self,
         *,
-        kind: Literal["density", "strip", "box", "scatter"] = "density",
+        kind: Literal["density", "strip", "scatter"] = "density",
         width: float | None = None,
     ) -> Self:
         """Draw a panel for each column, or one of two; parameters of `from_draws`.
@@ -162,7 +162,7 @@ class ImputationDisplay:
         if kind == "scatter":
             return self._scatter(width)
         self.figure_, self.axes_ = panels(len(self._places), _PER_ROW, _PANEL, width)
-        draw = {"density": _density, "strip": _strip, "box": _box}[kind]
+        draw = {"density": _density, "strip": _strip}[kind]
         for ax, place in zip(self.axes_, self._places, strict=True):
             column, groups = self._table.columns[place], self._groups(place)
             if column.levels is not None:
@@ -310,16 +310,6 @@ def _strip(ax, groups):
     for k, cells in enumerate(groups):
         places = k + rng.uniform(-_JITTER, _JITTER, len(cells))
         ax.plot(places, cells, "o", color=colours(ax)[k > 0], ms=2, alpha=0.5)
-    _number_draws(ax, len(groups))
-
-
-def _box(ax, groups):
-    """Draw quartiles; place 0 has the observed cells."""
-    for k, cells in enumerate(groups):
-        colour, parts = colours(ax)[k > 0], ("box", "whisker", "cap", "median")
-        style = {f"{part}props": {"color": colour} for part in parts}
-        fliers = {"marker": "o", "markersize": 2, "markeredgecolor": colour}
-        ax.boxplot([cells], positions=[k], widths=0.6, flierprops=fliers, **style)
     _number_draws(ax, len(groups))
 
 
@@ -551,6 +541,7 @@ def _label_columns(ax, names, share=1.0):
 # Plot of the rounds of a fit.
 
 _LABELS = ("mean", "explained variance")
+_TRACES = 5  # maximum number of parameters that are drawn
 _CURVE_PANEL = 3.0, 2.2, 2.5  # width, height and least width in inches
 _CONVERGED = 1.05  # as in `skvnce.metrics.split_r_hat`
 
@@ -596,9 +587,7 @@ class ConvergenceDisplay:
         self.names, self.n_burn_in = list(names), n_burn_in
 
     @classmethod
-    def from_estimator(
-        cls, estimator: Any, *, n_traces: int = 5, width: float | None = None
-    ) -> Self:
+    def from_estimator(cls, estimator: Any, *, width: float | None = None) -> Self:
         """Draw the rounds of a fit.
 
         Parameters
@@ -607,8 +596,6 @@ class ConvergenceDisplay:
             With ``loss_curve_``, and perhaps ``trace_`` (`GaussianImputer` fitted to a
             table with categories).  Ensembles have them in ``estimators_``, and
             `ColumnImputer` in ``model_``.
-        n_traces : int, default=5
-            Maximum number of parameters that are drawn.
         width : float or None, default=None
             Of the figure in inches, which has fewer panels in a row if it is narrow;
             None chooses it.
@@ -640,12 +627,12 @@ class ConvergenceDisplay:
                 estimator, "trace_", "r_hat_", "latent_names_", "n_burn_in_"
             )
             chain = dict(trace=trace, r_hat=r_hat, names=names, n_burn_in=burn_in)
-        display = cls(losses, **chain).plot(n_traces=n_traces, width=width)
+        display = cls(losses, **chain).plot(width=width)
         if chain:
             estimator._warn_of_slow_chain(vars(estimator))
         return display
 
-    def plot(self, *, n_traces: int = 5, width: float | None = None) -> Self:
+    def plot(self, *, width: float | None = None) -> Self:
         """Draw the loss and the slowest parameters, as of `from_estimator`.
 
         Returns
@@ -653,8 +640,7 @@ class ConvergenceDisplay:
         ConvergenceDisplay
             Itself.
         """
-        check_count(n_traces, "n_traces")
-        chosen = self._slowest(n_traces)
+        chosen = self._slowest()
         self.figure_, self.axes_ = panels(1 + len(chosen), 3, _CURVE_PANEL, width)
         rise, fall = colours(self.axes_[0])
         rounds = np.arange(1, 1 + len(self.loss_curve))
@@ -678,12 +664,12 @@ class ConvergenceDisplay:
             ax.set_xlabel("round")
         return self
 
-    def _slowest(self, n_traces):
+    def _slowest(self):
         """List the (part, latent) with the largest R-hat, NaN left out."""
         if self.trace is None:
             return []
         order = np.argsort(-self.r_hat, axis=None)  # NaN last
-        order = order[np.isfinite(self.r_hat.ravel()[order])][:n_traces]
+        order = order[np.isfinite(self.r_hat.ravel()[order])][:_TRACES]
         return [tuple(map(int, np.unravel_index(k, self.r_hat.shape))) for k in order]
 
 

@@ -77,8 +77,8 @@ def test_explained_variances_are_those_of_a_regression(fitted):
 def test_the_picture(fitted):
     imputer, _ = fitted
     with pytest.warns(ConvergenceWarning, match="fit with max_iter"):
-        display = ConvergenceDisplay.from_estimator(imputer, n_traces=3)
-    assert len(display.axes_) == 4
+        display = ConvergenceDisplay.from_estimator(imputer)
+    assert len(display.axes_) == 6
     [line] = display.axes_[0].lines
     np.testing.assert_array_equal(line.get_ydata(), imputer.loss_curve_)
     part, place = np.unravel_index(np.nanargmax(imputer.r_hat_), imputer.r_hat_.shape)
@@ -96,12 +96,9 @@ def test_a_fit_of_numbers_has_a_loss_alone(fitted):
     assert len(ConvergenceDisplay.from_estimator(numbers).axes_) == 1
 
 
-def test_errors(fitted):
-    imputer, _ = fitted
+def test_errors():
     with pytest.raises(ValueError, match="loss_curve_"):
         ConvergenceDisplay.from_estimator(GaussianImputer())
-    with pytest.raises(TypeError, match="n_traces"):
-        ConvergenceDisplay.from_estimator(imputer, n_traces=1.5)
 
 
 def test_chains_that_have_converged_are_silent(seed):
