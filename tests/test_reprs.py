@@ -17,19 +17,13 @@ def never():
 @pytest.mark.parametrize(
     ("chunks", "wanted"),
     [
-        (Chunks([X[:200], X[200:]]), "Chunks(2 parts, 600 rows, 3 columns)"),
-        (Chunks([pd.DataFrame(X)]), "Chunks(1 part, 600 rows, 3 columns)"),
-        (Chunks([X[:, 0], X[:, 0]]), "Chunks(2 parts, 1,200 rows)"),
+        (Chunks([X[:200], X[200:]]), "Chunks(2 parts)"),
         (Chunks([never, never]), "Chunks(2 parts)"),
-        (Chunks([X, never]), "Chunks(2 parts)"),
         (Chunks([X.tolist()]), "Chunks(1 part)"),
-        (Chunks([X, X]).map(len), "Chunks(2 parts)"),
-        (Chunks.from_array(X, 250), "Chunks(3 parts, 600 rows, 3 columns)"),
-        (Chunks.from_array(X, 250)[1:], "Chunks(2 parts, 350 rows, 3 columns)"),
-        (Chunks(range(3)), "Chunks(3 parts)"),
+        (Chunks.from_array(X, 250), "Chunks(3 parts)"),
     ],
 )
-def test_chunks_say_the_shape_that_is_known(chunks, wanted):
+def test_chunks_say_their_number(chunks, wanted):
     assert repr(chunks) == str(chunks) == wanted
 
 

@@ -7,7 +7,6 @@ from functools import partial, reduce
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
-from unicodedata import decimal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -45,7 +44,7 @@ class Chunks:
     >>> chunks = Chunks([X[:200], X[200:500], X[500:]])
     >>> imputer = GaussianImputer(random_state=0).fit(chunks)
     >>> chunks
-    Chunks(3 parts, 600 rows, 3 columns)
+    Chunks(3 parts)
     >>> [len(filled) for filled in imputer.transform(chunks)]
     [200, 300, 100]
     >>> bool(np.allclose(imputer.mean_, GaussianImputer(random_state=0).fit(X).mean_))
@@ -87,9 +86,7 @@ class Chunks:
 
     @classmethod
     def from_parquet(
-        cls,
-        path: str | PathLike[str] | Sequence[str | PathLike[str]],
-        columns: Sequence[str] | None = None,
+        cls, path: str | PathLike[str] | Sequence[str | PathLike[str]]
     ) -> Self:
         """Make chunks of the row groups of parquet files; needs pyarrow.
 
@@ -98,8 +95,6 @@ class Chunks:
         path : str or path-like, or list of these
             Files of equal columns; of a folder, its files ``*.parquet`` by name, with
             numbers in names in increasing order.
-        columns : list of str, default=None
-            The columns to read; None reads all.
 
         Returns
         -------
@@ -113,24 +108,16 @@ class Chunks:
         FileNotFoundError
             If there is no such file or folder.
         ValueError
-            If `path` is empty, a folder has no such file, or a file cannot be read or
-            lacks one of `columns`.
+            If `path` is empty, a folder has no such file, or a file cannot be read.
         """
         import pyarrow.parquet as pq
 
         paths = path if isinstance(path, list | tuple) else [path]
-        columns, readers = columns if columns is None else list(columns), []
+        readers = []
         for one in [file for part in paths for file in _parquet_files(part)]:
             with _file_named(one):
-                metadata = pq.read_metadata(one)
-            names = metadata.schema.to_arrow_schema().names
-            lacking = [name for name in columns or () if name not in names]
-            if lacking:
-                raise ValueError(
-                    f"columns has {lacking}, which {one} lacks. It has {names}."
-                )
-            groups = range(metadata.num_row_groups)
-            readers += [partial(_row_group, one, group, columns) for group in groups]
+                groups = range(pq.read_metadata(one).num_row_groups)
+            readers += [partial(_row_group, one, group) for group in groups]
         return cls(readers)
 
     def __len__(self):
@@ -138,16 +125,8 @@ class Chunks:
         return len(self._chunks)
 
     def __repr__(self):
-        """Describe the sizes, as far as they are known without reading a chunk."""
-        parts = "1 part" if len(self) == 1 else f"{len(self):,} parts"
-        # reading an item of another sequence may compute it
-        kept = self._chunks if isinstance(self._chunks, list | tuple) else [None]
-        shapes = [_shape(one) for one in kept]
-        if not all(shapes):
-            return f"Chunks({parts})"
-        n_rows, width = sum(shape[0] for shape in shapes), shapes[0][1:]
-        columns = "".join(f", {count:,} columns" for count in width)
-        return f"Chunks({parts}, {n_rows:,} rows{columns})"
+        """Say how many chunks there are, without reading one."""
+        return "Chunks(1 part)" if len(self) == 1 else f"Chunks({len(self):,} parts)"
 
     def __getitem__(self, number):
         """Read a chunk, or make chunks of a slice of them."""
@@ -216,17 +195,6 @@ def _slice(X, rows):
     return np.asarray(X[rows])
 
 
-def _shape(chunk):
-    """Return the shape of a chunk, or None if it must be read first."""
-    if isinstance(chunk, partial) and chunk.func is _slice:
-        X, rows = chunk.args
-        n_rows = len(range(*rows.indices(len(X))))
-        return (n_rows, *np.shape(X)[1:])
-    shape = getattr(chunk, "shape", None)
-    is_known = isinstance(shape, tuple) and len(shape) in (1, 2)
-    return shape if is_known and all(isinstance(n, int) for n in shape) else None
-
-
 def _parquet_files(path):
     if not isinstance(path, str | PathLike):
         raise TypeError(
@@ -248,10 +216,8 @@ def _parquet_files(path):
 
 def _numbered_name(path):
     """Split a name so that part.10 comes after part.2."""
-    texts = re.split(r"(\d+)", path.name)  # digits of any script
-    # without zeros in front, longer numbers are larger: `int` reads no very long ones
-    digits = ["".join(str(decimal(one)) for one in text) for text in texts[1::2]]
-    texts[1::2] = [(len(text), text) for text in (one.lstrip("0") for one in digits)]
+    texts = re.split(r"(\d+)", path.name)
+    texts[1::2] = map(int, texts[1::2])
     # the name decides between part.1 and part.01
     return texts, path.name
 
@@ -270,11 +236,11 @@ def _file_named(path):
         ) from error
 
 
-def _row_group(path, group, columns):
+def _row_group(path, group):
     import pyarrow.parquet as pq
 
     with _file_named(path):
-        return pq.ParquetFile(path).read_row_group(group, columns=columns).to_pandas()
+        return pq.ParquetFile(path).read_row_group(group).to_pandas()
 
 
 def _without_number(function, number, chunk):
