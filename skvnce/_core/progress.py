@@ -1,18 +1,17 @@
 """Reports of progress: the current step of a computation, and its position in loops.
 
-Algorithms report events, and estimators listen (`_imputer/callbacks.py`).  A
-listener belongs to the call of a method and to its thread; without a listener nothing
-happens.
+Algorithms report events, and estimators listen: a listener of `_imputer/callbacks.py`
+has the methods ``begin``, ``end`` and ``tell``.  It belongs to the call of a method and
+to its thread; without a listener nothing happens.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from math import nan
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
-_WORTH_TELLING = 2.0  # seconds left
 
 
 class Step(NamedTuple):
@@ -32,97 +31,16 @@ class Step(NamedTuple):
         return count if self.total is None else f"{count} of {self.total}"
 
 
-class Pace:
-    """How long the steps to come take, if as long as those so far."""
-
-    def __init__(self) -> None:
-        self._loops: list[_Loop | None] = []  # from the outermost one inwards
-
-    def begin(self, depth: int, step: Step, now: float) -> None:
-        """Note that a step begins at a time, inside `depth` other steps."""
-        loop = self._loops[depth] if depth < len(self._loops) else None
-        del self._loops[depth:]
-        self._loops += [None] * (depth - len(self._loops))
-        if step.number is None or step.total is None or step.name.startswith("round"):
-            self._loops.append(None)  # rounds often end before their largest number
-        elif loop is not None and loop.goes_on_with(step):
-            self._loops.append(loop._replace(last=step.number, now=now))
-        else:
-            self._loops.append(
-                _Loop(step.name, step.total, step.number, step.number, now, now)
-            )
-
-    def written(self, path: Sequence[Step], now: float) -> list[str]:
-        """Format steps; the outermost one whose pace is known says the time left.
-
-        Such as "drawing parameters 3 of 20 (about 40 s left)".
-        """
-        texts, is_said = [], False
-        for depth, step in enumerate(path):
-            loop = self._loops[depth] if depth < len(self._loops) else None
-            left = None if loop is None or is_said else loop.left(now)
-            is_said |= left is not None
-            shown = left is not None and left >= _WORTH_TELLING
-            texts.append(
-                f"{step} (about {in_short(left)} left)" if shown else f"{step}"
-            )
-        return texts
+_LISTENER: ContextVar[Any] = ContextVar("skvnce_listener", default=None)
 
 
-class _Loop(NamedTuple):
-    """Steps of one name: the first and the last number, and when these began."""
-
-    name: str
-    total: int
-    first: int
-    last: int
-    begun: float
-    now: float
-
-    def goes_on_with(self, step: Step) -> bool:
-        """Tell whether a step is a later one of these."""
-        same = (step.name, step.total) == (self.name, self.total)
-        return same and step.number is not None and step.number > self.last
-
-    def left(self, now: float) -> float | None:
-        """Estimate the seconds left; None during the first step."""
-        done = self.last - self.first
-        if not done:
-            return None
-        each = (self.now - self.begun) / done
-        return max(each * (self.total - self.last + 1) - (now - self.now), 0.0)
-
-
-def in_short(seconds: float) -> str:
-    """Format a time as "40 s", "3 min" or "2.5 h"."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
-
-
-class Listener(Protocol):
-    """The interface of listeners."""
-
-    def begin(self, step: Step) -> object:
-        """Receive the start of a step; return the argument of `end`."""
-
-    def end(self, begun: object) -> None:
-        """Receive the end of a step."""
-
-    def tell(self, step: Step) -> None:
-        """Receive the position of the innermost loop."""
-
-
-_LISTENER: ContextVar[Listener | None] = ContextVar("skvnce_listener", default=None)
-
-
-def listener() -> Listener | None:
+def listener() -> Any:  # noqa: ANN401  of a room above
     """Return the current listener."""
     return _LISTENER.get()
 
 
 @contextmanager
-def heard_by(one: Listener | None) -> Iterator[None]:
+def heard_by(one: object) -> Iterator[None]:
     """Send all events inside the context to a listener; None ignores them."""
     token = _LISTENER.set(one)
     try:

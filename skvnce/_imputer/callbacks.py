@@ -15,7 +15,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from skvnce._core import progress as core_progress
-from skvnce._core.progress import Pace, Step, tell
+from skvnce._core.progress import Step, tell
 from skvnce._core.runtime import torch_defaults
 from skvnce._core.training.adam import Diverged
 from skvnce._core.training.rounds import COOLING
@@ -137,7 +137,6 @@ class Progress:
         self.outer = core_progress.listener()
         self.tasks, self.n_unreported = None, 0
         self._path, self._names, self._last = [], (), monotonic()
-        self._pace = Pace()
 
     def begin_tasks(self, estimator, X):
         """Let the callbacks of an estimator know of a fit to X."""
@@ -152,7 +151,6 @@ class Progress:
         """Receive the start of a step."""
         task = self.tasks and self.tasks.begin(step)
         begun = Begun(step, task, self.outer and self.outer.begin(step))
-        self._pace.begin(len(self._path), step, monotonic())
         self._path.append(begun)
         names = tuple(one.step.name for one in self._path)
         if is_alone(step):
@@ -179,7 +177,6 @@ class Progress:
     def tell(self, step):
         """Receive the position of a loop."""
         self.n_unreported += step.name == "round"
-        self._pace.begin(len(self._path), step, monotonic())
         self._print_if_due(lambda: self._where_in_fit(step))
         if self.outer is not None:
             self.outer.tell(step)
@@ -198,8 +195,7 @@ class Progress:
 
     def _where(self, *inside):
         path = [*(one.step for one in self._path), *inside]
-        texts = zip(path, self._pace.written(path, monotonic()), strict=True)
-        return ": ".join(text for one, text in texts if not is_alone(one))
+        return ": ".join(str(one) for one in path if not is_alone(one))
 
     def _where_in_fit(self, step):
         is_outer = all(is_alone(one.step) for one in self._path)

@@ -12,10 +12,8 @@ from sklearn.model_selection import GridSearchCV
 import skvnce
 from skvnce._core import progress
 from skvnce._core.progress import (
-    Pace,
     Step,
     heard_by,
-    in_short,
     listener,
     step,
     steps,
@@ -97,62 +95,6 @@ def test_steps_are_written_as_a_reader_counts():
     assert str(Step("drawing", 3, 20)) == "drawing 3 of 20"
     assert str(Step("drawing", 3)) == "drawing 3"
     assert str(Step("drawing", 1, 1)) == str(Step("drawing")) == "drawing"
-
-
-def test_the_pace_of_steps_tells_the_time_left():
-    pace = Pace()
-    pace.begin(0, Step("drawing", 1, 5), 0.0)
-    assert pace.written([Step("drawing", 1, 5)], 9.0) == ["drawing 1 of 5"]
-    pace.begin(0, Step("drawing", 2, 5), 10.0)
-    # four of 10 s, less what is done of the second
-    found = pace.written([Step("drawing", 2, 5)], 13.0)
-    assert found == ["drawing 2 of 5 (about 37 s left)"]
-    pace.begin(0, Step("drawing", 5, 5), 40.0)
-    assert pace.written([Step("drawing", 5, 5)], 49.0) == ["drawing 5 of 5"]
-
-
-def test_the_outermost_pace_that_is_known_is_written():
-    pace, path = Pace(), [Step("fold", 1, 2), Step("alpha", 2, 4)]
-    pace.begin(0, path[0], 0.0)
-    pace.begin(1, Step("alpha", 1, 4), 0.0)
-    pace.begin(1, path[1], 100.0)
-    wanted = ["fold 1 of 2", "alpha 2 of 4 (about 5 min left)"]
-    assert pace.written(path, 100.0) == wanted
-    pace.begin(0, Step("fold", 2, 2), 400.0)
-    pace.begin(1, Step("alpha", 1, 4), 400.0)
-    path = [Step("fold", 2, 2), Step("alpha", 1, 4)]
-    wanted = ["fold 2 of 2 (about 7 min left)", "alpha 1 of 4"]
-    assert pace.written(path, 400.0) == wanted
-
-
-def test_the_pace_of_other_steps_does_not_count():
-    pace = Pace()
-    pace.begin(0, Step("sweep", 1, 4), 0.0)
-    pace.begin(0, Step("sweep", 2, 4), 100.0)
-    for other in (Step("sweep", 1, 4), Step("fold", 3, 4), Step("sweep", 3)):
-        pace.begin(0, other, 200.0)
-        assert pace.written([other], 210.0) == [str(other)]
-    for number in (1, 2):  # rounds may end before the last one
-        pace.begin(1, Step("round", number, 100), 100.0 * number)
-    assert pace.written([Step("rows"), Step("round", 2, 100)], 0.0)[1] == (
-        "round 2 of 100"
-    )
-
-
-def test_times_are_short():
-    found = [in_short(seconds) for seconds in (2.4, 99, 150, 5000, 9000)]
-    assert found == ["2 s", "99 s", "2 min", "83 min", "2.5 h"]
-
-
-def test_lines_say_the_time_left(slow, capsys, monkeypatch):
-    clock = iter(range(0, 10_000, 10))
-    monkeypatch.setattr(callbacks, "monotonic", lambda: next(clock))
-    with heard_by(callbacks.Progress(Worker(verbose=1))):
-        for _ in steps("drawing", range(3), 3):
-            pass
-    found = lines(capsys)
-    assert found[0] == "[Worker] drawing 1 of 3"
-    assert re.fullmatch(r"\[Worker\] drawing 2 of 3 \(about \d+ s left\)", found[1])
 
 
 def test_nobody_need_listen():
@@ -254,8 +196,7 @@ def X(seed):
 
 def steps_of(found):
     """Name the steps of lines, without class, numbers and what was measured."""
-    names = [re.sub(r" \(about [^)]* left\)", "", line) for line in found]
-    names = [re.sub(r"\[\w+\] |:? (loss|change) .*", "", line) for line in names]
+    names = [re.sub(r"\[\w+\] |:? (loss|change) .*", "", line) for line in found]
     names = [re.sub(r" \d+( of \d+)?", "", name) for name in names]
     return list(dict.fromkeys(names))
 
