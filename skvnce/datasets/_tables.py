@@ -24,24 +24,29 @@ def description(name):
     return (files("skvnce.datasets") / "descr" / f"{name}.rst").read_text("utf-8")
 
 
-def from_folder(name, needed, how, data_home=None):
+def how_to_get(name):
+    """Read where a data set is, and the expected form."""
+    return " ".join(description(name).partition("-\n\n")[2].split())
+
+
+def from_folder(name, needed, data_home=None):
     """Read the columns of ``<name>/<name>.csv`` or ``.csv.gz`` of the user's folder.
 
-    `needed`: columns that the table must have; `how`: how to get it, for errors;
-    `data_home`: the folder; None uses the one that the environment variable names.
+    `needed`: columns that the table must have; `data_home`: the folder; None uses the
+    one that the environment variable names.
     """
-    path = find(name, (".csv.gz", ".csv"), how, data_home)
+    path = find(name, (".csv.gz", ".csv"), data_home)
     columns = _columns(path)
     lacking = [column for column in needed if column not in columns]
     if lacking:
         raise ValueError(
             f"The table {path} lacks the columns {', '.join(lacking)}. "
-            f"How to get it: {how}"
+            f"How to get it: {how_to_get(name)}"
         )
     return columns
 
 
-def find(name, endings, how, data_home=None):
+def find(name, endings, data_home=None):
     """Return the path of the file ``<name>/<name><ending>``, or raise with a remedy."""
     folder = data_home or os.environ.get(VARIABLE)
     if folder:
@@ -54,7 +59,7 @@ def find(name, endings, how, data_home=None):
     raise FileNotFoundError(
         f"The data set {name!r} does not come with skvnce. Expected {wanted} in the "
         f"folder that `data_home` or the environment variable {VARIABLE} names; "
-        f"{place}. How to get it: {how}"
+        f"{place}. How to get it: {how_to_get(name)}"
     )
 
 
@@ -101,10 +106,6 @@ def _columns(path):
 # Measurements of growing boys.
 
 _BOYS_NAMES = ["age", "hgt", "wgt", "bmi", "hc", "tv"]
-_BOYS_HOW = (
-    "the data set boys of the R package mice; in R: "
-    'write.csv(mice::boys, "boys/boys.csv", row.names = FALSE, na = "").'
-)
 
 
 def load_boys(
@@ -133,7 +134,7 @@ def load_boys(
     Fredriks, van Buuren and others (2000), Continuing positive secular growth change in
     the Netherlands 1955-1997, Pediatric Research 47:316-323.
     """
-    columns = from_folder("boys", _BOYS_NAMES, _BOYS_HOW, data_home)
+    columns = from_folder("boys", _BOYS_NAMES, data_home)
     return bunch(
         numbers(columns, _BOYS_NAMES),
         _BOYS_NAMES,
@@ -146,11 +147,6 @@ def load_boys(
 # Frames of a video of one face.
 
 _SHAPE = (28, 20)
-_FREY_FACES_HOW = (
-    "the Frey Face data set of S. Roweis (the GitHub repository "
-    "vsimkus/variational-gibbs-inference carries it); save the frames, in their order, "
-    "as an array x of shape (1965, 560) by numpy.savez."
-)
 
 
 def load_frey_faces(
@@ -175,7 +171,7 @@ def load_frey_faces(
         of shape (1965, 28, 20); ``feature_names``, ``pixel_<row>_<column>``; ``frame``,
         the same as ``data`` or None; ``DESCR`` with sources and terms.
     """
-    with np.load(find("frey_faces", (".npz",), _FREY_FACES_HOW, data_home)) as arrays:
+    with np.load(find("frey_faces", (".npz",), data_home)) as arrays:
         data = arrays["x"].astype(float)
     names = [f"pixel_{row}_{column}" for row, column in np.ndindex(_SHAPE)]
     images = data.reshape(-1, *_SHAPE)
@@ -251,13 +247,6 @@ def _with_categories(frame, columns):
 
 _SACHS_NAMES = "raf mek plc pip2 pip3 erk akt pka pkc p38 jnk".split()
 _LABELS = ("condition", "perturbation")
-_SACHS_HOW = (
-    "the supplement of Sachs et al. (2005), Science 308:523, has nine tables; stack "
-    "those of the main analysis (the GitHub repository "
-    "FenTechSolutions/CausalDiscoveryToolbox carries their values), with columns "
-    f"{', '.join([*_SACHS_NAMES, *_LABELS])}; the conditions have 853 (cd3cd28), 902, "
-    "911, 723, 810, 799, 848, 913 and 707 rows."
-)
 
 
 def load_sachs(
@@ -293,7 +282,7 @@ def load_sachs(
     Sachs, Perez, Pe'er, Lauffenburger and Nolan (2005), Causal protein-signaling
     networks derived from multiparameter single-cell data, Science 308:523-529.
     """
-    columns = from_folder("sachs", (*_SACHS_NAMES, *_LABELS), _SACHS_HOW, data_home)
+    columns = from_folder("sachs", (*_SACHS_NAMES, *_LABELS), data_home)
     found = bunch(
         numbers(columns, _SACHS_NAMES),
         _SACHS_NAMES,
@@ -317,11 +306,6 @@ def _edges():
 
 # ----------------------------------------
 # Gene activity in breast tumours.
-
-_TCGA_HOW = (
-    "the data set brcadat of the R package XMRF, as a table of tumours with a column "
-    "sample (the barcode) and one column per gene."
-)
 
 
 def load_tcga_brca(
@@ -351,7 +335,7 @@ def load_tcga_brca(
     Wan, Allen, Baker, Yang, Ravikumar, Anderson and Liu (2016), XMRF: an R package to
     fit Markov networks to high-throughput genetics data, BMC Systems Biology 10:69.
     """
-    columns = from_folder("tcga_brca_rnaseq", ("sample",), _TCGA_HOW, data_home)
+    columns = from_folder("tcga_brca_rnaseq", ("sample",), data_home)
     samples = np.array(columns.pop("sample"), dtype=object)
     names = list(columns)
     return bunch(
@@ -365,11 +349,6 @@ def load_tcga_brca(
 
 # ----------------------------------------
 # Titles of a conference.
-
-_TITLES_HOW = (
-    "the titles of the proceedings at papers.nips.cc (the GitHub repository "
-    "akshaypithadiya/neurips-papers carries them), as columns year and title."
-)
 
 
 def load_neurips_titles(
@@ -398,7 +377,7 @@ def load_neurips_titles(
         ``data`` of shape (9675,), text; ``target``, the years; ``frame``, both or None;
         ``DESCR`` with sources and terms.
     """
-    columns = from_folder("neurips_titles", ("year", "title"), _TITLES_HOW, data_home)
+    columns = from_folder("neurips_titles", ("year", "title"), data_home)
     data = np.array(columns["title"], dtype=object)
     target = np.array(columns["year"], dtype=int)
     frame = None

@@ -45,10 +45,14 @@ def paragraph(text, soft=False):
     return f'<p class="soft">{text}</p>' if soft else f"<p>{text}</p>"
 
 
+def text(name, **values):
+    """Fill a part of the file of texts."""
+    return _TEXTS[name].format(**values)
+
+
 def section(key, title, *parts):
     """Return a section, to which the contents link by its key."""
-    head = f'<section id="skvnce-{key}">\n<h2>{title}</h2>'
-    return "\n".join([head, *parts, "</section>"])
+    return text("section", key=key, title=title, content="\n".join(parts))
 
 
 def beyond(items, most, name):
@@ -128,82 +132,45 @@ def strip(missing):
 
 
 _STYLE = files(__package__).joinpath("missing_report.css").read_text("utf-8")
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>Report of a table with missing values</title>
-<style>
-body {{ margin: 0; background: #ffffff; }}
-@media (prefers-color-scheme: dark) {{ body {{ background: #14181d; }} }}
-</style>
-</head>
-<body>
-{body}
-</body>
-</html>
-"""
+_PARTS = re.split(
+    r"^\[(.+)\]\n",
+    files(__package__).joinpath("missing_report.html").read_text("utf-8"),
+    flags=re.MULTILINE,
+)
+_TEXTS = dict(zip(_PARTS[1::2], (one[:-1] for one in _PARTS[2::2]), strict=True))
 _CARDS, _ROWS, _PATTERNS = 120, 60, 15  # most that are shown
 _LINE = 22  # characters below a histogram that fit a line
-_CONTENTS = (
-    ("imputer", "Imputer"),
-    ("warnings", "Warnings"),
-    ("columns", "Columns"),
-    ("relations", "Relations"),
-    ("patterns", "Patterns"),
-    ("where", "Where cells are missing"),
-    ("hidden", "Hidden cells"),
-    ("skips", "Skipped questions"),
-)
 
 
 def page(report):
     """Return a report as a page (str)."""
-    return _PAGE.format(body=fragment(report))
+    return text("page", body=fragment(report))
 
 
 def fragment(report):
     """Return a report as a part of a page (str), such as a notebook."""
     parts = _head, _answer, _warnings, _columns, _relations, _patterns, _reasons
-    inside = "\n".join(part(report) for part in (*parts, _hidden, _skips, _foot))
-    return (
-        f'<div class="skvnce-report"><style>\n{_STYLE}</style>\n<div>\n{inside}\n</div>'
-        "</div>"
-    )
+    inside = [part(report) for part in (*parts, _hidden, _skips)]
+    inside.append(text("foot", version=escaped(__version__)))
+    return text("report", style=_STYLE, inside="\n".join(inside))
 
 
 def _head(report):
     n, d = report.shape
     complete = report.patterns.counts[~report.patterns.missing.any(1)].sum()
-    links = (f'<a href="#skvnce-{key}">{title}</a>' for key, title in _CONTENTS)
-    return (
-        "<h1>A table with missing values</h1>\n"
-        f"<p>{n:,} rows and {d:,} columns. {percent(report.share_missing)} of the "
-        f"cells are missing, in {len(report.patterns.columns):,} of the columns. "
-        f"Complete rows: {complete:,} ({percent(complete / n)}).</p>\n"
-        f"<nav>{' '.join(links)}</nav>"
+    return text(
+        "head",
+        **{"n": n, "d": d, "missing": percent(report.share_missing)},
+        **{"gaps": len(report.patterns.columns), "complete": complete},
+        share=percent(complete / n),
     )
 
 
 def _answer(report):
     chosen = report.recommendation
     reasons = " ".join(escaped(one) for one in chosen.reasons)
-    return section(
-        "imputer",
-        f"Recommended imputer: {chosen.imputer}",
-        f'<div class="answer"><pre><code>{escaped(chosen.code, 5000)}</code></pre>',
-        paragraph(reasons),
-        paragraph(
-            "<code>skvnce.evaluation.imputation_report</code> compares several "
-            "imputers on this table. For means, regressions and their standard errors, "
-            "use several draws (<code>sample</code>) and <code>skvnce.pooling</code>, "
-            "not one filled table.",
-            soft=True,
-        ),
-        "</div>",
-    )
+    answer = text("imputer", code=escaped(chosen.code, 5000), reasons=reasons)
+    return section("imputer", f"Recommended imputer: {chosen.imputer}", answer)
 
 
 def _warnings(report):
@@ -211,31 +178,17 @@ def _warnings(report):
         return section(
             "warnings", "Warnings", paragraph("None: no check found anything unusual.")
         )
-    note = "What is probably not as it seems. Imputers warn of most of it at "
-    return section(
-        "warnings",
-        f"Warnings: {len(report.warnings)}",
-        paragraph(note + "<code>fit</code>, too.", soft=True),
-        bullets(report.warnings),
-    )
+    listed = text("warnings", warnings=bullets(report.warnings))
+    return section("warnings", f"Warnings: {len(report.warnings)}", listed)
 
 
 def _columns(report):
-    columns = report.columns
+    columns, more = report.columns, ""
     if len(columns) > _CARDS:
+        more = text("more columns", shown=_CARDS, all=len(columns))
         columns = sorted(columns, key=lambda one: -one.share_missing)[:_CARDS]
-    note = "Types are as the imputers see them; <code>categorical_features</code> "
-    note += "changes them. Histograms and shares are of observed cells. "
-    if len(columns) < len(report.columns):
-        note += f"Shown are the {_CARDS} columns with most missing cells, of "
-        note += f"{len(report.columns):,}. "
     cards = "\n".join(map(_card, columns))
-    return section(
-        "columns",
-        "Columns",
-        paragraph(note, soft=True),
-        f'<div class="cards">{cards}</div>',
-    )
+    return section("columns", "Columns", text("columns", more=more, cards=cards))
 
 
 def _card(column):
@@ -283,24 +236,17 @@ def _relations(report):
         return section(key, title, paragraph(escaped(relations.why_not)))
     if not relations.found:
         return section(key, title, paragraph("None found: no column follows exactly."))
-    note = (
-        "Each holds in the rows that observe its columns, up to rounding. "
-        f"<b>Missing cells that follow from others: {relations.n_follow:,}</b>. "
-        "TableImputer computes them, and keeps formulas and sets of zeros and ones "
-        "true (<code>relations=</code>)."
-    )
     rows = [
         (escaped(one), one.kind, f"{one.support:,}", f"{one.violations:,}")
         for one in relations.found[:_ROWS]
     ]
     table = table_of(("Relation", "Kind", "Shown by", "Violated in rows"), rows)
-    parts = [paragraph(note, soft=True), table]
+    parts = [text("relations", n_follow=relations.n_follow, table=table)]
     parts += beyond(relations.found, _ROWS, "relations")
     if relations.typos:
         rest = relations.n_typos - len(relations.typos)
         items = [*relations.typos, *[f"and {rest:,} more"] * (rest > 0)]
-        parts.append(paragraph("Probably errors. The first row is row 0:"))
-        parts.append(bullets(items))
+        parts.append(text("typos", typos=bullets(items)))
     return section(key, title, *parts)
 
 
@@ -314,18 +260,13 @@ def _patterns(report):
         share = scale(f"{count:,} ({percent(count / n)})", count / n)
         gone = [name for name, one in zip(names, missing, strict=True) if one]
         rows.append((share, strip(missing), listed(gone) or "nothing: all observed"))
-    note = (
-        f"Which of the {len(names):,} columns with missing cells are missing together "
-        "in a row. A strip shows them from left to right. "
-    )
-    if len(rows) < len(patterns.counts):
+    number, more = len(patterns.counts), ""
+    if len(rows) < number:
         kept = percent(patterns.counts[:_PATTERNS].sum() / n)
-        note += (
-            f"There are {len(patterns.counts):,} different patterns; those listed are "
-            f"of {kept} of the rows."
-        )
+        more = text("more patterns", number=number, kept=kept)
     table = table_of(("Rows", "Columns", "Missing are"), rows)
-    return section(key, title, paragraph(note, soft=True), table)
+    told = text("patterns", width=len(names), more=more, table=table)
+    return section(key, title, told)
 
 
 def _reasons(report):
@@ -334,24 +275,12 @@ def _reasons(report):
         return section(
             key, title, paragraph("There are too few missing cells to compare.")
         )
-    note = f"None of {why.n_targets:,} columns is missing more often at some values "
-    note += "of other columns."
-    if why.n_explained:
-        note = (
-            f"{why.n_explained:,} of {why.n_targets:,} columns are missing more "
-            "often at some values of other columns. Means of observed cells alone can "
-            "then be biased; imputers use these columns, if they are in the table."
-        )
-    how = (
-        f"{why.n_pairs:,} pairs of columns are compared in {why.n_rows:,} of "
-        f"{report.shape[0]:,} rows, at a level of 0.01 for all of them together. "
-        "Listed are at most three columns for each, of a strength of 0.1 or more (0: "
-        "none, 1: complete). Whether cells are missing because of their own values, no "
-        "table shows."
-    )
+    counts = why._asdict() | {"n": report.shape[0]}
+    note = text("reasons" if why.n_explained else "no reasons", **counts)
+    more = ""
     if report.shape[1] > TARGETS:
-        how += f" Compared are at most {TARGETS} columns, those with most missing "
-        how += f"cells, with {PREDICTORS}, those with fewest."
+        more = text("some compared", targets=TARGETS, predictors=PREDICTORS)
+    how = text("compared", **counts, more=more)
     rows = [
         (of_user(one.name), of_user(one.by), scale(f"{one.strength:.2f}", one.strength),
          escaped(one.text))
@@ -366,14 +295,6 @@ def _hidden(report):
     key, title, hidden = "hidden", "How well hidden cells are predicted", report.hidden
     if hidden.why_not:
         return section(key, title, paragraph(escaped(hidden.why_not)))
-    note = (
-        f"A tenth of the observed cells was hidden at random in {hidden.n_rows:,} of "
-        f"{report.shape[0]:,} rows and {hidden.n_columns:,} columns, and predicted by "
-        "one fit of GaussianImputer. <b>Error removed</b> is the share of the squared "
-        "error of the mean that it removes or, of levels, of the wrong cells if each "
-        "got the most frequent level. With few hidden cells such shares are rough, and "
-        "cells that are really missing may be harder."
-    )
     scored = sorted(hidden.columns, key=_removed, reverse=True)
     rows = [
         (
@@ -387,12 +308,11 @@ def _hidden(report):
     ]
     heads = "Column", "Hidden cells", "Error removed", "Right levels"
     table = table_of((*heads, "90 % interval covers"), rows)
-    parts = [paragraph(note, soft=True), table]
+    counts = {"n_rows": hidden.n_rows, "n_columns": hidden.n_columns}
+    parts = [text("hidden", n=report.shape[0], **counts, table=table)]
     parts += beyond(scored, _ROWS, "columns")
     if hidden.left_out:
-        why = "Not scored, as too few of their cells were hidden, or as there are too "
-        why += f"many levels or columns: {listed(hidden.left_out)}."
-        parts.append(paragraph(why, soft=True))
+        parts.append(text("left out", names=listed(hidden.left_out)))
     return section(key, title, *parts)
 
 
@@ -417,15 +337,5 @@ def _skips(report):
         (listed(a.names), f"{of_user(a.by)} = {of_user(a.level)}", f"{a.n_rows:,}")
         for a in report.skips[:_ROWS]
     ]
-    note = "Never observed at a level of another column. If such cells have no value, "
-    note += "keep them empty by <code>where=</code> of <code>transform</code>."
     table = table_of(("Never observed", "where", "Rows"), rows)
-    return section(key, title, paragraph(note), table)
-
-
-def _foot(report):
-    return paragraph(
-        "The page shows names of columns and values of cells: treat it like the table. "
-        f"Made by skvnce {escaped(__version__)}.",
-        soft=True,
-    )
+    return section(key, title, text("skips", table=table))
