@@ -181,15 +181,6 @@ class Flow(Density, Protocol):
         ...
 
 
-class LatentModel(Protocol):
-    """A density of a row and its latent variables, up to a constant."""
-
-    # (*batch, features), (*batch, latents) -> (*batch,)
-    def log_density(self, x: Tensor, z: Tensor) -> Tensor:
-        """Compute log phi(x, z)."""
-        ...
-
-
 class LatentVariableModel(Protocol):
     """A normalised density of latents, and of columns independent given them."""
 
@@ -202,10 +193,15 @@ class LatentVariableModel(Protocol):
         ...
 
 
-class EnumerableModel(LatentModel, Protocol):
-    """A model whose latent variables have few states."""
+class EnumerableModel(Protocol):
+    """A density of a row and its latents of few states, up to a constant."""
 
     states: Tensor  # (n_states, latents)
+
+    # (*batch, features), (*batch, latents) -> (*batch,)
+    def log_density(self, x: Tensor, z: Tensor) -> Tensor:
+        """Compute log phi(x, z)."""
+        ...
 
 
 def observed_log_prob(dist: Distribution, x: Tensor, observed: Tensor) -> Tensor:

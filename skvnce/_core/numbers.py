@@ -121,6 +121,14 @@ def check_count(value: object, name: str) -> None:
         raise ValueError(f"{name} must be finite and at least 1, got {value!r}.")
 
 
+def check_share(value: object, name: str) -> None:
+    """Check that a value is a number between 0 and 1."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be a number, got {value!r}.")
+    if not 0 < value < 1:
+        raise ValueError(f"{name} must be between 0 and 1, exclusive, got {value!r}.")
+
+
 def check_bool(value: object, name: str) -> None:
     """Check that a value is True or False."""
     if not isinstance(value, bool | np.bool_):

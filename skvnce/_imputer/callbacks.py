@@ -74,36 +74,9 @@ def report_rounds(estimator, max_iter, *, X):
 
 def counting_rounds(function, *args):
     """Call a function; return its value and the number of its rounds, of any thread."""
-    counter = Counter(core_progress.listener())
+    counter = Progress(None)
     with core_progress.heard_by(counter):
-        return function(*args), counter.n_rounds
-
-
-class Counter:
-    """A listener that counts rounds and passes all events on to the next listener."""
-
-    def __init__(self, outer):
-        self.outer, self.n_rounds = outer, 0
-
-    def begin(self, step):
-        """Receive the start of a step."""
-        return self.outer and self.outer.begin(step)
-
-    @property
-    def prints(self):
-        """Whether this listener, or an outer one, prints."""
-        return self.outer is not None and self.outer.prints
-
-    def end(self, begun):
-        """Receive the end of a step."""
-        if self.outer is not None:
-            self.outer.end(begun)
-
-    def tell(self, step):
-        """Receive the position of a loop."""
-        self.n_rounds += step.name == "round"
-        if self.outer is not None:
-            self.outer.tell(step)
+        return function(*args), counter.n_unreported
 
 
 class Round(NamedTuple):

@@ -4,13 +4,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from math import ceil, floor
-from numbers import Real
 from typing import NamedTuple, Self
 
 import numpy as np
 import torch
 
-from skvnce._core.numbers import check_count
+from skvnce._core.numbers import check_count, check_share
 from skvnce._core.progress import step
 from skvnce._core.random import seed_from
 from skvnce._core.warnings import warn_user
@@ -422,14 +421,6 @@ class ValidCells(NamedTuple):
 
 
 _ROUNDING = 1e-9  # of levels, in ranks: 0.05 * 200 is below 10
-
-
-def check_share(value: object, name: str) -> None:
-    """Check that a value is a number between 0 and 1."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
-        raise TypeError(f"{name} must be a number, got {value!r}.")
-    if not 0 < value < 1:
-        raise ValueError(f"{name} must be between 0 and 1, exclusive, got {value!r}.")
 
 
 def ranks_of_interval(level: float, n_draws: int) -> tuple[int, int]:

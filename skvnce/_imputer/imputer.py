@@ -2,8 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Mapping
-from functools import partial, update_wrapper
-from types import MethodType
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -81,23 +80,15 @@ _TAKES_NO_LIMITS = (
 def available_where(flag: str, why: str) -> Callable[[Method], Method]:
     """Decorate a method that an object has only where an attribute of it is true.
 
-    scikit-learn's `available_if` does not say why the others lack it.
+    The error of the others has `why` as its cause.
     """
-    return lambda method: _Available(method, flag, why)
 
+    def check(owner):
+        if not getattr(owner, flag):
+            raise AttributeError(why)
+        return True
 
-class _Available:
-    def __init__(self, method, flag, why):
-        self._method, self._flag, self._why = method, flag, why
-        update_wrapper(self, method)
-
-    def __get__(self, owner, cls=None):
-        if owner is None:
-            return self._method
-        if getattr(owner, self._flag):
-            return MethodType(self._method, owner)
-        name = self._method.__name__
-        raise AttributeError(f"This {cls.__name__} has no {name}: {self._why}")
+    return available_if(check)
 
 
 # ----------------------------------------

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skvnce import metrics
+from skvnce._core.numbers import check_count
 from skvnce._tables.cells import DAY, TIMES
 from skvnce._tables.findings import made_up, repeated
 from skvnce._tables.schema import PASSED, listed
@@ -17,7 +18,7 @@ from skvnce._types import Seed
 from skvnce.evaluation import _table_findings
 from skvnce.evaluation._missing_html import fragment, page
 from skvnce.evaluation._table_relations import RelationsFound, relations_in
-from skvnce.evaluation._user_table import check_integer, percent, read_user_table
+from skvnce.evaluation._user_table import percent, read_user_table
 from skvnce.missingness import _generator
 
 # ----------------------------------------
@@ -436,7 +437,7 @@ def missing_report(
     ('Weight', 43)
     >>> page = report.to_html()  # or report.save("report.html")
     """
-    check_integer(n_rows, "n_rows", 1)
+    check_count(n_rows, "n_rows")
     rng = _generator(random_state)
     read = read_user_table(X)
     recommendation = recommend(read)

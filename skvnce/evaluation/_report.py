@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from numbers import Real
 from time import perf_counter
 from typing import Any, Literal, NamedTuple
 
@@ -12,6 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import clone
 
 from skvnce import metrics
+from skvnce._core.numbers import check_count, check_share
 from skvnce._core.warnings import without_pooling
 from skvnce._tables.cells import is_frame, names_of
 from skvnce._tables.findings import modelled_columns
@@ -25,8 +25,8 @@ from skvnce._tables.schema import (
     place_of,
 )
 from skvnce._types import Seed
-from skvnce.evaluation._user_table import check_integer
 from skvnce.exceptions import TableWarning
+from skvnce.metrics._numbers import least_draws
 from skvnce.missingness import _fractions, _generator, _numbers, hide, mar, mcar
 from skvnce.relations.search import find_relations, joined_columns
 
@@ -182,7 +182,7 @@ MECHANISMS = {
 
 
 def imputation_report(
-    imputers: Mapping[Any, Any] | Sequence[Any],
+    imputers: Mapping[str, Any],
     X: ArrayLike,
     *,
     mechanism: Callable[..., Any]
@@ -205,9 +205,9 @@ def imputation_report(
 
     Parameters
     ----------
-    imputers : dict of str to estimator, or list of estimators
+    imputers : dict of str to estimator
         With ``fit`` and ``transform``; those with ``sample`` are scored as
-        distributions, too. A list is named by the classes. They are not modified.
+        distributions, too. They are not modified.
     X : array-like or dataframe of shape (n_samples, n_features)
         A numeric or mixed table, with or without missing cells.
     mechanism : {"mcar", "mar", "patterns", "rows"}, callable, or list of these, \
@@ -260,14 +260,14 @@ def imputation_report(
     >>> from skvnce.evaluation import imputation_report
     >>> rng = np.random.default_rng(0)
     >>> X = rng.multivariate_normal([0, 0], [[1, 0.9], [0.9, 1]], size=300)
-    >>> imputers = [GaussianImputer(random_state=0), SimpleImputer()]
+    >>> imputers = {"normal": GaussianImputer(random_state=0), "mean": SimpleImputer()}
     >>> report = imputation_report(imputers, X, n_repeats=2, random_state=0)
     >>> report.groupby("imputer")["rmse"].mean().round(1).to_dict()
-    {'GaussianImputer': 0.5, 'SimpleImputer': 1.0}
+    {'mean': 1.0, 'normal': 0.5}
     """
     import pandas as pd
 
-    imputers = _named(imputers)
+    _check_imputers(imputers)
     mechanisms = _mechanisms(mechanism)
     _check_counts(n_repeats, n_draws, level)
     rng = _generator(random_state)
@@ -372,52 +372,36 @@ class _Scorer:
         return scores
 
 
-def _named(imputers):
-    """Return a dict of names to imputers."""
-    if not isinstance(imputers, dict):
-        listed = list(imputers) if isinstance(imputers, list | tuple) else [imputers]
-        names = [type(one).__name__ for one in listed]
-        repeated = {name for name in names if names.count(name) > 1}
-        if repeated:
-            raise ValueError(
-                f"imputers has several of the class {min(repeated)}: pass a dict of "
-                "names to imputers"
-            )
-        imputers = dict(zip(names, listed, strict=True))
-    if not imputers:
-        raise ValueError("imputers must hold at least one imputer, got none")
+def _check_imputers(imputers):
+    """Raise an error for what is no dict of imputers."""
+    if not isinstance(imputers, Mapping) or not imputers:
+        raise TypeError(
+            f"imputers must be a dict of names to imputers, got {imputers!r}"
+        )
     for name, imputer in imputers.items():
         check_imputer(imputer, f"imputers[{name!r}]")
-    return imputers
 
 
 def _mechanisms(mechanism):
     """Return a dict of names to functions that choose cells."""
-    listed = list(mechanism) if isinstance(mechanism, list | tuple) else [mechanism]
-    chosen = {}
-    for one in listed:
-        if callable(one):
-            chosen[getattr(one, "__name__", "callable")] = one
-        elif one in MECHANISMS:
-            chosen[one] = MECHANISMS[one]
-        else:
-            raise ValueError(
-                f"mechanism must be one of {[*MECHANISMS]}, a function or a list of "
-                f"these, got {one!r}"
-            )
-    if len(chosen) != len(listed) or not chosen:
-        raise ValueError(f"mechanism must be different mechanisms, got {mechanism!r}")
+    is_one = isinstance(mechanism, str) or callable(mechanism)
+    chosen = {
+        getattr(one, "__name__", one): one if callable(one) else MECHANISMS.get(one)
+        for one in ([mechanism] if is_one else mechanism)
+    }
+    if None in chosen.values() or not chosen:
+        raise ValueError(
+            f"mechanism must be some of {[*MECHANISMS]}, or functions, got "
+            f"{mechanism!r}"
+        )
     return chosen
 
 
 def _check_counts(n_repeats, n_draws, level):
-    check_integer(n_repeats, "n_repeats", 1)
-    check_integer(n_draws, "n_draws", 1)
-    if not isinstance(level, Real) or not 0 < level < 1:
-        raise ValueError(f"level must lie in (0, 1), got {level!r}")
-    # rounded, because 2 / (1 - 0.9) is slightly above 20
-    least = int(np.ceil(round(2 / (1 - level), 9))) - 1
-    if n_draws < least:
+    check_count(n_repeats, "n_repeats")
+    check_count(n_draws, "n_draws")
+    check_share(level, "level")
+    if n_draws < (least := least_draws(level)):
         raise ValueError(
             f"n_draws must be at least {least} for intervals of level {level}, got "
             f"{n_draws}"
@@ -525,7 +509,9 @@ def energy_i_score(
     (0.2, 0.8)
     """
     check_imputer(imputer, "imputer")
-    check_integer(n_draws, "n_draws", 2)
+    check_count(n_draws, "n_draws")
+    if n_draws == 1:
+        raise ValueError("n_draws must be at least 2, got 1")
     x = _numbers(X)[0]
     observed, used = ~np.isnan(x), ~unfilled_by([imputer], X)
     scored = np.flatnonzero(used & observed.any(0) & ~observed.all(0))

@@ -1,7 +1,6 @@
 """The table of a report, as the imputers read it, and how its cells are shown."""
 
 from datetime import timedelta
-from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
@@ -104,14 +103,6 @@ def number(value):
     if value == np.round(value) and abs(value) < 1e7:
         return str(int(value))
     return f"{value:.4g}"
-
-
-def check_integer(value, name, least):
-    """Raise an error for what is no integer, or a smaller one."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-        raise ValueError(
-            f"{name} must be an integer of at least {least}, got {value!r}"
-        )
 
 
 def percent(share):

@@ -1,11 +1,11 @@
 """Scores of imputed numbers and of their draws."""
 
-from numbers import Real
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from skvnce._core.numbers import check_share
 from skvnce._tables.frames import readable, reject_parts
 from skvnce._tables.mixed import columns_by_dtype, select_columns
 from skvnce._tables.values import fair_scores
@@ -102,6 +102,12 @@ def crps(
     return float(fair_scores(errors).mean())
 
 
+def least_draws(level):
+    """Return the least number of draws whose range is an interval of a level."""
+    # rounded, because 2 / (1 - 0.9) is slightly above 20, whose ceiling would be 21
+    return int(np.ceil(round(2 / (1 - level), 9))) - 1
+
+
 def coverage(
     X_true: ArrayLike,
     draws: ArrayLike,
@@ -146,15 +152,10 @@ def coverage(
     >>> coverage([[1.0], [19.5]], draws, [[True], [True]])
     0.5
     """
-    if not isinstance(level, Real):
-        raise TypeError(f"level must be a number, got {level!r}; pass 0.9 for 90 %")
-    if not 0 < level < 1:
-        raise ValueError(f"level must lie in (0, 1), got {level!r}; pass 0.9 for 90 %")
+    check_share(level, "level")
     if ties not in ("inside", "shared"):
         raise ValueError(f"ties must be 'inside' or 'shared', got {ties!r}")
-    # rounded, because 2 / (1 - 0.9) is slightly above 20, whose ceiling would be 21
-    n_min = int(np.ceil(round(2 / (1 - level), 9))) - 1
-    errors = _errors(X_true, draws, "draws", hidden, None, n_min=n_min)
+    errors = _errors(X_true, draws, "draws", hidden, None, n_min=least_draws(level))
     errors = np.sort(errors, axis=0)
     # Rounded, so that a whole rank stays whole; np.quantile would move it by an ulp,
     # past a truth that ties with a draw.

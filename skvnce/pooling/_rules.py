@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import t as student
 
+from skvnce._core.numbers import check_share
 from skvnce._tables.frames import readable
 
 if TYPE_CHECKING:
@@ -90,8 +91,7 @@ class Pooled(NamedTuple):
         -------
         low, high : ndarray or float
         """
-        if not isinstance(level, Real) or not 0 < level < 1:
-            raise ValueError(f"level must lie in (0, 1), got {level!r}.")
+        check_share(level, "level")
         half = student.ppf((1 + level) / 2, self.dof) * self.standard_error
         return self.estimate - half, self.estimate + half
 

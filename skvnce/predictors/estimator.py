@@ -34,10 +34,10 @@ from sklearn.utils.validation import (
     has_fit_parameter,
 )
 
+from skvnce._core.numbers import check_share
 from skvnce._core.random import seed_from
 from skvnce._core.runtime import one_thread
 from skvnce._core.warnings import without_pooling
-from skvnce._imputer.fill import check_share
 from skvnce._imputer.fitted import (
     Fitted,
     with_fit,

@@ -224,10 +224,10 @@ def test_shared_ties_change_nothing_without_ties(n_draws, rng):
     ("given", "error", "words"),
     [
         ({"ties": "split"}, ValueError, "ties must be"),
-        ({"level": 0}, ValueError, r"level must lie in \(0, 1\)"),
-        ({"level": 1}, ValueError, r"level must lie in \(0, 1\)"),
-        ({"level": 90}, ValueError, r"level must lie in \(0, 1\)"),
-        ({"level": np.nan}, ValueError, r"level must lie in \(0, 1\)"),
+        ({"level": 0}, ValueError, "level must be between 0 and 1"),
+        ({"level": 1}, ValueError, "level must be between 0 and 1"),
+        ({"level": 90}, ValueError, "level must be between 0 and 1"),
+        ({"level": np.nan}, ValueError, "level must be between 0 and 1"),
         ({"level": "a"}, TypeError, "level must be a number, got 'a'"),
     ],
 )

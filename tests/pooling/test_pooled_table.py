@@ -103,7 +103,7 @@ def test_tiny_estimates_are_no_zeros():
         (BOTH, {"columns": [["p"]]}, ValueError, "columns must be some of"),
         (BOTH, {"columns": []}, ValueError, "columns must be some of"),
         (BOTH, {"columns": ["t"]}, ValueError, "columns must be some of"),
-        (BOTH, {"level": 2}, ValueError, "level must lie in"),
+        (BOTH, {"level": 2}, ValueError, "level must be between 0 and 1"),
         (BOTH, {"digits": 0}, ValueError, "digits must be finite"),
     ],
 )
