@@ -69,16 +69,18 @@ class GraphDisplay:
         estimator: Any,
         *,
         ax: Any = None,
+        max_edges: int | None = None,
         n_labels: int = 15,
     ) -> Self:
-        """Draw the 60 strongest edges of a fitted learner.
-
-        Of a graph with more than 40 nodes they are two per node.
+        """Draw the graph of a fitted learner.
 
         Parameters
         ----------
         estimator : fitted estimator with `to_networkx`
         ax : matplotlib.axes.Axes or None, default=None
+        max_edges : int or None, default=None
+            Number of strongest edges to draw; None draws 60, and two per node of a
+            graph with more than 40 nodes.
         n_labels : int, default=15
             Number of named nodes in a graph with more than 40.
 
@@ -88,9 +90,11 @@ class GraphDisplay:
         """
         (to_networkx,) = fitted(estimator, "to_networkx")
         graph = to_networkx().copy()
-        most = 60 if len(graph) <= _CIRCLE else 2 * len(graph)
+        if max_edges is None:
+            max_edges = 60 if len(graph) <= _CIRCLE else 2 * len(graph)
+        check_count(max_edges, "max_edges")
         edges = _weakest_first(graph)
-        graph.remove_edges_from(edges[: max(0, len(edges) - most)])
+        graph.remove_edges_from(edges[: max(0, len(edges) - max_edges)])
         return cls(graph).plot(ax=ax, n_labels=n_labels)
 
     def plot(self, *, ax: Any = None, n_labels: int = 15) -> Self:
