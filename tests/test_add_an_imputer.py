@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from nan_contract import nan_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skvnce.options import Chunks
+from skvnce.testing import nan_checks
 
 FOLDER = Path(__file__).parents[1] / "doc" / "developer"
 sys.path.insert(0, str(FOLDER))

@@ -176,7 +176,7 @@ def test_rooms_have_an_order():
 
 def test_every_folder_has_its_rule():
     folders = {path.parent.name for path in ROOT.glob("*/__init__.py")}
-    assert folders == {*ROOMS, "pooling", "evaluation"} - {"missingness"}
+    assert folders == {*ROOMS, "pooling", "testing", "evaluation"} - {"missingness"}
 
 
 def parameters_named(source, words):
@@ -255,6 +255,7 @@ def test_state_outside_of_classes_is_found(source):
     )
 
 
+TESTING = {"skvnce.testing._contract", "skvnce.testing._requirements"}
 BELOW = [
     place
     for place in FILES
@@ -280,6 +281,12 @@ def test_errors_of_mathematics_name_no_parameter_of_an_estimator(place):
 )
 def test_a_parameter_in_an_error_is_found(source):
     assert list(parameters_named(source, words_of_estimators()))
+
+
+def test_checks_of_estimators_import_none_of_them():
+    for path in (ROOT / "testing").glob("*.py"):
+        ours = {m for m in re.findall(r"from (skvnce[\w.]*) import", path.read_text())}
+        assert ours <= {"skvnce._core.warnings", "skvnce.testing", *TESTING}
 
 
 def test_every_file_is_short():

@@ -9,7 +9,6 @@ from functools import partial
 import pytest
 import sklearn.utils.estimator_checks as checks
 from cases import CLUSTERED, CONTRACT, CONTRACT_SLOWLY, ESTIMATORS, FIRST, PREDICTORS
-from nan_contract import nan_checks
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -18,6 +17,7 @@ import skvnce
 from skvnce._core.training import rounds
 from skvnce.autoencoder import column_scores as _scores
 from skvnce.autoencoder.factor_analysis import fit_covariance
+from skvnce.testing import nan_checks
 from skvnce.vgi import fit
 
 pytestmark = pytest.mark.filterwarnings(

@@ -5,11 +5,11 @@ import warnings
 import numpy as np
 import pytest
 from cases import ESTIMATORS
-from nan_contract.requirements import draws_cells, imputes
 from sklearn.base import clone
 
 from skvnce._tables.values import into_dtype
 from skvnce.exceptions import DivergenceError
+from skvnce.testing._requirements import draws_cells, imputes
 
 pytestmark = [
     pytest.mark.usefixtures("short_training"),

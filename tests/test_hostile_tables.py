@@ -14,11 +14,11 @@ import pytest
 from cases import PREDICTORS, SMALL
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
-from nan_contract.requirements import draws_cells, imputes, is_positive
 from sklearn.base import clone
 
 import skvnce
 from skvnce import GaussianImputer, IncompleteFactorAnalysis, VariationalAutoencoder
+from skvnce.testing._requirements import draws_cells, imputes, is_positive
 
 pytestmark = [
     pytest.mark.usefixtures("short_training"),

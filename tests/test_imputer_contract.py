@@ -10,11 +10,11 @@ import polars as pl
 import pytest
 import skops.io
 from cases import ESTIMATORS, PREDICTORS, SMALL, SMALL_IMPUTERS
-from nan_contract.requirements import draws_cells, incomplete_table
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
 from skvnce import CopulaGraphLearner
+from skvnce.testing._requirements import draws_cells, incomplete_table
 
 N = 60
 LEARNERS = [*SMALL_IMPUTERS, CopulaGraphLearner(0.1, max_iter=20, random_state=0)]

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cases import ESTIMATORS, PREDICTORS
-from nan_contract.requirements import incomplete_table
 from sklearn.base import clone
 from sklearn.preprocessing import StandardScaler
 
@@ -20,6 +19,7 @@ import skvnce
 from skvnce import GaussianImputer
 from skvnce._core.progress import listener
 from skvnce._core.runtime import PROCESS
+from skvnce.testing._requirements import incomplete_table
 
 ROOT = Path(skvnce.__file__).parent
 FILES = {str(path) for path in ROOT.rglob("*/*.py")}  # in folders, unlike the locks

@@ -30,7 +30,7 @@ ENABLED = {  # modules that each extra is for, "" for none
     "": [
         "skvnce",
         *("skvnce.datasets", "skvnce.metrics", "skvnce.options", "skvnce.pooling"),
-        *("skvnce.missingness", "skvnce.autoencoder.estimator"),
+        *("skvnce.missingness", "skvnce.testing", "skvnce.autoencoder.estimator"),
     ],
     "frame": ["pandas", "skvnce.evaluation", "skvnce.longitudinal"],
     "plot": ["matplotlib.pyplot", "networkx", "skvnce.inspection"],

@@ -9,7 +9,6 @@ import pytest
 import sklearn
 from cases import SMALL
 from energies import Factor
-from nan_contract.requirements import draws_cells
 from sklearn.linear_model import LinearRegression
 from statistical import FAILURE, p_mean, within_standard_errors
 
@@ -28,6 +27,7 @@ from skvnce import (
 )
 from skvnce.evaluation import imputation_report
 from skvnce.options import IncompleteDensity
+from skvnce.testing._requirements import draws_cells
 
 LINEAR = VariationalAutoencoder(max_iter=0)
 QUICK = {"random_state": 0, "on_misfit": "ignore"}

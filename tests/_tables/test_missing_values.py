@@ -13,12 +13,12 @@ import pytest
 from cases import SMALL
 from hypothesis import given
 from hypothesis import strategies as st
-from nan_contract.requirements import imputes
 from sklearn.base import clone
 
 from skvnce import ConstrainedImputer, GaussianImputer
 from skvnce._tables.cells import read_marked, with_marker, without_marker
 from skvnce.options import Chunks
+from skvnce.testing._requirements import imputes
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::sklearn.exceptions.ConvergenceWarning",

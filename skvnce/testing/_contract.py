@@ -1,27 +1,19 @@
-"""The NaN contract: checks of how estimators treat tables with missing values.
-
-scikit-learn's ``check_estimator`` hardly ever puts NaN into a table: an imputer that
-imputes nothing passes it. The checks apply to every estimator with ``fit`` and
-``transform`` on tables with NaN; those of ``score``, ``score_samples(X)`` and
-``sample(X, n_draws=, random_state=)`` run if the estimator has these methods.
-``sample`` returns a list of tables in the container of ``transform``. Data are
-non-negative if the estimator's tag ``input_tags.positive_only`` is set. For
-transformers with their own output columns (those with scikit-learn's
-``ClassNamePrefixFeaturesOutMixin``) the checks require finite values, for imputers
-filled cells.
-"""
+"""The list of the checks of the NaN contract, and their run."""
 
 import warnings
 from functools import partial
+from typing import Any
 from unittest import SkipTest
 
 from sklearn.base import clone
+from sklearn.exceptions import SkipTestWarning
 
-from nan_contract import checks
-from nan_contract.requirements import draws_cells, imputes, is_positive
+from skvnce._core.warnings import warn_user
+from skvnce.testing import _checks
+from skvnce.testing._requirements import draws_cells, imputes, is_positive, require
 
 
-def nan_checks(estimator):
+def nan_checks(estimator: Any) -> Any:
     """List the checks of the NaN contract that apply to an estimator.
 
     Parameters
@@ -49,10 +41,39 @@ def nan_checks(estimator):
         "sample": draws_cells(estimator),
         "accuracy": imputes(estimator),
     }
-    for function, check in vars(checks).items():
+    for function, check in vars(_checks).items():
         name = function.removeprefix("check_")
         if name != function and applies.get(name.split("_")[0], True):
             yield name, partial(_run, name, check, estimator)
+
+
+def check_nan_contract(estimator: Any) -> None:
+    """Run every check of the NaN contract on an estimator.
+
+    Parameters
+    ----------
+    estimator : estimator instance
+        Unfitted, with ``fit`` and ``transform``.
+
+    Raises
+    ------
+    AssertionError
+        If any check fails; the message has one paragraph for each failure.
+
+    Warns
+    -----
+    SkipTestWarning
+        For each check that needs a package which is not installed.
+    """
+    failures = []
+    for name, check in nan_checks(estimator):
+        try:
+            check()
+        except SkipTest as skipped:
+            warn_user(f"{name}: {skipped}", SkipTestWarning)
+        except AssertionError as error:
+            failures.append(str(error))
+    require(not failures, "\n\n".join(failures))
 
 
 def _run(name, check, estimator):

@@ -8,12 +8,14 @@ from unittest import SkipTest
 import numpy as np
 import pandas as pd
 import pytest
-from nan_contract import nan_checks
 from scipy import stats
 from sklearn import base
+from sklearn.exceptions import SkipTestWarning
 from sklearn.impute import KNNImputer, SimpleImputer
 from sklearn.utils._set_output import _get_container_adapter
 from sklearn.utils.validation import check_non_negative, validate_data
+
+from skvnce.testing import _contract, check_nan_contract, nan_checks
 
 
 class Toy(base.OneToOneFeatureMixin, base.TransformerMixin, base.BaseEstimator):
@@ -492,6 +494,24 @@ def test_checks_of_absent_methods_do_not_run():
     assert "accuracy" not in dict(nan_checks(ToyLatents()))
 
 
+def few_checks(monkeypatch, estimator, *names):
+    kept = [(name, check) for name, check in nan_checks(estimator) if name in names]
+    monkeypatch.setattr(_contract, "nan_checks", lambda estimator: kept)
+
+
+def test_contract_collects_all_failures(monkeypatch):
+    few_checks(monkeypatch, ImputesNothing(), "output_array", "table_small", "accuracy")
+    with pytest.raises(
+        AssertionError, match=r"(?s)output_array.*table_small.*accuracy"
+    ):
+        check_nan_contract(ImputesNothing())
+
+
+def test_contract_passes_quietly(monkeypatch):
+    few_checks(monkeypatch, Toy(), "output_array", "table_small")
+    check_nan_contract(Toy())
+
+
 @pytest.mark.parametrize(
     ("package", "name"),
     [
@@ -506,3 +526,6 @@ def test_missing_package_skips(monkeypatch, package, name):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(SkipTest, match=package):
         dict(nan_checks(Toy()))[name]()
+    few_checks(monkeypatch, Toy(), name)
+    with pytest.warns(SkipTestWarning, match=package):
+        check_nan_contract(Toy())

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.testing import assert_array_equal
 from sklearn.base import BaseEstimator, clone
 
-from nan_contract.requirements import (
+from skvnce.testing._requirements import (
     complete_table,
     draws_cells,
     fit,
