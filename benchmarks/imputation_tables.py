@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 from _data import bundled, load, load_array
-from _distances import energy_distance
 from sklearn.ensemble import (
     HistGradientBoostingClassifier,
     HistGradientBoostingRegressor,
@@ -20,7 +19,13 @@ from sklearn.linear_model import LogisticRegression, RidgeCV
 from sklearn.metrics import balanced_accuracy_score, r2_score
 from sklearn.model_selection import train_test_split
 
-from skvnce.metrics import coverage, crps, imputation_rmse
+from skvnce.metrics import (
+    coverage,
+    crps,
+    energy_distance,
+    imputation_mae,
+    imputation_rmse,
+)
 from skvnce.missingness import hide, mar, mcar, mnar
 
 DRAWS = 100  # of every method that draws, for CRPS and coverage
@@ -30,8 +35,7 @@ FEW_DRAWS = 20  # of them, for the energy distance
 def score_points(data, filled):
     """Score one filled table."""
     cells = data.full[1], filled, data.hidden[1]
-    mae = np.abs(filled - data.full[1])[data.hidden[1]].mean()
-    return {"rmse": imputation_rmse(*cells), "mae": float(mae)}
+    return {"rmse": imputation_rmse(*cells), "mae": imputation_mae(*cells)}
 
 
 def score_draws(data, draws):

@@ -11,7 +11,6 @@ import pandas as pd
 import torch
 from _cases import Case, intercepts
 from _data import bundled, load
-from _distances import energy_distance
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 from sklearn.model_selection import train_test_split
@@ -88,7 +87,7 @@ def of_samples(tables, full, nominal):
     some = np.random.default_rng(0).permutation(len(full))[:MANY]
     tables = [scaled(table[some], full, nominal) for table in tables]
     pairs = [(truth[some], table) for table in tables]
-    found = {"energy": float(np.mean([energy_distance(*p) for p in pairs]))}
+    found = {"energy": float(np.mean([metrics.energy_distance(*p) for p in pairs]))}
     if len(full) <= MANY:
         found["w_train"] = float(np.mean([wasserstein(*p) for p in pairs]))
     return found
@@ -101,7 +100,7 @@ def score_b(case, answer):
         draws = None if answer.draws is None else answer.draws[i]
         points = draws.mean(0) if answer.points is None else answer.points[i]
         cells = case.full[i], points, case.hidden[i]
-        found[f"mae_{part}"] = float(np.abs(points - cells[0])[cells[2]].mean())
+        found[f"mae_{part}"] = metrics.imputation_mae(*cells)
         found[f"rmse_{part}"] = metrics.imputation_rmse(*cells)
     return found
 

@@ -34,13 +34,13 @@ from _conditional_scores import (
     squared_errors,
 )
 from _data import load, load_array
-from _distances import energy_distance
 from _paper import along, medians, of_curve
 from _report import made_by, specs
 from _runner import main_of
 
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import seeded
+from skvnce.metrics import energy_distance
 from skvnce.missingness import mcar
 
 HIDDEN = 0.5

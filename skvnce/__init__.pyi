@@ -6,6 +6,7 @@ from skvnce import metrics as metrics
 from skvnce import missingness as missingness
 from skvnce import options as options
 from skvnce import pooling as pooling
+from skvnce import testing as testing
 from skvnce._version import __version__ as __version__
 from skvnce.autoencoder.estimator import (
     VariationalAutoencoder as VariationalAutoencoder,

@@ -6,11 +6,9 @@ import _cases
 import _peers
 import _python_peers
 import mixed
-import mixed_scores
 import numpy as np
 import protocol_tables
 import pytest
-from _distances import energy_distance
 from _validity_analyses import random_intercept
 from numpy.testing import assert_allclose
 
@@ -37,44 +35,6 @@ def test_errors_of_hand_made_tables():
     assert protocol_tables.wasserstein([[0.0], [3.0]], [[3.0], [1.0]]) == pytest.approx(
         0.5
     )
-
-
-def test_scores_of_levels_by_hand():
-    p, codes = np.array([[0.5, 0.25, 0.25], [0.25, 0.25, 0.5]]), np.array([0, 2])
-    assert mixed_scores.log_loss(p, codes) == pytest.approx(np.log(2))
-    sure = np.array([[1.0, 0.0]])
-    assert mixed_scores.log_loss(sure, np.array([1])) == pytest.approx(np.log(101))
-    brier = 0.5**2 + 2 * 0.25**2
-    assert mixed_scores.fair(p, np.eye(3)[codes]) == pytest.approx(brier)
-    spread = (0.5 * 0.5 + 2 * 0.25 * 0.75) / 4
-    assert mixed_scores.fair(p, np.eye(3)[codes], 5) == pytest.approx(brier - spread)
-    # Cumulative: (.5, .75) where (1, 1) is true, (.25, .5) where (0, 0) is.
-    rps = (0.5**2 + 0.25**2 + 0.25**2 + 0.5**2) / 2
-    assert mixed_scores.ranked_probability_score(p, codes) == pytest.approx(rps)
-    spread = (0.5 * 0.5 + 0.25 * 0.75) / 9
-    found = mixed_scores.ranked_probability_score(p, codes, 10)
-    assert found == pytest.approx(rps - spread)
-
-
-def test_the_calibration_error_by_hand(monkeypatch):
-    p = np.array([[0.9, 0.1], [0.9, 0.1], [0.9, 0.1], [0.3, 0.7]])
-    codes = np.array([0, 0, 1, 1])
-    found = mixed_scores.calibration_error([(p, codes)])
-    assert found == pytest.approx(0.75 * (0.9 - 2 / 3) + 0.25 * 0.3)
-    halves = np.full((4, 2), 0.5)
-    assert mixed_scores.calibration_error([(halves, codes)]) == 0
-    monkeypatch.setattr(mixed_scores, "BINS", 100)
-    assert 0.55 * 100 > 55  # in floats; both are in the bin from .54 to .55
-    two = np.array([[0.55, 0.45], [0.545, 0.455]])
-    found = mixed_scores.calibration_error([(two, np.array([0, 1]))])
-    assert found == pytest.approx(abs(1 - 0.55 - 0.545) / 2)
-
-
-def test_energy_distance_of_points_by_hand(seed):
-    assert energy_distance([[0.0, 0.0]], [[3.0, 4.0]]) == 10.0
-    x, y = np.random.default_rng([seed, 3]).normal(size=(2, 7, 3))
-    assert energy_distance(x, x[::-1]) == pytest.approx(0, abs=1e-12)
-    assert energy_distance(x, y) == pytest.approx(energy_distance(y, x))
 
 
 def mixed_table(seed, n=200):

@@ -7,6 +7,7 @@ import pytest
 from cases import ESTIMATORS
 from sklearn.base import clone
 
+from skvnce import metrics
 from skvnce._tables.values import into_dtype
 from skvnce.exceptions import DivergenceError
 from skvnce.testing._requirements import draws_cells, imputes
@@ -84,6 +85,17 @@ def test_conversion_takes_the_ends():
     most = np.finfo(float).max
     expected = [most, -most, 1e300, -1e300, 1.5, np.nan]
     np.testing.assert_array_equal(into_dtype(cells, np.float64), expected)
+
+
+def test_the_energy_distance_neither_overflows_nor_vanishes():
+    x, y = np.random.default_rng(0).normal(size=(2, 9, 3))
+    expected = metrics.energy_distance(x, y)
+    for power in (-900, 500, 1015):
+        unit = 2.0**power
+        found = metrics.energy_distance(x * unit, y * unit)
+        assert found == pytest.approx(expected * unit, rel=1e-12)
+    with pytest.raises(ValueError, match="beyond the largest float64"):
+        metrics.energy_distance([[1.7e308, 1e308]], [[-1.7e308, 2.0]])
 
 
 def test_divergence_is_both_kinds_of_error():

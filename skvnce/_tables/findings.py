@@ -46,6 +46,11 @@ def number_in(text: str) -> float | None:
     return None
 
 
+def is_measurement(text: str) -> bool:
+    """Return whether a text is a number, and no code, which begins with zeros."""
+    return number_in(text) is not None and not re.match(r"\s*0\d", text)
+
+
 def numbers_as_text(table: Table) -> list[str]:
     """Find nominal columns whose levels are numbers as text."""
     places = [place for place, one in enumerate(table.columns) if _is_text(one)]

@@ -20,6 +20,7 @@ from skvnce.evaluation._report import (
     EnergyIScore,
     energy_i_score,
     imputation_report,
+    own_patterns,
 )
 
 __all__ = [
@@ -28,4 +29,5 @@ __all__ = [
     "energy_i_score",
     "imputation_report",
     "missing_report",
+    "own_patterns",
 ]

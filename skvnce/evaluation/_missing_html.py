@@ -7,6 +7,7 @@ import re
 from html import escape
 from importlib.resources import files
 
+from skvnce._tables.findings import is_measurement
 from skvnce._version import __version__
 from skvnce.evaluation._table_findings import PREDICTORS, TARGETS
 from skvnce.evaluation._user_table import percent
@@ -247,6 +248,11 @@ def _relations(report):
         rest = relations.n_typos - len(relations.typos)
         items = [*relations.typos, *[f"and {rest:,} more"] * (rest > 0)]
         parts.append(text("typos", typos=bullets(items)))
+    if relations.redundant:
+        pairs = listed([f"{one} by {by}" for one, by in relations.redundant.items()])
+        parts.append(text("redundant", pairs=pairs))
+    if relations.products:
+        parts.append(text("products", products=listed(relations.products)))
     return section(key, title, *parts)
 
 
@@ -330,12 +336,31 @@ def _of_levels(one):
 
 
 def _skips(report):
-    key, title = "skips", "Skipped questions"
-    if not report.skips:
-        return section(key, title, paragraph("None found."))
-    rows = [
-        (listed(a.names), f"{of_user(a.by)} = {of_user(a.level)}", f"{a.n_rows:,}")
-        for a in report.skips[:_ROWS]
+    key, title, parts = "skips", "Skipped questions, and identifiers", []
+    if report.skips:
+        rows = [
+            (listed(a.names), f"{of_user(a.by)} = {of_user(a.level)}", f"{a.n_rows:,}")
+            for a in report.skips[:_ROWS]
+        ]
+        table = table_of(("Never observed", "where", "Rows"), rows)
+        parts.append(text("skips", table=table))
+    if report.identifiers:
+        rows = [
+            (of_user(one.name), f"{one.n_levels:,} in {one.n_observed:,} cells",
+             listed(one.examples))
+            for one in report.identifiers[:_ROWS]
+        ]  # fmt: skip
+        table = table_of(("Column", "Different values", "Such as"), rows)
+        parts.append(text("identifiers", table=table))
+        parts += _text_numbers(report.identifiers)
+    return section(key, title, *(parts or [paragraph("None found.")]))
+
+
+def _text_numbers(identifiers):
+    """Say how to convert columns of text whose cells are numbers, if there are any."""
+    names = [
+        one.name
+        for one in identifiers
+        if one.examples and all(map(is_measurement, one.examples))
     ]
-    table = table_of(("Never observed", "where", "Rows"), rows)
-    return section(key, title, text("skips", table=table))
+    return [text("text that is numbers", names=listed(names))] if names else []

@@ -13,7 +13,7 @@ from skvnce import metrics
 from skvnce._core.numbers import check_count
 from skvnce._tables.cells import DAY, TIMES
 from skvnce._tables.findings import made_up, repeated
-from skvnce._tables.schema import PASSED, listed
+from skvnce._tables.schema import PASSED, if_any, listed
 from skvnce._types import Seed
 from skvnce.evaluation import _table_findings
 from skvnce.evaluation._missing_html import fragment, page
@@ -92,6 +92,31 @@ def score_hidden_cells(read, group, most_rows, rng):
     left_out = [table.names[j] for j in wanted if table.names[j] not in scored]
     why = "" if scores else "Too few cells of the columns are observed."
     return HiddenCells(scores, len(rows), len(places), left_out, why)
+
+
+def products_in(read, most_rows, rng):
+    """Say which squares and products `TableImputer` finds in a sample of rows."""
+    from skvnce import TableImputer
+
+    table = read.table
+    rows = _sample(table, None, most_rows, rng)
+    places = _places(table, rows, None)
+    X, kinds = _part_of(table, rows, places)
+    seed = int(rng.integers(2**31 - 1))
+    imputer = TableImputer(
+        n_estimators=0, categorical_features=kinds, random_state=seed
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            products = imputer.fit(X).interactions_
+        except (ArithmeticError, RuntimeError, TypeError, ValueError):
+            return []  # what a fit rejects, other parts of the report tell
+    pairs = []
+    for *columns, _ in products:
+        names = (table.names[places[int(one.removeprefix("x"))]] for one in columns)
+        pairs.append("{} times {} for {}".format(*names))
+    return if_any(pairs, "It finds squares and products, and draws them: {}.")
 
 
 def _part_of(table, rows, places):
@@ -325,11 +350,14 @@ class MissingReport(NamedTuple):
     skips : list of SkipFound
         ``names`` of columns that are never observed where the column ``by`` is
         ``level``.
+    identifiers : list of Identifier
+        ``name`` of columns of identifiers or free text, ``n_levels``, ``n_observed``.
     relations : RelationsFound
         Its list ``found`` is that of `skvnce.find_relations`. Of the missing cells
-        ``n_follow`` follow from others. ``typos`` are the first of ``n_typos`` cells
-        that violate a formula, with ``row``, ``column``, ``value``, ``expected`` and
-        ``relation``.
+        ``n_follow`` follow from others; ``redundant`` maps columns to another one that
+        determines them, and ``products`` names products, squares and cubes. ``typos``
+        are the first of ``n_typos`` cells that violate a formula, with ``row``,
+        ``column``, ``value``, ``expected`` and ``relation``.
     """
 
     shape: tuple
@@ -341,6 +369,7 @@ class MissingReport(NamedTuple):
     reasons: _table_findings.Reasons
     hidden: HiddenCells
     skips: list
+    identifiers: list
     relations: RelationsFound
 
     def to_html(self) -> str:
@@ -441,7 +470,11 @@ def missing_report(
     rng = _generator(random_state)
     read = read_user_table(X)
     recommendation = recommend(read)
+    skips, identifiers = _table_findings.skips_of(read)
     hidden = score_hidden_cells(read, recommendation.group, n_rows, rng)
+    if recommendation.imputer == "TableImputer":
+        reasons = recommendation.reasons + products_in(read, n_rows, rng)
+        recommendation = recommendation._replace(reasons=reasons)
     n, d = read.table.cells.shape
     return MissingReport(
         shape=(n, d),
@@ -452,6 +485,7 @@ def missing_report(
         patterns=_table_findings.patterns_of(read),
         reasons=_table_findings.reasons_of(read, rng),
         hidden=hidden,
-        skips=_table_findings.skips_of(read),
+        skips=skips,
+        identifiers=identifiers,
         relations=relations_in(read),
     )

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 import narwhals as nw
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from skvnce import metrics
@@ -74,7 +74,8 @@ def unfilled_by(imputers, X):
         settings |= {repr(one): one for one in given or [(FROM_DTYPE, None)]}
     passed = np.zeros(np.shape(X)[1], dtype=bool)
     for given, groups in settings.values():
-        passed[_passed(X, given, groups)] = True
+        if is_frame(X) or not isinstance(given, str) or groups is not None:
+            passed[_passed(X, given, groups)] = True
     return passed
 
 
@@ -127,11 +128,45 @@ def _readers(imputer):
 # Cells to hide in a table that has missing cells already.
 
 
-def by_own_patterns(X, fraction, *, random_state=None):
+def own_patterns(
+    X: ArrayLike, fraction: float, *, random_state: Seed = None
+) -> NDArray[np.bool_]:
     """Choose cells by the patterns of the table's own rows.
 
     Some rows each get the missing cells of another row, drawn from those with missing
-    cells: what is missing together in the table is then hidden together.
+    cells: what is missing together in the table is then hidden together. The share of
+    such rows is chosen such that the expected share of hidden cells is ``fraction``.
+
+    Parameters
+    ----------
+    X : array-like or dataframe of shape (n_samples, n_features)
+        A numeric or mixed table with missing cells.
+    fraction : float
+        Expected fraction of the observed cells to hide, in [0, 1). Less is hidden if
+        otherwise a column would lose more than half of its observed cells.
+    random_state : int, RandomState, Generator or None, default=None
+        Source of randomness.
+
+    Returns
+    -------
+    hidden : ndarray of bool of shape (n_samples, n_features)
+        True at the cells to hide, which are observed.
+
+    Raises
+    ------
+    ValueError
+        If no cell of ``X`` is missing, or all cells of each incomplete row are.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvnce.evaluation import own_patterns
+    >>> X = np.ones((100, 3))
+    >>> X[:10, :2] = np.nan
+    >>> hidden = own_patterns(X, 0.2, random_state=0)
+    >>> np.unique(hidden, axis=0)
+    array([[False, False, False],
+           [ True,  True, False]])
     """
     missing = np.isnan(_numbers(X)[0])
     _fractions(fraction, missing.shape[1])
@@ -176,7 +211,7 @@ def whole_rows(X, fraction, *, random_state=None):
 MECHANISMS = {
     "mcar": mcar,
     "mar": by_complete_columns,
-    "patterns": by_own_patterns,
+    "patterns": own_patterns,
     "rows": whole_rows,
 }
 
@@ -214,10 +249,9 @@ def imputation_report(
             default="mcar"
         Which cells are hidden: completely at random (`skvnce.missingness.mcar`); at
         random given columns without missing cells (`skvnce.missingness.mar`); or by the
-        patterns of the table's own rows, each of which may lack the cells that another
-        row lacks; or all cells of some rows, but for columns that are passed through.
-        Columns that follow from each other (`find_relations`) are hidden together by
-        the first two. A function is called as
+        patterns of the table's own rows (`own_patterns`); or all cells of some rows,
+        but for columns that are passed through. Columns that follow from each other
+        (`find_relations`) are hidden together by the first two. A function is called as
         ``mechanism(X, fraction, random_state=seed)``.
     fraction : float, default=0.2
         Expected fraction of the observed cells to hide.
@@ -344,8 +378,8 @@ class _Scorer:
         imputer = fitted(imputer, self.table)
         filled = imputer.transform(self.table)
         draws = drawn(imputer, self.table, self.n_draws, self.seed)
-        probabilities, has_names = draws, is_frame(self.table)
-        if has_names and hasattr(imputer, "category_probabilities"):
+        probabilities = draws
+        if self.has_levels and hasattr(imputer, "category_probabilities"):
             probabilities = imputer.category_probabilities(self.table)
         seconds = perf_counter() - start
         scores = dict.fromkeys(("rmse", "crps", "coverage", "pfc", "brier"), np.nan)

@@ -11,6 +11,7 @@ from skvnce._tables.cells import TIMES
 from skvnce._tables.findings import (
     findings,
     heavy_tailed,
+    is_identifier,
     many_levels,
     names_of_groups,
     skips,
@@ -93,6 +94,15 @@ class SkipFound(NamedTuple):
     by: str
     level: str
     n_rows: int
+
+
+class Identifier(NamedTuple):
+    """A column of identifiers or free text."""
+
+    name: str
+    n_levels: int
+    n_observed: int
+    examples: list
 
 
 def describe_column(read, place):
@@ -210,9 +220,9 @@ def patterns_of(read):
 
 
 def skips_of(read):
-    """List skip patterns."""
+    """List skip patterns, and columns of names or free text."""
     table = read.table
-    return [
+    sentences = [
         SkipFound(
             [table.names[j] for j in one.places],
             table.names[one.gate],
@@ -221,6 +231,17 @@ def skips_of(read):
         )
         for one in skips(table)
     ]
+    names = []
+    for place, column in enumerate(table.columns):
+        cells = np.zeros(0, int)
+        if column.kind == "nominal":
+            cells = np.bincount(table.observed(place).astype(int))
+        if column.n_levels or is_identifier(column, cells):
+            n_levels = column.n_levels or len(column.levels)
+            n = int(table.n_observed[place])
+            one = table.names[place], n_levels, n, read.examples(place)
+            names.append(Identifier(*one))
+    return sentences, names
 
 
 def reasons_of(read, rng):

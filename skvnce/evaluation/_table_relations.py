@@ -14,6 +14,7 @@ from skvnce.relations.search import Relation, relations_of
 
 _WIDEST = 300  # columns of tables that are searched
 _TYPOS = 10  # that are listed
+_CURVES = "square", "even", "cube"
 
 
 class Typo(NamedTuple):
@@ -41,6 +42,8 @@ class RelationsFound(NamedTuple):
 
     found: list[Relation]  # as of `find_relations`
     n_follow: int  # missing cells that follow from observed ones
+    redundant: dict[str, str]  # columns, and another one that determines each
+    products: list[str]  # columns that are products, squares or cubes
     typos: list[Typo]  # the first ones
     n_typos: int
     why_not: str = ""  # why nothing was sought
@@ -48,7 +51,7 @@ class RelationsFound(NamedTuple):
 
 def relations_in(read: UserTable) -> RelationsFound:
     """Find the relations of a table, among the columns that can be read."""
-    nothing = RelationsFound([], 0, [], 0)
+    nothing = RelationsFound([], 0, {}, [], [], 0)
     places = [j for j in range(len(read.keys)) if j not in read.problems]
     if len(places) > _WIDEST:
         why = f"The table has more than {_WIDEST} columns. find_relations searches it."
@@ -66,9 +69,31 @@ def relations_in(read: UserTable) -> RelationsFound:
     return RelationsFound(
         relations,
         int((~columns.seen & ~np.isnan(cells)).sum()),
+        _redundant(relations),
+        [one.columns[0] for one in relations if _is_product(one)],
         typos[:_TYPOS],
         len(typos),
     )
+
+
+def _is_product(relation):
+    functions = [g for term in getattr(relation.rule, "terms", ()) for _, g in term]
+    return relation.kind == "product" or not set(functions).isdisjoint(_CURVES)
+
+
+def _redundant(relations: list[Relation]) -> dict[str, str]:
+    """Map columns to another one that determines them; one of each pair stays."""
+    by = {}
+    for one in relations:
+        for column in one.solves if len(one.columns) == 2 else ():
+            first, second = one.columns
+            source = end = second if column == first else first
+            while end in by:
+                end = by[end]
+            if column not in by and end != column:
+                by[column] = source
+                break
+    return by
 
 
 def _typos(columns: Columns, relations: list[Relation]) -> Iterator[Typo]:

@@ -1,7 +1,9 @@
 """Predictive distributions of hidden cells of categories, in one form."""
 
+import numbers
 from typing import NamedTuple
 
+import narwhals as nw
 import numpy as np
 
 from skvnce._tables.cells import (
@@ -15,7 +17,7 @@ from skvnce._tables.cells import (
 )
 from skvnce._tables.frames import column_label, readable, reject_parts
 from skvnce._tables.mixed import columns_by_dtype
-from skvnce._tables.schema import place_of
+from skvnce._tables.schema import place_of, read_columns
 from skvnce.missingness import _check_hidden
 
 _ROUNDING = 1e-4  # of the sum of probabilities, which may be of single precision
@@ -85,41 +87,87 @@ def observed_values(cells, label, rows, name):
     return values
 
 
+def positions(X, columns, parameter="columns"):
+    """Return the indices of columns of a frame by their names, or of an array."""
+    names, width = names_of(X), len(cells_of(X, "X_true"))
+    if isinstance(columns, str | numbers.Integral):
+        columns = [columns]
+    places = (place_of(one, names, width, parameter) for one in columns)
+    return list(dict.fromkeys(places))
+
+
 def category_places(X_true):
     """Return the indices of the columns of categories by their data types."""
-    reject_parts(X_true, "X_true")
     columns = columns_by_dtype(X_true) or []
-    places = [j for j, column in enumerate(columns) if column.levels is not None]
+    return [j for j, column in enumerate(columns) if column.levels is not None]
+
+
+def ordinal_places(X_true):
+    """Return the indices of ordinal columns, with integers of few values."""
+    columns = (read_columns(X_true) or []) if is_frame(X_true) else []
+    return [j for j, column in enumerate(columns) if column.kind == "ordinal"]
+
+
+def chosen(X_true, columns, places):
+    """Return the indices of named columns, or those of the default."""
+    reject_parts(X_true, "X_true")
+    places = places if columns is None else positions(X_true, columns)
     if not places:
         raise ValueError(
-            "X_true has no columns of categories by their data types; pass a data frame"
+            "X_true has no columns to score by their data types; name or index some "
+            "in columns"
         )
     return places
 
 
-def forecasts(X_true, draws, hidden):
+def forecasts(X_true, draws, hidden, columns, categories, n_draws, *, ordinal=False):
     """Return a `Forecast` of each column that is scored.
 
-    `draws`: dict of probabilities, or sequence of completed tables.
+    `draws`: dict of probabilities, or sequence of completed tables; `ordinal`:
+    whether the score needs levels in their order.
     """
-    if not isinstance(draws, dict):
-        return _of_tables(X_true, draws, hidden)
-    if not draws:
-        raise ValueError("probabilities have no columns to score, got an empty dict")
-    names, width = names_of(X_true), len(cells_of(X_true, "X_true"))
-    draws = {
-        place_of(key, names, width, "probabilities"): one for key, one in draws.items()
+    categories = {
+        positions(X_true, [key], "categories")[0]: [item(level) for level in levels]
+        for key, levels in (categories or {}).items()
     }
-    n_samples = np.shape(hidden)[0]
-    return [
-        _of_probabilities(cells, draws[cells.place], n_samples)
-        for cells in hidden_cells(X_true, hidden, list(draws))
-    ]
+    if not isinstance(draws, dict):
+        return _of_tables(X_true, draws, hidden, columns, categories, ordinal)
+    draws = {
+        positions(X_true, [key], "probabilities")[0]: one for key, one in draws.items()
+    }
+    places = list(draws)
+    if ordinal and columns is None:
+        places = [place for place in ordinal_places(X_true) if place in draws]
+    _check_n_draws(n_draws)
+    results = []
+    for cells in hidden_cells(X_true, hidden, chosen(X_true, columns, places)):
+        if cells.place not in draws:
+            raise ValueError(
+                f"probabilities have no column {cells.label}; leave it out of columns"
+            )
+        results.append(
+            _of_probabilities(
+                cells, draws[cells.place], categories, np.shape(hidden)[0], n_draws
+            )
+        )
+    return results
 
 
-def _of_probabilities(cells, table_of_shares, n_samples):
+def _check_n_draws(n_draws):
+    if n_draws is None:
+        return
+    if not isinstance(n_draws, numbers.Integral) or n_draws < 2:
+        raise ValueError(
+            f"n_draws must be an integer of at least 2, got {n_draws!r}; pass None for "
+            "probabilities that are no frequencies of draws"
+        )
+
+
+def _of_probabilities(cells, table_of_shares, categories, n_samples, n_draws):
     """Return the forecast of a column from its probabilities."""
-    levels = _levels_of_frame(cells, table_of_shares)
+    levels = categories.get(cells.place)
+    if levels is None:
+        levels = _levels_of_frame(cells, table_of_shares)
     table = np.asarray(readable(table_of_shares, "probabilities"), dtype=np.float64)
     if table.shape != (n_samples, len(levels)):
         raise ValueError(
@@ -135,7 +183,7 @@ def _of_probabilities(cells, table_of_shares, n_samples):
             f"probabilities of column {cells.label} must not be negative and have sum "
             f"1, got {values.tolist()} in row {row}; divide them by their sum"
         )
-    return Forecast(table, _outcomes(cells, levels), None)
+    return Forecast(table, _outcomes(cells, levels), n_draws)
 
 
 def _levels_of_frame(cells, frame):
@@ -143,7 +191,7 @@ def _levels_of_frame(cells, frame):
     if not is_frame(frame):
         raise ValueError(
             f"the levels of column {cells.label} are unknown, since its probabilities "
-            "are no data frame; name its columns by the levels"
+            "are no data frame; pass categories=imputer.categories_"
         )
     names = list(map(item, names_of(frame)))
     # in some data frames all names are text, those of numeric levels included
@@ -189,9 +237,13 @@ def check_shape(cells, shape, name):
         )
 
 
-def _of_tables(X_true, draws, hidden):
+def _of_tables(X_true, draws, hidden, columns, categories, ordinal):
     """Return the forecasts that are the frequencies of levels in draws."""
-    places, true = category_places(X_true), cells_of(X_true, "X_true")
+    default = category_places(X_true)
+    if ordinal:
+        default = [place for place in ordinal_places(X_true) if place in default]
+    places = chosen(X_true, columns, default)
+    true = cells_of(X_true, "X_true")
     draws = tables_of(draws, (len(true[0]), len(true)))
     results = []
     for cells in hidden_cells(X_true, hidden, places):
@@ -201,7 +253,10 @@ def _of_tables(X_true, draws, hidden):
         ]
         for values in drawn:
             check_alike(cells, values)
-        results.append(_frequencies(cells, drawn))
+        levels = categories.get(cells.place)
+        if levels is None:
+            levels = _levels(true[cells.place], cells.label, drawn, ordinal)
+        results.append(_frequencies(cells, levels, drawn))
     return results
 
 
@@ -216,10 +271,32 @@ def check_alike(cells, values):
             )
 
 
-def _frequencies(cells, drawn):
+def _levels(true, label, drawn, ordinal):
+    """Return the levels of the true column and of its draws, in their order."""
+    levels = true.levels().union(*map(set, drawn))
+    if true.series is not None and true.series.dtype == nw.Enum:
+        known = [item(one) for one in true.series.dtype.categories]
+        return [one for one in known if one in levels] + sorted(levels - {*known})
+    if ordinal and any(map(is_text, levels)):
+        raise ValueError(
+            f"the order of the levels of column {label} is unknown; pass them in their "
+            f"order in categories, for example {{{label}: {sorted(levels)}}}"
+        )
+    # numbers cannot be compared with text
+    return sorted(levels, key=lambda one: (is_text(one), one))
+
+
+def _frequencies(cells, levels, drawn):
     """Return the forecast that is the frequencies of the levels in draws."""
-    levels = sorted(set(cells.values).union(*drawn), key=str)
     places = {level: place for place, level in enumerate(levels)}
-    codes = np.array([[places[value] for value in values] for values in drawn])
-    shares = np.eye(len(levels))[codes].mean(0)
-    return Forecast(shares, _outcomes(cells, levels), len(drawn))
+    counts = np.zeros((len(cells.rows), len(levels)))
+    for values in drawn:
+        for at, value in enumerate(values):
+            if value not in places:
+                raise ValueError(
+                    f"a draw has the level {value!r} in column {cells.label}, row "
+                    f"{cells.rows[at]}, which is not among {levels}; add it to "
+                    "categories"
+                )
+            counts[at, places[value]] += 1
+    return Forecast(counts / len(drawn), _outcomes(cells, levels), len(drawn))

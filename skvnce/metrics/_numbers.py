@@ -63,6 +63,36 @@ def imputation_rmse(
     return float(np.sqrt(np.mean(errors**2)))
 
 
+def imputation_mae(
+    X_true: ArrayLike,
+    X_imputed: ArrayLike,
+    hidden: ArrayLike,
+    *,
+    scale: ArrayLike | None = None,
+) -> float:
+    """Mean absolute error over the hidden cells.
+
+    Parameters
+    ----------
+    X_true, X_imputed, hidden, scale
+        As in `imputation_rmse`.
+
+    Returns
+    -------
+    mae : float
+        The error, pooled over all hidden cells; 0 is best.
+
+    Examples
+    --------
+    >>> from skvnce.metrics import imputation_mae
+    >>> hidden = [[True, False], [True, False]]
+    >>> imputation_mae([[0, 0], [0, 0]], [[1, 9], [2, 9]], hidden)
+    1.5
+    """
+    errors = _errors(X_true, X_imputed, "X_imputed", hidden, scale)
+    return float(np.mean(np.abs(errors)))
+
+
 def crps(
     X_true: ArrayLike,
     draws: ArrayLike,
@@ -229,8 +259,8 @@ def _numeric_places(X):
     places = [j for j, column in enumerate(columns) if column.is_plain]
     if not places:
         raise ValueError(
-            "X_true has no columns of numbers; use false_classification_rate and "
-            "brier_score for categories"
+            "X_true has no columns of numbers; use false_classification_rate, "
+            "category_log_loss or brier_score for categories"
         )
     return places
 

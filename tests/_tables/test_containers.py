@@ -299,6 +299,8 @@ def test_masks_in_missingness_metrics_and_pooling():
         metrics.imputation_rmse(incomplete_table(1.0), table, at_mask)
     with pytest.raises(ValueError, match="draws must be finite"):
         metrics.crps(incomplete_table(1.0), draws, at_mask)
+    with pytest.raises(ValueError, match="X must be finite"):
+        metrics.energy_distance(table, table)
     with pytest.raises(ValueError, match="must be finite"):
         pooling.pool(np.ma.masked_equal([1.0, 2.0], 2.0), [1.0, 1.0])
     with pytest.raises(ValueError, match="masked cells"):

@@ -14,8 +14,8 @@ from sklearn.impute import SimpleImputer
 from sklearn.linear_model import Ridge
 
 from skvnce import ColumnImputer, GaussianImputer, metrics
-from skvnce.evaluation import energy_i_score, imputation_report
-from skvnce.evaluation._report import MECHANISMS, _predictors, by_own_patterns
+from skvnce.evaluation import energy_i_score, imputation_report, own_patterns
+from skvnce.evaluation._report import MECHANISMS, _predictors
 from skvnce.exceptions import TableWarning
 from skvnce.inspection import ReportDisplay
 from skvnce.missingness import hide, mcar
@@ -172,7 +172,7 @@ def test_own_patterns_are_patterns_of_the_table(seed, rng):
     X = normal(rng, 4000, 4)
     X[:400, [0, 1]] = np.nan
     X[400:600, 3] = np.nan
-    hidden = by_own_patterns(X, 0.1, random_state=seed)
+    hidden = own_patterns(X, 0.1, random_state=seed)
     assert not hidden[np.isnan(X)].any()
     complete = hidden[600:]
     found = {tuple(np.flatnonzero(row)) for row in np.unique(complete, axis=0)}
@@ -181,10 +181,10 @@ def test_own_patterns_are_patterns_of_the_table(seed, rng):
     assert abs(share - 2 / 3) < 5 * np.sqrt(2 / 9 / complete.any(1).sum())
     observed = ~np.isnan(X)
     assert abs(hidden.sum() / observed.sum() - 0.1) < 0.02
-    most = by_own_patterns(X, 0.9, random_state=0)[600:]
+    most = own_patterns(X, 0.9, random_state=0)[600:]
     assert abs(most[:, 0].mean() - 0.5) < 5 * np.sqrt(0.25 / len(most))
     with pytest.raises(ValueError, match="rows with missing and observed cells"):
-        by_own_patterns(X[600:], 0.1)
+        own_patterns(X[600:], 0.1)
 
 
 def test_the_imputer_that_fails_is_named():

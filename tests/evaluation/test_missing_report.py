@@ -81,7 +81,7 @@ def test_warnings_are_listed(part, clean, unclean):
 
 
 def test_a_clean_table_has_no_findings(clean):
-    assert clean.warnings == clean.skips == clean.reasons.found
+    assert clean.warnings == clean.skips == clean.identifiers == clean.reasons.found
     assert clean.warnings == []
     page = clean.to_html()
     for words in ("None: no check found", "None found.", "None of 2 columns"):
@@ -151,6 +151,7 @@ def test_relations_are_those_of_find_relations():
     assert relations.found == skvnce.find_relations(masked)
     found_texts = [str(one) for one in relations.found]
     assert found_texts == ["log_pay = log(pay)", "total = pay * weeks"]
+    assert relations.redundant == {"log_pay": "pay"} and relations.products == ["total"]
     assert relations.typos == [] and relations.n_typos == 0 and not relations.why_not
     assert "2 relations of columns" in repr(found)
     # pay and its logarithm follow from each other or from both others
@@ -163,6 +164,8 @@ def test_relations_are_those_of_find_relations():
     for words in (
         "<div>log_pay = log(pay)</div>",
         f"follow from others: {expected}<",
+        "Columns that another one determines: <bdi>log_pay by pay</bdi>.",
+        "Products and powers: <bdi>total</bdi>.",
     ):
         assert words in page
 
@@ -259,8 +262,7 @@ def test_alike_rows_and_products_are_in_the_report_alone(about):
     report = missing_report(table, **QUICK)
     alike = sum(one.startswith("Rows of the same level") for one in report.warnings)
     assert alike == (about == "rows")
-    kinds = [one.kind for one in report.relations.found]
-    assert kinds == (["product"] if about == "products" else [])
+    assert report.relations.products == (["p"] if about == "products" else [])
     skvnce.GaussianImputer(random_state=0).fit(table)
 
 
@@ -342,9 +344,35 @@ def test_hidden_cells_are_predicted_if_they_can_be():
     assert all(found[name].coverage > 0.81 for name in ("x", "near", "noise"))
 
 
-def test_skipped_questions_are_listed(unclean):
+def test_squares_and_products_are_listed(rng):
+    frame = pd.DataFrame(rng.normal(size=(400, 3)), columns=["age", "dose", "noise"])
+    said = "It finds squares and products, and draws them: "
+    for square in (0.0, 1.0):
+        frame["cost"] = frame.age + square * frame.age**2 + rng.normal(size=400)
+        X = frame.mask(rng.random(frame.shape) < 0.1)
+        reasons = missing_report(X, random_state=0).recommendation.reasons
+        listed = [one for one in reasons if one.startswith(said)]
+        named = "age times age for cost" in "".join(listed)
+        assert named == (square == 1.0)
+
+
+def test_names_of_rows_and_skipped_questions_are_listed(unclean):
+    assert [one.name for one in unclean.identifiers] == ["name"]
+    assert unclean.identifiers[0].n_levels == N
     [skip] = unclean.skips
     assert (skip.names, skip.by, skip.level) == (["cigarettes"], "smoker", "no")
+
+
+def test_text_that_is_numbers_says_how_to_convert_it():
+    rng = np.random.default_rng(0)
+    table = clean_table().assign(bmi=[f"{v:.4f}" for v in rng.normal(25, 4, N)])
+    table["code"] = [f"{k:05d}" for k in range(N)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = missing_report(table, **QUICK)
+    [said] = re.findall(r"Text that is numbers: .*?</p>", found.to_html())
+    assert "<bdi>bmi</bdi>" in said and "code</bdi>" not in said
+    assert "pandas.to_numeric" in said
 
 
 def repeated(n, missing_names=False):
@@ -478,7 +506,7 @@ def test_what_comes_from_the_table_is_escaped():
     table["id" + EVIL] = [f"{EVIL} {k}" for k in range(N)]
     table["mixed" + EVIL] = pd.Series([1, EVIL] * (N // 2), dtype=object)
     report = missing_report(table, **QUICK)
-    assert report.skips and len(report.reasons.found) >= 2
+    assert report.skips and report.identifiers and len(report.reasons.found) >= 2
     assert len(report.warnings) >= 3
     for page in (report.to_html(), report._repr_html_()):
         found = Tags(page)

@@ -10,14 +10,20 @@ from statistical import FAILURE, p_mean
 
 from skvnce.metrics import (
     brier_score,
+    category_log_loss,
     coverage,
     crps,
+    expected_calibration_error,
     false_classification_rate,
+    imputation_mae,
     imputation_rmse,
+    ranked_probability_score,
     two_sample_auc,
 )
 
 GRADES = ["low", "middle", "high"]
+PROPER = [category_log_loss, brier_score, ranked_probability_score]
+OF_PROBABILITIES = [*PROPER, expected_calibration_error]
 
 
 @pytest.fixture
@@ -42,6 +48,9 @@ P = {
     "grade": pd.DataFrame([[0.5, 0.25, 0.25], [0.25, 0.25, 0.5]], columns=GRADES),
     "port": pd.DataFrame([[0.2, 0.8], [0.4, 0.6]], columns=["C", "S"]),
 }
+CATEGORIES = {"grade": GRADES, "port": ["C", "S"]}
+GRADE, PORT = {"grade": P["grade"]}, {"columns": ["port"]}
+LEVELS_OF_PORT = {"categories": {"port": ["C", "Q"]}}
 
 
 def only(place, shape=(2, 3)):
@@ -57,8 +66,27 @@ def only(place, shape=(2, 3)):
 def test_false_classification_rate_by_hand():
     imputed = mixed(["low", "low"], ["S", "C"])
     assert false_classification_rate(TRUE, imputed, ALL) == 0.25
-    assert false_classification_rate(TRUE, imputed, only(1)) == 0
+    assert false_classification_rate(TRUE, imputed, ALL, columns=["port"]) == 0
+    assert false_classification_rate(TRUE, imputed, ALL, columns="grade") == 0.5
     assert false_classification_rate(TRUE, imputed, only(0)) == 0.5
+    assert false_classification_rate(TRUE, imputed, ALL, columns=["age"]) == 1
+
+
+def test_log_loss_by_hand():
+    expected = -np.mean(np.log([0.5, 0.5, 0.8, 0.4]))
+    assert category_log_loss(TRUE, P, ALL) == pytest.approx(expected)
+    expected = -np.mean(np.log([0.8, 0.4]))
+    assert category_log_loss(TRUE, P, ALL, columns=["port"]) == pytest.approx(expected)
+
+
+def test_the_floor_of_the_log_loss_by_hand():
+    p = {0: [[1.0, 0.0]]}
+    levels = {"categories": {0: ["no", "yes"]}}
+    true, hidden = [["yes"]], [[True]]
+    assert category_log_loss(true, p, hidden, **levels) == pytest.approx(np.log(101))
+    found = category_log_loss(true, p, hidden, floor=0.25, **levels)
+    assert found == pytest.approx(np.log(5))
+    assert category_log_loss(true, p, hidden, floor=0, **levels) == np.inf
 
 
 def test_brier_score_by_hand():
@@ -67,6 +95,39 @@ def test_brier_score_by_hand():
     port = (2 * 0.2**2 + 2 * 0.6**2) / 2
     assert brier_score(TRUE, P, only(1)) == pytest.approx(port)
     assert brier_score(TRUE, P, ALL) == pytest.approx((grade + port) / 2)
+    spread = (0.5 * 0.5 + 2 * 0.25 * 0.75) / 4
+    fair = brier_score(TRUE, P, only(0), n_draws=5)
+    assert fair == pytest.approx(grade - spread)
+
+
+def test_ranked_probability_score_by_hand():
+    # Cumulative: (.5, .75) where (1, 1) is true, (.25, .5) where (0, 0) is.
+    expected = (0.5**2 + 0.25**2 + 0.25**2 + 0.5**2) / 2
+    assert ranked_probability_score(TRUE, P, ALL) == pytest.approx(expected)
+    spread = (0.5 * 0.5 + 0.25 * 0.75) / 9
+    fair = ranked_probability_score(TRUE, P, ALL, n_draws=10)
+    assert fair == pytest.approx(expected - spread)
+
+
+def test_expected_calibration_error_by_hand():
+    true, hidden = [["a"], ["a"], ["b"], ["b"]], np.ones((4, 1), dtype=bool)
+    levels = {"categories": {0: ["a", "b"]}}
+    p = {0: [[0.9, 0.1], [0.9, 0.1], [0.9, 0.1], [0.3, 0.7]]}
+    found = expected_calibration_error(true, p, hidden, **levels)
+    assert found == pytest.approx(0.75 * (0.9 - 2 / 3) + 0.25 * 0.3)
+    found = expected_calibration_error(true, p, hidden, n_bins=1, **levels)
+    assert found == pytest.approx(abs(0.75 - 0.85))
+    ties = {0: [[0.5, 0.5]] * 4}
+    assert expected_calibration_error(true, ties, hidden, **levels) == 0
+
+
+def test_a_probability_at_the_end_of_a_bin_stays_in_it():
+    assert 0.55 * 100 > 55  # in floats
+    p = {0: [[0.55, 0.45], [0.545, 0.455]]}  # both in the bin from .54 to .55
+    true, hidden = [["a"], ["b"]], [[True], [True]]
+    given = {"categories": {0: ["a", "b"]}, "n_bins": 100}
+    found = expected_calibration_error(true, p, hidden, **given)
+    assert found == pytest.approx(abs(1 - 0.55 - 0.545) / 2)
 
 
 def test_draws_count_as_frequencies():
@@ -76,10 +137,19 @@ def test_draws_count_as_frequencies():
         mixed(["middle", "high"], ["S", "C"]),
         mixed(["high", "middle"], ["C", "C"]),
     ]
-    grade = 0.5**2 + 2 * 0.25**2 - (0.5 * 0.5 + 2 * 0.25 * 0.75) / 3
-    assert brier_score(TRUE, draws, only(0)) == pytest.approx(grade)
-    port = (2 * 0.25**2 + 2 * 0.5**2) / 2 - (2 * 0.25 * 0.75 + 2 * 0.25) / 2 / 3
-    assert brier_score(TRUE, draws, only(1)) == pytest.approx(port)
+    p = {"grade": P["grade"].to_numpy(), "port": [[0.25, 0.75], [0.5, 0.5]]}
+    for score in OF_PROBABILITIES:
+        fair = {"n_draws": 4} if score in PROPER[1:] else {}
+        expected = score(TRUE, p, ALL, categories=CATEGORIES, **fair)
+        assert score(TRUE, draws, ALL) == pytest.approx(expected)
+
+
+def test_ranked_probability_score_is_the_crps_of_codes(rng):
+    codes = rng.integers(0, 3, (6, 40))
+    true, *draws = (mixed(np.take(GRADES, one), ["S"] * 40) for one in codes)
+    found = ranked_probability_score(true, draws, only(0, (40, 3)))
+    expected = crps(codes[0][:, None], codes[1:, :, None], np.ones((40, 1), dtype=bool))
+    assert found == pytest.approx(expected)
 
 
 # Properties
@@ -92,6 +162,9 @@ def cells_of_one_row(p, n_rows, rng):
     return pd.DataFrame({"grade": grade})
 
 
+LEVELS = {"categories": {"grade": GRADES}}
+
+
 @pytest.mark.parametrize("n_draws", [2, 5])
 def test_fair_scores_do_not_depend_on_the_number_of_draws(n_draws, rng):
     q, p = np.array([0.2, 0.3, 0.5]), np.array([0.5, 0.25, 0.25])
@@ -101,12 +174,15 @@ def test_fair_scores_do_not_depend_on_the_number_of_draws(n_draws, rng):
     assert p_mean(of_rows(brier_score, table, draws), mean) > FAILURE
     uncorrected = of_rows(brier_score_of_frequencies, table, draws)
     assert p_mean(uncorrected, mean) < FAILURE
+    steps = np.array([[1, 1], [0, 1], [0, 0]])
+    mean = ((np.cumsum(p)[:2] - steps) ** 2).sum(1) @ q
+    assert p_mean(of_rows(ranked_probability_score, table, draws), mean) > FAILURE
 
 
 def brier_score_of_frequencies(table, draws, hidden):
     """Return the Brier score of frequencies, as if they were probabilities."""
     p = np.mean([np.eye(3)[draw["grade"].cat.codes] for draw in draws], axis=0)
-    return brier_score(table, {"grade": pd.DataFrame(p, columns=GRADES)}, hidden)
+    return brier_score(table, {"grade": p}, hidden, **LEVELS)
 
 
 def of_rows(score, table, draws, n_blocks=20):
@@ -119,14 +195,20 @@ def of_rows(score, table, draws, n_blocks=20):
 # Containers
 
 
-def test_containers_of_probabilities_agree():
-    expected = brier_score(TRUE, P, ALL)
+@pytest.mark.parametrize("score", OF_PROBABILITIES)
+def test_containers_of_probabilities_agree(score):
+    expected = score(TRUE, P, ALL)
+    arrays = {name: one.to_numpy() for name, one in P.items()}
+    levels = dict(enumerate(CATEGORIES.values()))
+    indexed = dict(enumerate(arrays.values()))
     polars = {name: pl.from_pandas(one) for name, one in P.items()}
     true = mixed(["low", "high"], ["S", "C"], container=pl.DataFrame)
-    cells, indexed = TRUE.astype(object).to_numpy(), dict(enumerate(P.values()))
-    assert brier_score(cells, indexed, ALL) == expected
-    assert brier_score(true, polars, ALL) == expected
-    assert brier_score(true, polars, pd.DataFrame(ALL)) == expected
+    assert score(TRUE, arrays, ALL, categories=CATEGORIES) == expected
+    cells = TRUE.astype(object).to_numpy()
+    ordinal = [0] if score is ranked_probability_score else None
+    found = score(cells, indexed, ALL, columns=ordinal, categories=levels)
+    assert found == expected and score(true, polars, ALL) == expected
+    assert score(true, polars, pd.DataFrame(ALL)) == expected
 
 
 def test_names_of_levels_may_be_text_of_numbers_and_booleans():
@@ -155,8 +237,8 @@ def test_scores_of_numbers_leave_out_categories(container):
     imputed = mixed(["high", "low"], ["C", "S"], [1.0, 5.0], container)
     age = [[1.0], [2.0]], [[1.0], [5.0]], [[True], [True]]
     assert imputation_rmse(true, imputed, ALL) == imputation_rmse(*age)
-    assert imputation_rmse(true, imputed, ALL, scale=[1, 1, 3]) == np.sqrt(0.5)
-    assert imputation_rmse(true, imputed, ALL, scale=[3]) == np.sqrt(0.5)
+    assert imputation_mae(true, imputed, ALL, scale=[1, 1, 3]) == 0.5
+    assert imputation_mae(true, imputed, ALL, scale=[3]) == 0.5
     assert crps(true, [imputed, true], ALL) == crps(age[0], [age[1], age[0]], age[2])
     arrays = [mixed_as_objects(one) for one in (imputed, true)]
     assert crps(true, arrays, ALL) == crps(age[0], [age[1], age[0]], age[2])
@@ -169,7 +251,7 @@ def test_integers_of_few_values_are_scored_as_numbers(container):
     true = container({"port": port, "n": n})
     imputed = container({"port": port, "n": [one + 3 for one in n]})
     hidden = np.ones((8, 2), dtype=bool)
-    assert imputation_rmse(true, imputed, hidden, scale=[1]) == 3
+    assert imputation_mae(true, imputed, hidden, scale=[1]) == 3
     assert false_classification_rate(true, imputed, hidden) == 0  # of port alone
 
 
@@ -245,29 +327,40 @@ def test_two_sample_auc_reads_only_rows_with_hidden_cells(rng):
 
 
 @pytest.mark.parametrize(
-    "imputed, hidden, error, message",
+    "imputed, hidden, columns, error, message",
     [
-        (TRUE.iloc[:1], ALL, ValueError, r"X_imputed must .* got \(1, 3\)"),
-        (TRUE, ~ALL, ValueError, "hidden must mark .*'grade'.*, got none; hide"),
-        (TRUE, ALL[:1], ValueError, "hidden must have the shape"),
-        (TRUE, ALL.astype(int), TypeError, "hidden must be boolean"),
+        (TRUE.iloc[:1], ALL, None, ValueError, r"X_imputed must .* got \(1, 3\)"),
+        (TRUE, ~ALL, None, ValueError, "hidden must mark .*'grade'.*, got none; hide"),
+        (TRUE, ALL[:1], None, ValueError, "hidden must have the shape"),
+        (TRUE, ALL.astype(int), None, TypeError, "hidden must be boolean"),
+        (
+            TRUE,
+            ALL,
+            ["town"],
+            ValueError,
+            "columns has the key 'town', no column.*'port'",
+        ),
+        (TRUE, ALL, [3], ValueError, "columns has the key 3, no column"),
+        (TRUE, ALL, [], ValueError, "no columns to score .* name or index"),
         (
             mixed(["low", None], ["S", "C"]),
             ALL,
+            None,
             ValueError,
             "X_imputed has a missing value .* column 'grade', row 1; impute it",
         ),
         (
             np.array([[0, 1, 0.0], [1, 0, 0.0]]),
             ALL,
+            None,
             TypeError,
             "column 'grade' has levels such as 'low' .*0.0.*row 0; pass levels, not",
         ),
     ],
 )
-def test_errors_of_false_classification_rate(imputed, hidden, error, message):
+def test_errors_of_false_classification_rate(imputed, hidden, columns, error, message):
     with pytest.raises(error, match=message):
-        false_classification_rate(TRUE, imputed, hidden)
+        false_classification_rate(TRUE, imputed, hidden, columns=columns)
 
 
 def test_a_true_level_may_not_be_missing():
@@ -277,21 +370,21 @@ def test_a_true_level_may_not_be_missing():
     assert false_classification_rate(true, TRUE, only(1)) == 0
 
 
-def test_lists_have_no_types_of_columns():
+def test_arrays_need_the_names_of_their_columns():
     true = [["a", 1], ["b", 2]]
-    with pytest.raises(ValueError, match="no columns of categories .* pass a data fr"):
+    with pytest.raises(ValueError, match="name or index some in columns"):
         false_classification_rate(true, true, [[True, True]] * 2)
-    cells = np.array(true, dtype=object)
-    assert false_classification_rate(cells, cells, [[True, True]] * 2) == 0
+    assert false_classification_rate(true, true, [[True] * 2] * 2, columns=[0]) == 0
 
 
 HALVES = [[0.5, 0.5]] * 2
 
 
+@pytest.mark.parametrize("score", OF_PROBABILITIES)
 @pytest.mark.parametrize(
     "given, message",
     [
-        ({"port": HALVES}, "column 'port' are unknown, .* name its columns by the lev"),
+        ({"port": HALVES}, "column 'port' are unknown, .*categories=imputer.categor"),
         ({"town": P["port"]}, "probabilities has the key 'town', no column"),
         ({"port": P["port"][["S"]]}, "'port' must not be .* sum 1, got .* in row 0"),
         ({"port": P["port"] - 0.5}, "'port' must not be negative .* in row 0"),
@@ -304,22 +397,29 @@ HALVES = [[0.5, 0.5]] * 2
         ({}, "no columns to score"),
         ([], "draws must be a sequence of completed tables"),
         (TRUE, "draws must be a sequence of completed tables"),
-        ([TRUE], "at least 2 tables for this score, got 1"),
         ([TRUE.iloc[:1]], r"draw 0 must have the shape of X_true, \(2, 3\), got"),
     ],
 )
-def test_errors_of_probabilities(given, message):
+def test_errors_of_probabilities(score, given, message):
+    columns = ["port"] if isinstance(given, dict) and "port" in given else None
     with pytest.raises(ValueError, match=message):
-        brier_score(TRUE, given, ALL)
+        score(TRUE, given, ALL, columns=columns)
 
 
 @pytest.mark.parametrize(
-    "options, message",
+    "score, given, options, message",
     [
-        ({"n_splits": 1}, "n_splits must be an integer of at l"),
-        ({}, "in at least 10 rows, two per fold, got 2"),
+        (category_log_loss, P, {"floor": 1}, "floor must lie in .* got 1"),
+        (expected_calibration_error, P, {"n_bins": 0}, "n_bins must be a positive int"),
+        (brier_score, P, {"n_draws": 1}, "n_draws must be .* 2, got 1; pass None"),
+        (brier_score, [TRUE], {}, "at least 2 tables for this score, got 1"),
+        (brier_score, GRADE, PORT, "no column 'port'; leave it out of columns"),
+        (ranked_probability_score, [TRUE] * 2, PORT, "order .* 'port' is unknown; pa"),
+        (brier_score, [TRUE] * 2, LEVELS_OF_PORT, "'S' in column 'port', row 0, .*add"),
+        (two_sample_auc, TRUE, {"n_splits": 1}, "n_splits must be an integer of at l"),
+        (two_sample_auc, TRUE, {}, "in at least 10 rows, two per fold, got 2"),
     ],
 )
-def test_errors_of_two_sample_auc(options, message):
+def test_errors_of_parameters(score, given, options, message):
     with pytest.raises(ValueError, match=message):
-        two_sample_auc(TRUE, TRUE, ALL, **options)
+        score(TRUE, given, ALL, **options)

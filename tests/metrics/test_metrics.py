@@ -8,9 +8,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from skvnce.metrics import (
+    _samples,
     coverage,
     crps,
     edge_auc,
+    energy_distance,
+    imputation_mae,
     imputation_rmse,
     split_r_hat,
 )
@@ -33,18 +36,20 @@ def test_errors_by_hand():
     true = np.array([[0.0, 10.0], [0.0, 20.0]])
     imputed = np.array([[3.0, 10.0], [0.0, 24.0]])
     hidden = np.array([[True, False], [False, True]])
+    assert imputation_mae(true, imputed, hidden) == 3.5
     assert imputation_rmse(true, imputed, hidden) == np.sqrt(12.5)
-    assert imputation_rmse(true, imputed, hidden, scale=[3.0, 2.0]) == np.sqrt(2.5)
+    assert imputation_mae(true, imputed, hidden, scale=[3.0, 2.0]) == 1.5
     assert imputation_rmse(true, imputed, hidden, scale=0.5) == np.sqrt(50.0)
 
 
+@pytest.mark.parametrize("score", [imputation_rmse, imputation_mae])
 @pytest.mark.parametrize("filler", [np.nan, 1e6, np.inf])
-def test_only_hidden_cells_are_read(filler, rng):
+def test_only_hidden_cells_are_read(score, filler, rng):
     true, imputed = rng.standard_normal((2, 5, 4))
     hidden = rng.random((5, 4)) < 0.5
-    expected = imputation_rmse(true, imputed, hidden)
+    expected = score(true, imputed, hidden)
     true[~hidden] = imputed[~hidden] = filler
-    assert imputation_rmse(true, imputed, hidden) == expected
+    assert score(true, imputed, hidden) == expected
 
 
 @pytest.mark.parametrize("score", SEVERAL)
@@ -61,7 +66,7 @@ def test_dataframes_count_like_arrays():
     true = pd.DataFrame({"a": pd.array([1, None], dtype="Int64"), "b": [3.0, 4.0]})
     imputed = pd.DataFrame({"a": [2.0, 9.0], "b": [5.0, 4.0]})
     hidden = pd.DataFrame({"a": [True, False], "b": [True, False]})
-    assert imputation_rmse(true, imputed, hidden) == np.sqrt(2.5)
+    assert imputation_mae(true, imputed, hidden) == 1.5
     assert crps(true, [imputed, imputed], hidden) == 1.5
 
 
@@ -122,6 +127,36 @@ def test_coverage_of_draws_equal_to_the_truth_is_full(n_draws, level):
     assert coverage(true, draws, [[True, True]], level=level) == 1
 
 
+# Energy distance
+
+
+def energy_by_definition(x, y):
+    """Return eq. (2) by all pairs at once."""
+
+    def mean(a, b):
+        return np.linalg.norm(a[:, None] - b[None], axis=-1).mean()
+
+    return 2 * mean(x, y) - mean(x, x) - mean(y, y)
+
+
+@given(
+    hnp.arrays(float, st.tuples(st.integers(1, 8), st.just(3)), elements=VALUES),
+    hnp.arrays(float, st.tuples(st.integers(1, 8), st.just(3)), elements=VALUES),
+)
+def test_energy_distance_is_its_definition(x, y):
+    distance = energy_distance(x, y)
+    assert distance == pytest.approx(energy_by_definition(x, y), abs=1e-9)
+    assert distance == pytest.approx(energy_distance(y, x), abs=1e-9) and distance >= 0
+    assert energy_distance(x, x[::-1]) < 1e-9
+
+
+@pytest.mark.parametrize("block", [1, 50, 10_000])
+def test_energy_distance_does_not_depend_on_blocks(block, monkeypatch, rng):
+    x, y = rng.standard_normal((2, 31, 4))
+    monkeypatch.setattr(_samples, "_BLOCK", block)
+    assert energy_distance(x, y) == pytest.approx(energy_by_definition(x, y), rel=1e-9)
+
+
 # Graphs
 
 
@@ -157,6 +192,7 @@ TRUE = np.zeros((2, 2))
 ALL = np.ones((2, 2), bool)
 
 
+@pytest.mark.parametrize("score", [imputation_rmse, imputation_mae])
 @pytest.mark.parametrize(
     "true, imputed, hidden, scale, error, message",
     [
@@ -173,9 +209,9 @@ ALL = np.ones((2, 2), bool)
         (TRUE, TRUE, ALL, "sd", TypeError, "scale must be a number .* got 'sd'"),
     ],
 )
-def test_errors_of_one_table(true, imputed, hidden, scale, error, message):
+def test_errors_of_one_table(score, true, imputed, hidden, scale, error, message):
     with pytest.raises(error, match=message):
-        imputation_rmse(true, imputed, hidden, scale=scale)
+        score(true, imputed, hidden, scale=scale)
 
 
 @pytest.mark.parametrize("score", SEVERAL)
@@ -234,6 +270,19 @@ def test_shared_ties_change_nothing_without_ties(n_draws, rng):
 def test_errors_of_coverage(given, error, words):
     with pytest.raises(error, match=words):
         coverage(TRUE, np.zeros((99, 2, 2)), ALL, **given)
+
+
+@pytest.mark.parametrize(
+    ("X", "Y", "words"),
+    [
+        (TRUE, np.zeros((4, 3)), "X and Y must .* got 2 and 3 columns"),
+        (TRUE * np.nan, TRUE, "X must be finite"),
+        (TRUE, TRUE[0], "Y must be a table"),
+    ],
+)
+def test_errors_of_energy_distance(X, Y, words):
+    with pytest.raises(ValueError, match=words):
+        energy_distance(X, Y)
 
 
 GRAPH = symmetric([0.5, 0.0, 0.0], 3)

@@ -287,14 +287,27 @@ FUNCTIONS = {
         {"normal": IMPUTER}, one
     ),
     "evaluation.missing_report": evaluation.missing_report,
+    "evaluation.own_patterns": lambda one: evaluation.own_patterns(one, 0.1),
     "metrics.brier_score": lambda one: metrics.brier_score(one, SHARES, HIDDEN),
+    "metrics.category_log_loss": lambda one: metrics.category_log_loss(
+        one, SHARES, HIDDEN
+    ),
+    "metrics.expected_calibration_error": lambda one: (
+        metrics.expected_calibration_error(one, SHARES, HIDDEN)
+    ),
+    "metrics.ranked_probability_score": lambda one: metrics.ranked_probability_score(
+        one, SHARES, HIDDEN
+    ),
     "metrics.coverage": lambda one: metrics.coverage(one, DRAWS, HIDDEN),
     "metrics.coverage of draws": lambda one: metrics.coverage(WHOLE, [one], HIDDEN),
     "metrics.crps": lambda one: metrics.crps(one, DRAWS, HIDDEN),
     "metrics.edge_auc": lambda one: metrics.edge_auc(one, np.eye(3)),
+    "metrics.energy_distance": lambda one: metrics.energy_distance(one, WHOLE),
+    "metrics.energy_distance, 2": lambda one: metrics.energy_distance(WHOLE, one),
     "metrics.false_classification_rate": lambda one: metrics.false_classification_rate(
         one, WHOLE, HIDDEN
     ),
+    "metrics.imputation_mae": lambda one: metrics.imputation_mae(one, WHOLE, HIDDEN),
     "metrics.imputation_rmse": lambda one: metrics.imputation_rmse(one, WHOLE, HIDDEN),
     "metrics.imputation_rmse, 2": lambda one: metrics.imputation_rmse(
         WHOLE, one, HIDDEN
