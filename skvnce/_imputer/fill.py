@@ -407,15 +407,15 @@ class ValidCells(NamedTuple):
 
 
 # ----------------------------------------
-# Intervals of missing cells, from draws.
+# Quantiles of missing cells, from draws.
 #
 # If m draws of a cell and its true value come from the same distribution, the value
 # is at most the k-th smallest draw with probability
 #
 # .. math:: P(y \le y_{(k)}) \ge k / (m + 1), \qquad (1)
 #
-# with equality if no values repeat.  Ends of intervals are therefore draws: values
-# that the cell can have, without interpolation.
+# with equality if no values repeat.  Quantiles are therefore draws: values that the
+# cell can have, without interpolation.
 #
 # References ---------- David and Nagaraja (2003), Order statistics.
 
@@ -430,11 +430,30 @@ def ranks_of_interval(level: float, n_draws: int) -> tuple[int, int]:
     outside = (1 - level) / 2
     first = floor(outside * (n_draws + 1) + _ROUNDING)
     if not first:
-        least = ceil(1 / outside - _ROUNDING) - 1
-        raise ValueError(
-            f"level={level!r} needs n_draws of at least {least}, got n_draws={n_draws}."
-        )
+        _reject(f"level={level!r}", outside, n_draws)
     return first - 1, n_draws - first
+
+
+def ranks_of_quantiles(q: object, n_draws: int) -> list[int]:
+    """Find the ranks, from 0, of the draws that are quantiles (n_quantiles,)."""
+    check_count(n_draws, "n_draws")
+    if not np.size(q):
+        raise ValueError("q must have a number or more, got none.")
+    ranks = []
+    for share in np.ravel(q).tolist():
+        check_share(share, "q")
+        rank = ceil(share * (n_draws + 1) - _ROUNDING)
+        if share * (n_draws + 1) < 1 - _ROUNDING or rank > n_draws:
+            _reject(f"q={share!r}", min(share, 1 - share), n_draws)
+        ranks.append(rank - 1)
+    return ranks
+
+
+def _reject(asked: str, share: float, n_draws: int) -> None:
+    least = ceil(1 / share - _ROUNDING) - 1
+    raise ValueError(
+        f"{asked} needs n_draws of at least {least}, got n_draws={n_draws}."
+    )
 
 
 def ordered_draws(

@@ -28,6 +28,7 @@ from skvnce._imputer.fill import (
     nodes_of,
     ordered_draws,
     ranks_of_interval,
+    ranks_of_quantiles,
     returned,
     score,
     warn_of_zeros,
@@ -361,7 +362,58 @@ class Imputer(IncompleteTransformer):
             If `level` is no number, or `n_draws` no integer, and as in `sample`.
         """
         ranks = ranks_of_interval(level, n_draws)
-        return tuple(self._ends(X, ranks, n_draws, random_state, where, lower, upper))
+        return tuple(
+            self._quantiles(X, ranks, n_draws, random_state, where, lower, upper)
+        )
+
+    @shows_progress
+    def quantile(
+        self,
+        X: TableLike,
+        q: ArrayLike = 0.5,
+        n_draws: int = 199,
+        random_state: Seed = None,
+        *,
+        where: ByColumn | Callable[..., Any] | None = None,
+        lower: ByColumn | None = None,
+        upper: ByColumn | None = None,
+    ) -> Any:
+        """Compute quantiles of the distributions of the missing cells.
+
+        They are draws of `sample`, of rank ``q * (n_draws + 1)``, rounded up.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.
+        q : float or array-like of shape (n_quantiles,), default=0.5
+            Between 0 and 1.
+        n_draws : int, default=199
+            Number of draws.
+        random_state : int, RandomState instance, Generator or None, default=None
+            Seed of the draws; with None the quantiles differ between calls.
+        where, lower, upper : default=None
+            See `interval`.
+
+        Returns
+        -------
+        ndarray or data frame of shape (n_samples, n_features_out), or list of these
+            A list if `q` is array-like.  Observed cells, and columns that have no
+            quantiles, are as in `interval`.
+
+        Raises
+        ------
+        ValueError
+            If `q` is not between 0 and 1, or needs more draws, and as in `sample`.
+        TypeError
+            If `q` is neither a number nor array-like, or `n_draws` no integer, and as
+            in `sample`.
+        """
+        ranks = ranks_of_quantiles(q, n_draws)
+        quantiles = self._quantiles(
+            X, ranks, n_draws, random_state, where, lower, upper
+        )
+        return quantiles if np.ndim(q) else quantiles[0]
 
     @available_if(lambda self: hasattr(self._settings(), "categorical_features"))
     @shows_progress
@@ -597,7 +649,7 @@ class Imputer(IncompleteTransformer):
             return samples_of(self._schema, drawn, *kept)
         return samples_as_given(self._schema, self._container(), drawn, *kept)
 
-    def _ends(self, X, ranks, n_draws, random_state, where, lower, upper):
+    def _quantiles(self, X, ranks, n_draws, random_state, where, lower, upper):
         checked = self._checked(X)
         limits = self._limits_of(lower, upper, X, checked)
         wanted = rules.without_rules(self._wanted(where, X, checked))

@@ -10,10 +10,9 @@ from scipy.spatial.distance import cdist
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 
-from skvnce._tables.cells import is_frame
+from skvnce._tables.cells import TIMES, is_frame
 from skvnce._tables.frames import reject_parts
 from skvnce._tables.mixed import columns_by_dtype
-from skvnce._tables.schema import Column, encode
 from skvnce._types import Seed
 from skvnce.metrics._forecasts import cells_of, check_shape
 from skvnce.metrics._numbers import finite
@@ -124,21 +123,17 @@ def two_sample_auc(
     true = cells_of(X_true, "X_true")
     shape = (len(true[0]), len(true))
     rows = _check_hidden(hidden, shape).any(axis=1)
-    columns = columns_by_dtype(X_true) or [Column("numeric")] * shape[1]
-    is_nominal = [
-        one.kind == "nominal" and len(one.levels) <= _MOST_LEVELS for one in columns
-    ]
-    x = encode(X_true, columns)
     _check_folds(n_splits, rows.sum())
     rng = _generator(random_state)
     folds = np.array_split(rng.permutation(rows.sum()), n_splits)
     seed = int(rng.integers(2**31))
     aucs = []
     for name, table in _completed_tables(X_imputed):
-        check_shape(cells_of(table, name), shape, name)
-        # a level that the true table lacks counts as missing, by which it is told apart
-        imputed = encode(table, columns, handle_unknown="missing")
-        pairs = np.stack([x, np.where(np.isnan(x), np.nan, imputed)])[:, rows]
+        imputed = cells_of(table, name)
+        check_shape(imputed, shape, name)
+        x, is_nominal = _encoded_pairs(true, imputed, columns_by_dtype(X_true))
+        x[1, np.isnan(x[0])] = np.nan
+        pairs = x[:, rows]
         model = HistGradientBoostingClassifier(
             categorical_features=is_nominal, random_state=seed
         )
@@ -163,6 +158,30 @@ def _completed_tables(X):
     if not is_frame(X) and len(X) and (is_frame(X[0]) or np.ndim(X[0]) == 2):
         return [(f"draw {i}", table) for i, table in enumerate(X)]
     return [("X_imputed", X)]
+
+
+def _encoded_pairs(true, imputed, columns):
+    """Convert two tables to numbers (2, n, d), and say which columns are nominal."""
+    x, is_nominal = np.empty((2, len(true[0]), len(true))), []
+    for place, pair in enumerate(zip(true, imputed, strict=True)):
+        column = columns and columns[place]
+        if column and column.levels is not None:
+            new = pair[1].levels().difference(column.levels)
+            # by text, because levels of several types have no order
+            levels = (*column.levels, *sorted(new, key=str))
+            codes = [one.codes(levels) for one in pair]
+            x[:, :, place] = codes
+            is_nominal.append(column.kind == "nominal" and len(levels) <= _MOST_LEVELS)
+            continue
+        if pair[0].dtype in TIMES and pair[1].dtype != pair[0].dtype:
+            raise TypeError(
+                f"column {pair[0].label} has values of type {pair[0].dtype} in X_true, "
+                f"but {pair[1].dtype} in the completed table; pass data frames, for "
+                "example by set_output of the imputer"
+            )
+        x[:, :, place] = [one.numbers(pair[0].dtype) for one in pair]
+        is_nominal.append(False)
+    return x, is_nominal
 
 
 def _auc_of_fold(model, pairs, fold):

@@ -278,22 +278,24 @@ def test_rows_within_limits_are_filled_independently(fitted):
     assert np.isfinite(fitted.score_samples(X)).all()
 
 
-def test_intervals_are_within_limits(fitted):
-    """Ends are quantiles of truncated normal distributions."""
+def test_intervals_and_quantiles_are_within_limits(fitted):
+    """Medians are those of truncated normal distributions."""
     X, limits, below = below_limits(7, n=300)
     X = np.where(below, np.nan, X)
     given = {"random_state": 3, "upper": limits}
     lower, upper = fitted.interval(X, 0.9, **given)
     assert (lower <= upper).all() and (upper[below] <= limits[below]).all()
     assert_array_equal(lower[~below], X[~below])
+    low, middle = fitted.quantile(X, [0.05, 0.5], **given)
+    assert_array_equal(low, lower)
     some = below[:, 0] & ~below[:, 1]
     mean, scale = conditional(fitted, X[some, 1])
     ends = -np.inf, (limits[some, 0] - mean) / scale
-    gaps = (upper[some, 0] - mean) / scale - truncnorm.ppf(0.95, *ends)
+    gaps = (middle[some, 0] - mean) / scale - truncnorm.ppf(0.5, *ends)
     assert abs(gaps.mean()) < 5 * gaps.std() / np.sqrt(len(gaps)) < 0.1
     with pytest.warns(UserWarning, match="without limits"):
-        free = fitted.interval(X, random_state=3)[1]
-    assert ((free[some, 0] - upper[some, 0]) / scale).mean() > 0.3
+        free = fitted.quantile(X, random_state=3)
+    assert ((free[some, 0] - middle[some, 0]) / scale).mean() > 0.3
 
 
 def test_missing_limits_are_announced(fitted):

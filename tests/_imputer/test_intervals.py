@@ -1,4 +1,4 @@
-"""Intervals of missing cells, in all estimators that draw cells."""
+"""Intervals and quantiles of missing cells, in all estimators that draw cells."""
 
 import numpy as np
 import pandas as pd
@@ -98,6 +98,15 @@ def test_ends_are_quantiles_of_the_conditional_normal(seed, level, n_draws):
     assert stats.kstest(1 - upto, exact.cdf).pvalue > FAILURE
 
 
+def test_quantiles_are_those_of_the_conditional_normal(seed):
+    X = normal_rows(seed)
+    model = clone(PLAIN).fit(X)
+    tables = model.quantile(X, [0.25, 0.5, 0.8], 19, seed)
+    for table, q in zip(tables, [0.25, 0.5, 0.8], strict=True):
+        assert p_mean(conditional_cdf(model, X, table), q) > FAILURE
+        assert p_mean(conditional_cdf(model, X, table), q + 0.05) < FAILURE
+
+
 @names
 def test_ends_are_sorted_draws_and_observed_cells_are_kept(imputer):
     X = positive_rows()
@@ -108,6 +117,11 @@ def test_ends_are_sorted_draws_and_observed_cells_are_kept(imputer):
         assert type(end) is np.ndarray and np.isfinite(end).all()
         assert_array_equal(end[seen], X[seen])
     assert (lower <= upper).all() and (lower < upper)[~seen].mean() > 0.9
+    for end, same in zip(
+        (lower, upper), fitted.quantile(X, [0.25, 0.75], 7, 0), strict=True
+    ):
+        assert_array_equal(end, same)
+    assert_array_equal(fitted.quantile(X, 0.25, 7, 0), lower)
     incomplete = np.isnan(X).any(1)
     drawn = np.sort(
         fitted.sample(
@@ -176,22 +190,22 @@ def test_arrays_of_objects_and_empty_columns():
         assert (pd.isna(end) == pd.isna(lower)).all()
     numbers = frame[["age", "none"]]
     fitted = GaussianImputer(random_state=0, keep_empty_features=True).fit(numbers)
-    for end in fitted.interval(numbers, n_draws=19):
-        assert np.isnan(end[:, 1]).all() and np.isfinite(end[:, 0]).all()
+    [median] = fitted.quantile(numbers, [0.5], 19)
+    assert np.isnan(median[:, 1]).all() and np.isfinite(median[:, 0]).all()
 
 
 def test_defaults_and_complete_tables():
     X = normal_rows(0, 300)
     fitted = clone(PLAIN).fit(X)
     lower, upper = fitted.interval(X)
-    middle = fitted.transform(X)
+    middle = fitted.quantile(X)
     holes = np.isnan(X)
     assert ((lower < middle) & (middle < upper))[holes].all()
     complete = np.nan_to_num(X)
-    for end in fitted.interval(complete):
+    for end in (*fitted.interval(complete), fitted.quantile(complete)):
         assert_array_equal(end, complete)
     single = X.astype(np.float32)
-    assert clone(PLAIN).fit(single).interval(single)[0].dtype == np.float32
+    assert clone(PLAIN).fit(single).quantile(single).dtype == np.float32
 
 
 BETWEEN, LEVEL = "must be between 0 and 1", "level must be a number"
@@ -204,6 +218,12 @@ WRONG_CALLS = [
     ("interval", {"n_draws": 18}, ValueError, "n_draws of at least 19, got n_draws=18"),
     ("interval", {"level": 0.999}, ValueError, "needs n_draws of at least 1999"),
     ("interval", {"n_draws": 19.0}, TypeError, "n_draws must be an integer"),
+    ("quantile", {"q": 0.0}, ValueError, f"q {BETWEEN}"),
+    ("quantile", {"q": [0.5, 1.0]}, ValueError, f"q {BETWEEN}"),
+    ("quantile", {"q": []}, ValueError, "q must have a number or more"),
+    ("quantile", {"q": "a"}, TypeError, "q must be a number"),
+    ("quantile", {"q": 0.95, "n_draws": 18}, ValueError, "q=0.95 needs n_draws of at"),
+    ("quantile", {"q": 0.05, "n_draws": 18}, ValueError, "q=0.05 needs n_draws of at"),
 ]
 
 

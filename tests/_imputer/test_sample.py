@@ -265,7 +265,7 @@ def test_several_draws_that_are_for_filling_are_announced(imputer):
         assert caught[0].filename == __file__
     with warnings.catch_warnings(action="error"):
         imputer.sample(X, random_state=0)
-        imputer.interval(X, 0.5, n_draws=3, random_state=0)
+        imputer.quantile(X, n_draws=3, random_state=0)
 
 
 def test_draws_are_not_announced_where_no_estimates_are_pooled(seed):

@@ -74,6 +74,7 @@ def done(imputer, X):
     """List what the methods of an imputer return for a table to which it is fitted."""
     found = [imputer.fit_transform(X), *imputer.sample(X, 2, random_state=1)]
     found += imputer.interval(X, 0.5, n_draws=3, random_state=1)
+    found.append(imputer.quantile(X, n_draws=3, random_state=1))
     for name in ("score_samples", "category_probabilities"):
         if hasattr(imputer, name):
             one = getattr(imputer, name)(X)

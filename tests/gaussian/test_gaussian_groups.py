@@ -236,20 +236,22 @@ def alike(n_groups=40, size=6, seed=0):
     return pd.DataFrame({"g": g, "y": y, "x": rng.normal(size=len(g))}), u
 
 
-def test_intervals_condition_on_complete_rows(monkeypatch):
+def test_quantiles_condition_on_complete_rows(monkeypatch):
     table, u = alike()
     model = imputer().fit(table)
     lost = table["y"].isna()
     low, high = model.interval(table, n_draws=39, random_state=0)
-    for one in (low, high):
+    middle = model.quantile(table, n_draws=39, random_state=0)
+    for one in (low, middle, high):
         assert np.corrcoef(one["y"][lost], u)[0, 1] > 0.95
-    assert (low["y"][lost] < high["y"][lost]).all()
+    assert (low["y"][lost] < middle["y"][lost]).all()
+    assert (middle["y"][lost] < high["y"][lost]).all()
     assert (high["y"] - low["y"])[lost].mean() < 2  # of a standard deviation of 0.33
     monkeypatch.setattr(fill, "_CHUNK", 3 * 39 * 60)
-    parts = model.interval(table, n_draws=39, random_state=0)[0]
-    assert abs(parts["y"] - low["y"])[lost].max() < 0.7
+    parts = model.quantile(table, n_draws=39, random_state=0)
+    assert abs(parts["y"] - middle["y"])[lost].max() < 0.5
     # and the rows of a group stay together
-    narrow = imputer().fit(X).interval(X, n_draws=39, random_state=0)[0]
+    narrow = imputer().fit(X).quantile(X, n_draws=39, random_state=0)
     assert are_constant(narrow, "w")
 
 

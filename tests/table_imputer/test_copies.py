@@ -47,10 +47,10 @@ def test_copies_are_exact(rng, slope, intercept, strategy):
 
 
 @pytest.mark.parametrize("slope, intercept", LINES[:3])
-def test_intervals_of_a_falling_copy_are_in_their_order(rng, slope, intercept):
+def test_quantiles_of_a_falling_copy_are_in_their_order(rng, slope, intercept):
     full, X = table_of(rng, slope, intercept)
     imputer = TableImputer(**QUICK, min_value=-np.inf).fit(X)
-    low, high = imputer.interval(X, 0.8)
+    low, high = imputer.quantile(X, [0.1, 0.9])
     assert (low <= high).all()
     ends = np.sort([low[:, 1], high[:, 1]], 0)
     line = np.sort([slope * one[:, 0] + intercept for one in (low, high)], 0)
