@@ -157,7 +157,7 @@ _ERRORS = {  # the first that matches; the order is from special to general
     "that returns a torch.distributions.Distribution; {}",
     UnsuitablePosterior: "posterior: {}",
     NotANoise: "noise must have a density: {} Pass one of 'auto', 'marginal', "
-    "'gaussian', 'conditional', a torch Distribution or a zuko flow.",
+    "'gaussian', a torch Distribution or a zuko flow.",
     NoPartialDensity: "noise={} Pass a MultivariateNormal or independent columns, or "
     "use noise='marginal' or noise='gaussian'.",
     UnsuitableNoise: "{} Use noise that covers the data.",
@@ -351,7 +351,7 @@ _DIVERGED = (
     "The log_density of model overflows, or is NaN, near the data or the noise: bound "
     "its parameters, raise ridge, or lower the learning rate of solver=Adam(...)."
 )
-_NOISES = {"auto", "marginal", "gaussian", "conditional"}
+_NOISES = {"auto", "marginal", "gaussian"}
 _COUNT = integer_from(1)
 _SCALARS = "log_scale_", "log_scale_gap_", "bound_gap_", "bound_gap_error_"
 
@@ -379,8 +379,8 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
     noise : str, Distribution or zuko flow, default="auto"
         Distribution with which rows are contrasted: a product of marginals of the
         columns, ``"marginal"``; a normal distribution of rows, ``"gaussian"``
-        (``"auto"`` for the default model); random steps around each row,
-        ``"conditional"``; or your own with ``sample`` and ``log_prob``.
+        (``"auto"`` for the default model); or your own with ``sample`` and
+        ``log_prob``.
     noise_ratio : int, default=10
         nu, the number of rows of noise for each row of data.
     n_components : int or None, default=None
@@ -465,7 +465,7 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
     References
     ----------
     Gutmann and Hyvarinen (2012), Noise-contrastive estimation; Rhodes and Gutmann
-    (2019), Variational NCE; Ceylan and Gutmann (2018), Conditional NCE.
+    (2019), Variational NCE.
 
     Examples
     --------

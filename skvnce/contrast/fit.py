@@ -43,9 +43,7 @@ from skvnce.contrast.noise import (
     FittedNoise,
     Marginals,
     Noise,
-    Rescaled,
     contrast_with,
-    draw_contrast,
     fit_noise,
 )
 from skvnce.contrast.objective import (
@@ -54,12 +52,10 @@ from skvnce.contrast.objective import (
     Problem,
     Rows,
     averaged,
-    by_neighbours,
     by_noise,
     evaluate,
     fit_model,
     fit_posterior,
-    fit_scale,
     joint_ascent,
     log_marginal,
     log_mean,
@@ -289,7 +285,6 @@ class Inputs(NamedTuple):
     data: Incomplete
     contrast: Contrast
     summary: ColumnSummary
-    has_density: bool  # whether the noise has a density; otherwise it is conditional
     # returns the normal distribution at which the default model starts
     normal: Callable[[], Normal]
     # maps columns to replace by logarithms to the normal distribution at which the
@@ -328,13 +323,12 @@ def fit_from_one_start(
         log_density,
         posterior,
         inputs.contrast.on(device),
-        by_noise if inputs.has_density else by_neighbours,
-        settings.seed,
-        fitted.rows_at_once(data, posterior, settings.noise_ratio),
+        seed=settings.seed,
+        size=fitted.rows_at_once(data, posterior, settings.noise_ratio),
     )
     if averages:
         problem = averaging(bound)
-    start_scale(problem, model, free=inputs.has_density)
+    start_scale(problem, model)
     ridge = ridge_of(settings, model)
     losses, converged = solve(settings, problem, model, ridge, data, on_round)
     is_normal = isinstance(model.model, FreeGaussian)
@@ -406,11 +400,9 @@ def averaging(bound: Problem) -> Problem:
     )
 
 
-def start_scale(problem: Problem, model: Scaled, *, free: bool) -> None:
+def start_scale(problem: Problem, model: Scaled) -> None:
     """Initialise the scale parameter by importance sampling of the integral."""
-    if not free:
-        model.log_scale.requires_grad_(False)
-    elif model.log_scale.requires_grad:
+    if model.log_scale.requires_grad:
         start = log_mean(evaluate(problem).noise)
         # weights of importance sampling may overflow
         model.rescale(start if start.isfinite() else 0.0)
@@ -661,11 +653,6 @@ class TableFit(NamedTuple):
     noise: FittedNoise
 
     @property
-    def reference(self) -> Noise:
-        """The product of the marginals, of rows in the scale of the model."""
-        return Rescaled(self.marginals, *self.units.tensors())
-
-    @property
     def criterion(self) -> str:
         """The name of what was maximised."""
         best = self.outcome
@@ -680,17 +667,13 @@ class TableFit(NamedTuple):
         return is_discrete(self.outcome.fitted.at(self.data.observed)[1], self.data)
 
     def accuracy(self) -> float:
-        """Compute the accuracy of classifying data and noise, or neighbours."""
-        found = self.outcome.evaluation
-        if self.noise.distribution is None:
-            return float((found.data > found.noise).double().mean())
-        return float(found.accuracy())
+        """Compute the accuracy of classifying data and noise."""
+        return float(self.outcome.evaluation.accuracy())
 
     def scale_gap(self, settings: Settings) -> float:
         """Compute the log-ratio of the integral, by fresh noise, to the scale."""
-        noise = self.noise.distribution or self.reference
         found = self.outcome.fitted.evaluation(
-            noise,
+            self.noise.distribution,
             self.data.take(slice(_CHECKED)),
             settings.noise_ratio,
             settings.n_draws,
@@ -732,7 +715,7 @@ def fit_table(
     if not found:
         raise failure
     best = max(found, key=lambda one: float(one.evaluation.values.mean()))
-    return _rescaled(TableFit(best, *prepared), settings)
+    return TableFit(best, *prepared)
 
 
 def fit_with_enough_draws(
@@ -769,9 +752,8 @@ def _prepare(
     noise = fit_noise(settings.noise, marginals, units, normal)
     inputs = Inputs(
         data,
-        draw_contrast(noise.distribution, data, summary, settings.noise_ratio),
+        contrast_with(noise.distribution, data, settings.noise_ratio),
         summary,
-        noise.distribution is not None,
         normal,
         _normals_of_cells(data, summary.floor),
     )
@@ -786,16 +768,3 @@ def _normals_of_cells(data: Incomplete, floor: Tensor) -> Callable[[Tensor], Nor
         return normal_of_cells(data, torch.tensor(positive), floor)
 
     return lambda positive: found(tuple(positive.tolist()))
-
-
-def _rescaled(found: TableFit, settings: Settings) -> TableFit:
-    """Fit the scale with the reference noise, if conditional noise has left it free."""
-    fitted = found.outcome.fitted
-    if found.noise.distribution is None and not hasattr(
-        fitted.model.model, "log_scale"
-    ):
-        evaluation = fitted.evaluation(
-            found.reference, found.data, REFERENCE_RATIO, settings.n_draws
-        )
-        fitted.model.rescale(fit_scale(evaluation.data, evaluation.noise))
-    return found

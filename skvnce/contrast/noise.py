@@ -1,7 +1,6 @@
 """Noise distributions: easy to sample, with a density of any observed part of a row.
 
-Gutmann and Hyvarinen (2012), section 2.4; Rhodes and Gutmann (2019), section 5; Ceylan
-and Gutmann (2018) for `neighbours`.
+Gutmann and Hyvarinen (2012), section 2.4; Rhodes and Gutmann (2019), section 5.
 """
 
 from collections.abc import Callable
@@ -193,19 +192,6 @@ def given(noise: Distribution, n_features: int) -> Noise:
     return found
 
 
-def neighbours(x: Tensor, kind: Tensor, spread: Tensor, n: int) -> Tensor:
-    """Draw n rows around each row by a symmetric kernel; (n, n_rows, features).
-
-    Normal steps of standard deviation `spread`, folded at zero if a column is positive;
-    for columns of zeros and ones, flips of probability `spread`.
-    """
-    steps = torch.randn(n, *x.shape, dtype=x.dtype) * spread
-    flipped = (x - (torch.rand(n, *x.shape, dtype=x.dtype) < spread).to(x)).abs()
-    moved = x + steps
-    moved = moved.abs().where(kind == POSITIVE, moved)
-    return flipped.where(kind == BINARY, moved)
-
-
 # ----------------------------------------
 # Statistics of the columns of a table.
 
@@ -242,17 +228,13 @@ class ColumnSummary(NamedTuple):
 
 
 # ----------------------------------------
-# Rows of noise for rows of data: from a distribution, or around each row.
-
-
-# over the root of d, so that the distance from a row does not grow with d
-_STEP = 1.0  # of the conditional-NCE kernel, in standard deviations over the root of d
+# Rows of noise for rows of data.
 
 
 class FittedNoise(NamedTuple):
     """Noise of a fit."""
 
-    distribution: Noise | None  # None if rows of noise are drawn around rows of data
+    distribution: Noise
     parameters: dict[str, np.ndarray]  # in the units of the user
 
 
@@ -264,9 +246,9 @@ def fit_noise(
 ) -> FittedNoise:
     """Choose the noise.
 
-    `kind`: "marginal", "gaussian", "conditional", Distribution or nn.Module, which
-    returns a distribution when it is called. `normal`: returns the normal distribution
-    of rows in the scale of the model. Raises UnsuitableNoise.
+    `kind`: "marginal", "gaussian", Distribution or nn.Module, which returns a
+    distribution when it is called. `normal`: returns the normal distribution of rows in
+    the scale of the model. Raises UnsuitableNoise.
     """
     if not isinstance(kind, str):
         joint = kind() if isinstance(kind, nn.Module) else kind
@@ -277,8 +259,6 @@ def fit_noise(
         mean, covariance = units.moments(normal())
         parameters = {"mean": mean, "covariance": covariance}
         return FittedNoise(GaussianNoise(normal()), parameters)
-    if kind == "conditional":
-        return FittedNoise(None, {})
     arrays = {name: part.numpy() for name, part in marginals._asdict().items()}
     return FittedNoise(Rescaled(marginals, *units.tensors()), arrays)
 
@@ -288,15 +268,6 @@ def check_density(noise: object) -> None:
     for method in ("sample", "log_prob"):
         if not callable(getattr(noise, method, None)):
             raise NotANoise(f"{type(noise).__name__} has no method {method}.")
-
-
-def draw_contrast(
-    noise: Noise | None, data: Incomplete, summary: ColumnSummary, noise_ratio: int
-) -> Contrast:
-    """Draw rows of noise, around the rows of data if there is no distribution."""
-    if noise is None:
-        return contrast_around(data, summary, noise_ratio)
-    return contrast_with(noise, data, noise_ratio)
 
 
 @torch.no_grad()
@@ -330,18 +301,3 @@ def log_noise_of_data(noise: Noise, data: Incomplete) -> Tensor:
             f"missing not counted) the log-density {float(found[row])}."
         )
     return found
-
-
-def contrast_around(
-    data: Incomplete, summary: ColumnSummary, noise_ratio: int
-) -> Contrast:
-    """Draw rows of noise around each row, without a density."""
-    n, d = data.x.shape
-    step = _STEP * summary.scale / d**0.5
-    # two cells of a binary row flip on average; above 1/2 the kernel would invert rows
-    scale = step.where(summary.kind != BINARY, min(0.5, 2 / d))
-    y = neighbours(data.x, summary.kind, scale, noise_ratio)
-    return Contrast(
-        Rows(data.x, data.observed, data.x.new_zeros(n)),
-        Rows(y, data.observed, data.x.new_zeros(noise_ratio, n)),
-    )

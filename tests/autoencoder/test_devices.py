@@ -216,9 +216,6 @@ ESTIMATORS = {
     "VNCE": vnce,
     "VNCE adam": partial(vnce, solver="adam"),
     "VNCE Bell": partial(vnce, model=Bell, n_init=2, on_misfit="ignore"),
-    "VNCE neighbours": partial(
-        vnce, model=Bell, noise="conditional", on_misfit="ignore"
-    ),
     "VNCE Factor": partial(vnce, model=Factor),  # uses held-out cells
     "VNCE binary": partial(vnce, model=Factor, solver="adam"),
     "VNCE states": partial(vnce, model=boltzmann, solver="adam"),

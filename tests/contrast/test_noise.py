@@ -23,7 +23,6 @@ from skvnce.contrast.noise import (
     draw_contrast,
     fit_noise,
     given,
-    neighbours,
 )
 
 KIND = torch.tensor([REAL, POSITIVE, BINARY, POSITIVE, REAL])
@@ -225,39 +224,6 @@ def test_a_given_distribution_of_another_width_is_refused(noise):
         given(noise, D)
 
 
-SPREAD = torch.tensor([0.5, 0.7, 0.2, 2.0, 3.0]).double()
-
-
-def folded(x, spread):
-    return stats.foldnorm(x / spread, scale=spread)
-
-
-@pytest.mark.parametrize("column", [0, 1, 3])
-def test_neighbours_have_the_density_of_their_kernel(column, seed):
-    torch.manual_seed(seed)
-    x = torch.tensor([0.2, 0.6, 1.0, 0.5, 0.0]).double()
-    y = neighbours(x[None], KIND, SPREAD, 2000)[:, 0, column].numpy()
-    at, spread = float(x[column]), float(SPREAD[column])
-    plain = stats.norm(at, spread)
-    kernel = folded(at, spread) if KIND[column] == POSITIVE else plain
-    assert stats.kstest(y, kernel.cdf).pvalue > 2 * stats.norm.sf(GATE)
-    wrong = plain if KIND[column] == POSITIVE else folded(at, spread)
-    assert stats.kstest(y, wrong.cdf).pvalue < 2 * stats.norm.sf(GATE)
-
-
-def test_zeros_and_ones_flip(seed):
-    torch.manual_seed(seed)
-    x = (torch.rand(1000, D) < 0.3).double()
-    y = neighbours(x, KIND, SPREAD, 4)
-    assert y.shape == (4, 1000, D)
-    flipped = (y != x)[..., 2].double()
-    assert ((y == 0) | (y == 1))[..., 2].all()
-    for start in (0.0, 1.0):  # the same both ways: symmetric
-        some = flipped[:, x[:, 2] == start]
-        assert abs(z_mean(some.flatten(), 0.2)) < GATE
-        assert abs(z_mean(some.flatten(), 0.35)) > GATE  # control
-
-
 def test_zeros_have_a_density_in_all_units():
     """Zeros of scaled columns come back as tiny numbers, some of them negative."""
     n_negative = 0
@@ -331,7 +297,6 @@ def test_parameters_of_noise_are_in_the_units_of_the_user():
     np.testing.assert_array_equal(found["covariance"], covariance)
     found = chosen("marginal").parameters
     assert found["location"][1] == CENTRE[1]
-    assert chosen("conditional") == (None, {})
 
 
 def test_a_module_makes_the_noise():

@@ -121,7 +121,7 @@ def test_transform_and_sample_of_the_default_are_exact(seed):
 @pytest.mark.filterwarnings("ignore:Constant where observed")
 @pytest.mark.parametrize(
     "params",
-    [{}, {"model": Factor, "n_components": 1}, {"model": Bell, "noise": "conditional"}],
+    [{}, {"model": Factor, "n_components": 1}, {"model": Bell}],
 )
 def test_a_table_of_constants_has_no_model(params):
     X = np.tile([2.0, -1.0], (8, 1))
@@ -141,10 +141,7 @@ def test_a_table_of_constants_has_no_model(params):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "noise",
-    [
-        "gaussian",
-        *(pytest.param(n, marks=pytest.mark.slow) for n in ("marginal", "conditional")),
-    ],
+    ["gaussian", pytest.param("marginal", marks=pytest.mark.slow)],
 )
 def test_an_energy_learns_from_incomplete_rows(noise, seed):
     rng = np.random.default_rng(seed)
@@ -752,9 +749,8 @@ def test_a_model_without_parameters_has_its_scale_fitted():
             return -x.square().sum(1) / 2
 
     X = np.random.default_rng(0).normal(size=(500, 2))
-    for noise in ("gaussian", "conditional"):
-        found = VNCEEstimator(Standard, noise=noise, random_state=0).fit(X)
-        assert found.log_scale_ == pytest.approx(np.log(2 * np.pi), abs=0.1)
+    found = VNCEEstimator(Standard, noise="gaussian", random_state=0).fit(X)
+    assert found.log_scale_ == pytest.approx(np.log(2 * np.pi), abs=0.1)
 
 
 def test_a_failed_start_does_not_fail_the_fit():
