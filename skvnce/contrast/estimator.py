@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Callable
-from contextlib import contextmanager
 from math import log
 from numbers import Real
 from typing import Any, Literal, NamedTuple, Self
@@ -69,24 +68,13 @@ from skvnce.contrast.fit import (
     fit_with_enough_draws,
 )
 from skvnce.contrast.models import (
-    DrawsNotSmooth,
     FreeGaussian,
-    NotAModel,
-    NotAPosterior,
-    NotAveraged,
-    SingleDraw,
-    UnknownLatents,
-    UnsuitableModel,
-    UnsuitablePosterior,
     initial_normal,
 )
 from skvnce.contrast.noise import (
     ColumnSummary,
     Marginals,
-    NoPartialDensity,
-    NotANoise,
     Rescaled,
-    UnsuitableNoise,
 )
 
 # ----------------------------------------
@@ -148,36 +136,6 @@ def settings_of(parameters, seed, nodes):
 
 
 _GAP = 1.0  # `log_scale_gap_` above which `fit` warns
-_ERRORS = {  # the first that matches; the order is from special to general
-    NotAModel: "model must map the number of features to a torch.nn.Module with a "
-    "method log_density(x) or log_density(x, z); {}",
-    UnknownLatents: "n_components is needed: {}",
-    UnsuitableModel: "model: {}",
-    NotAPosterior: "posterior must map (n_features, n_components) to a torch.nn.Module "
-    "that returns a torch.distributions.Distribution; {}",
-    UnsuitablePosterior: "posterior: {}",
-    NotANoise: "noise must have a density: {} Pass one of 'auto', 'marginal', "
-    "'gaussian', a torch Distribution or a zuko flow.",
-    NoPartialDensity: "noise={} Pass a MultivariateNormal or independent columns, or "
-    "use noise='marginal' or noise='gaussian'.",
-    UnsuitableNoise: "{} Use noise that covers the data.",
-    DrawsNotSmooth: "solver='lbfgs' needs draws that are smooth in the posterior's "
-    "parameters: {} Use solver='adam'.",
-    NotAveraged: "criterion='importance-weighted' needs draws that are smooth in the "
-    "posterior's parameters: {}",
-    SingleDraw: "n_training_draws must be at least 2 for a discrete posterior: {}",
-}
-
-
-@contextmanager
-def errors_named():
-    """Convert errors about what the user passed into errors that name the parameter."""
-    try:
-        yield
-    except tuple(_ERRORS) as error:
-        text = next(t for k, t in _ERRORS.items() if isinstance(error, k))
-        kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(text.format(error)) from error
 
 
 def warn_of_rounds(n_iter, max_iter, tol, more=""):
@@ -803,7 +761,7 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
         cells = table.cells
         if not len(table.schema.model_columns):
             return self._no_model(table.schema)
-        with errors_named(), failures_named(_DIVERGED):
+        with failures_named(_DIVERGED):
             settings = settings_of(self.get_params(deep=False), seed, cells.nodes)
             moments = cells.location, cells.scale
             rest = cells.nodes, *moments, _initial_normal, on_round

@@ -23,13 +23,10 @@ from skvnce._core.random import (
 )
 from skvnce._core.training.adam import NotFinite
 from skvnce.contrast.models import (
-    DrawsNotSmooth,
     FreeGaussian,
     MakeModel,
     MakePosterior,
-    NotAveraged,
     Scaled,
-    SingleDraw,
     build_model,
     build_posterior,
     check_log_density,
@@ -309,8 +306,8 @@ def fit_from_one_start(
 ) -> Outcome:
     """Make the model and the posterior, and fit them on a device.
 
-    The model and the noise are made on the CPU, where the outcome is, too.  Raises
-    UnsuitableModel, UnsuitablePosterior, DrawsNotSmooth, SingleDraw, NotFinite.
+    The model and the noise are made on the CPU, where the outcome is, too.
+    Raises NotFinite.
     """
     before, device = torch.get_rng_state().numpy(), settings.device
     fitted = build(settings, inputs).on(device)
@@ -371,7 +368,7 @@ def _start_of(model: FreeGaussian, positive: Tensor) -> Normal:
 
 
 def is_averaged(criterion: str, posterior: Posterior, data: Incomplete) -> bool:
-    """Return whether draws are averaged inside the logarithm, or raise `NotAveraged`.
+    """Return whether draws are averaged inside the logarithm, or raise an error.
 
     One posterior for all patterns of missing cells, which has one mode, is too far from
     the model's for the variational bound, eq. (3) of `objective`: it would favour
@@ -384,7 +381,10 @@ def is_averaged(criterion: str, posterior: Posterior, data: Incomplete) -> bool:
         return True
     if criterion == "auto":
         return False
-    raise NotAveraged("draws of zeros and ones need criterion='vnce'.")
+    raise ValueError(
+        "criterion='importance-weighted' needs draws that are smooth in the "
+        "posterior's parameters: draws of zeros and ones need criterion='vnce'."
+    )
 
 
 def averaging(bound: Problem) -> Problem:
@@ -521,13 +521,14 @@ def is_stochastic(settings: Settings, posterior: Posterior, data: Incomplete) ->
     """Return whether the solver is Adam, as for discrete draws, or raise an error."""
     discrete = is_discrete(posterior, data)
     if discrete and settings.solver == "lbfgs":
-        raise DrawsNotSmooth(
-            "draws of zeros and ones are not smooth in the parameters of the posterior."
+        raise ValueError(
+            "solver='lbfgs' needs draws that are smooth in the posterior's parameters, "
+            "and draws of zeros and ones are not. Use solver='adam'."
         )
     if discrete and posterior.n_draws == 1:
-        raise SingleDraw(
-            "the gradient of a discrete posterior needs other draws of the same row as "
-            "a control variate."
+        raise ValueError(
+            "n_training_draws must be at least 2 for a discrete posterior: its "
+            "gradient needs other draws of the same row as a control variate."
         )
     return discrete or settings.solver == "adam"
 
@@ -698,7 +699,7 @@ def fit_table(
 
     `mean`, `scale`: of the observed cells. The default model has standardised columns.
     `initial_normal`: fits a normal distribution of rows, if the model or the noise
-    needs one. Raises UnsuitableModel, UnsuitablePosterior, UnsuitableNoise, NotFinite.
+    needs one. Raises NotFinite.
     """
     inputs, prepared = _prepare(settings, nodes, mean, scale, initial_normal)
     found, failure, number = [], None, settings.n_init

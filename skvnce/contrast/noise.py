@@ -27,18 +27,6 @@ REAL, POSITIVE, BINARY = 0, 1, 2  # kinds of columns
 _ROUNDING = 1e-15  # below this share of the location, cells are zeros in other units
 
 
-class UnsuitableNoise(ValueError):
-    """A distribution cannot be the noise of these rows."""
-
-
-class NotANoise(UnsuitableNoise, TypeError):
-    """An object cannot be sampled, or has no density."""
-
-
-class NoPartialDensity(UnsuitableNoise):
-    """A distribution has no density of a part of a row."""
-
-
 class Noise(Protocol):
     """The interface of noise."""
 
@@ -133,7 +121,7 @@ class GivenNoise(NamedTuple):
     def log_prob(self, x: Tensor, observed: Tensor) -> Tensor:
         """Compute the density of the observed cells.
 
-        Raises NoPartialDensity if cells are missing and the columns are not
+        Raises ValueError if cells are missing and the columns are not
         independent.
         """
         if self.columns is not None:
@@ -141,9 +129,10 @@ class GivenNoise(NamedTuple):
             return self.columns.log_prob(filled).where(observed, 0.0).sum(-1)
         if observed.all():
             return self.joint.log_prob(x.to(self.inside)).to(x)
-        raise NoPartialDensity(
-            f"{type(self.joint).__name__} has no density of a part of a row, and cells "
-            "are missing."
+        raise ValueError(
+            f"noise={type(self.joint).__name__} has no density of a part of a row, and "
+            "cells are missing. Pass a MultivariateNormal or independent columns, or "
+            "use noise='marginal' or noise='gaussian'."
         )
 
 
@@ -170,7 +159,7 @@ class Rescaled(NamedTuple):
 def given(noise: Distribution, n_features: int) -> Noise:
     """Wrap a distribution that the user passed.
 
-    Raises UnsuitableNoise for a distribution of rows of another width.
+    Raises ValueError for a distribution of rows of another width.
     """
     if isinstance(noise, MultivariateNormal):
         normal = Normal(noise.loc.double(), noise.covariance_matrix.double())
@@ -185,7 +174,7 @@ def given(noise: Distribution, n_features: int) -> Noise:
         width = drawn.shape
         found = GivenNoise(noise, columns, drawn)
     if width != (n_features,):
-        raise UnsuitableNoise(
+        raise ValueError(
             f"noise draws arrays of shape {tuple(width)}; rows of the model have "
             f"shape ({n_features},)."
         )
@@ -248,7 +237,7 @@ def fit_noise(
 
     `kind`: "marginal", "gaussian", Distribution or nn.Module, which returns a
     distribution when it is called. `normal`: returns the normal distribution of rows in
-    the scale of the model. Raises UnsuitableNoise.
+    the scale of the model.
     """
     if not isinstance(kind, str):
         joint = kind() if isinstance(kind, nn.Module) else kind
@@ -264,10 +253,14 @@ def fit_noise(
 
 
 def check_density(noise: object) -> None:
-    """Check that noise can be drawn and has a density; raises NotANoise."""
+    """Check that noise can be drawn and has a density."""
     for method in ("sample", "log_prob"):
         if not callable(getattr(noise, method, None)):
-            raise NotANoise(f"{type(noise).__name__} has no method {method}.")
+            raise TypeError(
+                f"noise must have a density: {type(noise).__name__} has no method "
+                f"{method}. Pass one of 'auto', 'marginal', 'gaussian', a torch "
+                "Distribution or a zuko flow."
+            )
 
 
 @torch.no_grad()
@@ -283,21 +276,22 @@ def contrast_with(noise: Noise, data: Incomplete, noise_ratio: int) -> Contrast:
 
 
 def log_noise_of_data(noise: Noise, data: Incomplete) -> Tensor:
-    """Compute log p_y of rows; raises UnsuitableNoise for rows outside its support."""
+    """Compute log p_y of rows; raises ValueError for rows outside its support."""
     try:
         found = noise.log_prob(*data)
     except ValueError as error:
         # torch's check of arguments names the support
         if "support" not in str(error):
             raise
-        raise UnsuitableNoise(
+        raise ValueError(
             "noise has no density at some rows of the data: they lie outside the "
-            "support of the distribution."
+            "support of the distribution. Use noise that covers the data."
         ) from error
     if not found.isfinite().all():
         row = int((~found.isfinite()).nonzero()[0, 0])
-        raise UnsuitableNoise(
+        raise ValueError(
             f"noise gives row {row} of the training data (rows that are entirely "
-            f"missing not counted) the log-density {float(found[row])}."
+            f"missing not counted) the log-density {float(found[row])}. Use noise that "
+            "covers the data."
         )
     return found
