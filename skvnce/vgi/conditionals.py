@@ -25,7 +25,6 @@ from torch.distributions import AffineTransform, Distribution, TransformedDistri
 from skvnce._core.distributions.cells import Families, NumberOrLevel
 from skvnce._core.distributions.families import UnivariateMixture
 from skvnce._core.distributions.normal import Normal
-from skvnce._core.distributions.truncated_normal import BoundedNormal
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import PortableNormal
 from skvnce.autoencoder.vae import latents_of, order_of
@@ -50,13 +49,10 @@ class Head(Protocol):
 
     n_parameters: int  # including location and log-scale
 
-    def __call__(
-        self, loc: Tensor, log_scale: Tensor, rest: Tensor, columns: Tensor
-    ) -> Distribution:
+    def __call__(self, loc: Tensor, log_scale: Tensor, rest: Tensor) -> Distribution:
         """Return the distributions, which have quantiles and `rsample`.
 
-        `loc`, `log_scale` (*batch,), `rest` (*batch, n_parameters - 2).  `columns` (int
-        (*batch,)): the column of each distribution.
+        `loc`, `log_scale` (*batch,), `rest` (*batch, n_parameters - 2).
         """
         ...
 
@@ -70,9 +66,7 @@ class NormalHead:
 
     n_parameters = 2
 
-    def __call__(
-        self, loc: Tensor, log_scale: Tensor, rest: Tensor, columns: Tensor
-    ) -> PortableNormal:
+    def __call__(self, loc: Tensor, log_scale: Tensor, rest: Tensor) -> PortableNormal:
         """Return the normals."""
         return PortableNormal(loc, _scale(log_scale), validate_args=False)
 
@@ -85,7 +79,7 @@ class MixtureHead:
         self.n_parameters = 2 + 3 * n_components
 
     def __call__(
-        self, loc: Tensor, log_scale: Tensor, rest: Tensor, columns: Tensor
+        self, loc: Tensor, log_scale: Tensor, rest: Tensor
     ) -> UnivariateMixture:
         """Return the mixtures."""
         scale = _scale(log_scale).unsqueeze(-1)
@@ -96,25 +90,6 @@ class MixtureHead:
             loc.unsqueeze(-1) + scale * (side + apart),
             scale * widths.clamp(-_STEEPEST, _STEEPEST).exp(),
         )
-
-
-class BoundedHead:
-    """Normals truncated to the bounds of their column.
-
-    `low`, `high` (features,): may be infinite.
-    """
-
-    n_parameters = 2
-
-    def __init__(self, low: Tensor, high: Tensor) -> None:
-        self.low, self.high = low, high
-
-    def __call__(
-        self, loc: Tensor, log_scale: Tensor, rest: Tensor, columns: Tensor
-    ) -> BoundedNormal:
-        """Return the truncated normals."""
-        low, high = (bound.to(loc)[columns] for bound in (self.low, self.high))
-        return BoundedNormal(loc, _scale(log_scale), low, high, validate_args=False)
 
 
 class SplineHead:
@@ -130,7 +105,7 @@ class SplineHead:
         self.n_parameters = 2 + n_steps * (3 * n_bins - 1) + 2 * (n_steps - 1)
 
     def __call__(
-        self, loc: Tensor, log_scale: Tensor, rest: Tensor, columns: Tensor
+        self, loc: Tensor, log_scale: Tensor, rest: Tensor
     ) -> TransformedDistribution:
         """Return the transformed normals."""
         k, n = self.n_bins, self.n_steps
@@ -251,22 +226,19 @@ class _Conditionals(nn.Module):
             (loc + raw[:, 0]).view(columns.shape),
             (log_scale + raw[:, 1]).view(columns.shape),
             raw[:, 2:].view(*columns.shape, self.head.n_parameters - 2),
-            columns,
         )
 
     def _all(self, x: Tensor, raw: Tensor) -> Distribution:
         """Return q_j of all columns, raw (n_columns, n, n_parameters)."""
         raw = raw.movedim(0, 1).reshape(*x.shape, -1)
         loc = x @ (self.slopes * self.others).T + self.intercepts
-        columns = torch.arange(x.shape[-1], device=x.device).expand(x.shape)
         log_scale = self.log_scales
         if self.offset is not None:
+            columns = torch.arange(x.shape[-1], device=x.device).expand(x.shape)
             rows = x.unsqueeze(-2).expand(*x.shape, -1).reshape(-1, x.shape[-1])
             mean, wider = self.offset(rows, columns.reshape(-1))
             loc, log_scale = loc + mean.view(x.shape), log_scale + wider.view(x.shape)
-        return self.head(
-            loc + raw[..., 0], log_scale + raw[..., 1], raw[..., 2:], columns
-        )
+        return self.head(loc + raw[..., 0], log_scale + raw[..., 1], raw[..., 2:])
 
 
 class StandardConditionals(_Conditionals):
@@ -434,7 +406,6 @@ class MixedConditionals(nn.Module):
             (linear[:, 0] + ours[:, 0]).view(shape),
             (self.log_scales[flat] + ours[:, 1]).view(shape),
             ours[:, 2:].view(*shape, ours.shape[1] - 2),
-            columns,
         )
         logits = (linear + logits).view(*shape, -1)
         return NumberOrLevel(number, logits, self.n_levels[columns])

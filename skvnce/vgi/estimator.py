@@ -58,7 +58,7 @@ class VGIImputer(DrawnByMembers):
         ``"coupling-flow"``: one of coupling layers.  ``"factor-analysis"``: at most 20
         factors.  A callable makes your own density.  From these q proposes draws, and a
         Metropolis-Hastings step accepts or rejects them.
-    conditionals : {"auto", "normal", "mixture", "spline", "bounded"}, default="auto"
+    conditionals : {"auto", "normal", "mixture", "spline"}, default="auto"
         Family of the conditionals q, see `skvnce.options.VGI`.  Where a missing value
         may have several modes, choose ``"mixture"``.  ``"auto"`` here and in `n_chains`
         is the value of `model`.
@@ -177,9 +177,7 @@ class VGIImputer(DrawnByMembers):
         | Callable[..., Any]
         | Literal["vae", "flow", "coupling-flow", "factor-analysis"] = "vae",
         *,
-        conditionals: Literal[
-            "auto", "normal", "mixture", "spline", "bounded"
-        ] = "auto",
+        conditionals: Literal["auto", "normal", "mixture", "spline"] = "auto",
         n_chains: int | Literal["auto"] = "auto",
         n_estimators: int | Literal["auto"] = "auto",
         strategy: Literal["mean", "median", "mode"] = "mean",

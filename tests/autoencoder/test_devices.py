@@ -236,7 +236,7 @@ ESTIMATORS = {
         for kind, network in [
             ("mixture", "shared"),
             ("spline", "extended"),
-            ("bounded", "independent"),
+            ("normal", "independent"),
         ]
     },
 }

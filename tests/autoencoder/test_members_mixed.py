@@ -213,8 +213,8 @@ def test_marginal_columns_get_shares(lair):
     "algorithm",
     [
         VGI("mixture", network="extended", n_selected=2),
-        VGI("bounded", network="independent", start="marginals", n_warm_up=1),
-        VGI("spline", chain_range="unbounded"),
+        VGI("normal", network="independent", start="marginals", n_warm_up=1),
+        VGI("spline"),
     ],
     ids=lambda one: one.conditionals,
 )
