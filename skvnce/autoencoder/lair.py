@@ -228,7 +228,7 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
         }
 
     def _member_model(self, model, schema):
-        """Make a `skvnce.autoencoder.model.Member` of what `_row_model` returns."""
+        """Make a member, as `EncoderMember`, of what `_row_model` returns."""
         raise NotImplementedError
 
     def _with_one_draw(self):

@@ -14,8 +14,6 @@ Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical m
 estimation from incomplete data, sections 3.1 and 3.3, appendix E.
 """
 
-from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple, Protocol, Self
 
 import torch
@@ -528,20 +526,6 @@ def count_levels(families: Families, n_columns: int) -> Tensor:
     return found
 
 
-def start_conditionals(
-    model: LatentNormal,
-    families: Families,
-    # maps the inputs and the numbers of levels of the columns to conditionals
-    make: Callable[[Indicators, Tensor], MixedConditionals],
-) -> MixedConditionals:
-    """Make conditionals that start at those of a latent normal model."""
-    n_levels = count_levels(families, len(model.latents.marginals))
-    found = make(Indicators(n_levels), n_levels)
-    z = fill.drawn(model.normal, _ROWS)
-    anchor_at(found, fill.cells_of(model.latents, z), z[model.latents.first].T)
-    return found
-
-
 @torch.no_grad()
 def anchor_at(conditionals: MixedConditionals, cells: Tensor, scores: Tensor) -> None:
     """Set the linear part to regressions and discriminants of rows, in place.
@@ -593,58 +577,17 @@ def _discriminants(
 
 
 _BODY = 64  # width of the shared layers of the conditionals
+NETWORKS = "shared", "extended", "independent"
 
 
-def _body(n_inputs: int) -> nn.Module:
-    return nn.Sequential(
+def _layers(network: str, n_inputs: int) -> tuple[nn.Module, int, tuple[int, ...]]:
+    """Make the body; with its width, and sizes of the layers of each column."""
+    if network == "independent":
+        return nn.Identity(), n_inputs, (_BODY // 2, _BODY // 2)
+    body = nn.Sequential(
         nn.Linear(n_inputs, _BODY), nn.SiLU(), nn.Linear(_BODY, _BODY), nn.SiLU()
     )
-
-
-def _with_body(
-    kind: type[StandardConditionals] | type[ExtendedConditionals], d: int, head: Head
-) -> StandardConditionals | ExtendedConditionals:
-    return kind(d, head, _body(d), _BODY, (_BODY // 2,))
-
-
-def _independent(d: int, head: Head) -> StandardConditionals:
-    return StandardConditionals(d, head, nn.Identity(), d, (_BODY // 2, _BODY // 2))
-
-
-NETWORKS = {
-    "shared": partial(_with_body, StandardConditionals),
-    "extended": partial(_with_body, ExtendedConditionals),
-    "independent": _independent,
-}
-
-
-def _mixed_with_body(
-    head: Head, inputs: Indicators, n_levels: Tensor, visible: Tensor | None = None
-) -> MixedConditionals:
-    seen = inputs.others if visible is None else visible
-    body = _body(len(inputs.owners))
-    return MixedConditionals(inputs, n_levels, head, body, _BODY, (_BODY // 2,), seen)
-
-
-def _mixed_extended(
-    head: Head, inputs: Indicators, n_levels: Tensor
-) -> MixedConditionals:
-    return _mixed_with_body(head, inputs, n_levels, torch.ones_like(inputs.others))
-
-
-def _mixed_independent(
-    head: Head, inputs: Indicators, n_levels: Tensor
-) -> MixedConditionals:
-    hidden, width = (_BODY // 2, _BODY // 2), len(inputs.owners)
-    sizes = nn.Identity(), width, hidden
-    return MixedConditionals(inputs, n_levels, head, *sizes, inputs.others)
-
-
-MIXED_NETWORKS = {
-    "shared": _mixed_with_body,
-    "extended": _mixed_extended,
-    "independent": _mixed_independent,
-}
+    return body, _BODY, (_BODY // 2,)
 
 
 def anchored_conditionals(
@@ -658,7 +601,9 @@ def anchored_conditionals(
     With the weights, means and covariances of a mixture they have its means and
     standard deviations instead.
     """
-    found = NETWORKS[network](len(normal.mean), head)
+    d = len(normal.mean)
+    kind = ExtendedConditionals if network == "extended" else StandardConditionals
+    found = kind(d, head, *_layers(network, d))
     if mixture is None:
         anchor(found, normal.mean, torch.linalg.inv(normal.covariance))
     else:
@@ -670,5 +615,13 @@ def mixed_conditionals(
     normal: Normal, families: Families, head: Head, network: str = "shared"
 ) -> MixedConditionals:
     """Make conditionals of numbers and levels that start at a latent normal model."""
-    make = partial(MIXED_NETWORKS[network], head)
-    return start_conditionals(LatentNormal.of(normal, families), families, make)
+    model = LatentNormal.of(normal, families)
+    n_levels = count_levels(families, len(model.latents.marginals))
+    inputs = Indicators(n_levels)
+    others = inputs.others
+    visible = torch.ones_like(others) if network == "extended" else others
+    layers = _layers(network, len(inputs.owners))
+    found = MixedConditionals(inputs, n_levels, head, *layers, visible)
+    z = fill.drawn(model.normal, _ROWS)
+    anchor_at(found, fill.cells_of(model.latents, z), z[model.latents.first].T)
+    return found

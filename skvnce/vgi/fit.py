@@ -111,19 +111,15 @@ def by_marginals(start: Start, n_chains: int) -> Tensor:
     return from_marginals(start.data, n_chains).float()
 
 
-class ChainSettings(NamedTuple):
-    """Settings of the chains of a training."""
-
-    n_chains: int  # K
-    # maps (start, n_chains) to the initial tables: `by_normal` or `by_marginals`
-    complete: Callable[[Start, int], Tensor] = by_normal
-
-
-def make_chains(start: Start, settings: ChainSettings) -> Chains:
+def make_chains(
+    start: Start,
+    n_chains: int,  # K
+    # maps (start, n_chains) to the initial tables
+    complete: Callable[[Start, int], Tensor] = by_normal,
+) -> Chains:
     """Complete rows, within the range of draws."""
     data = start.dequantised()
-    x = settings.complete(start, settings.n_chains)
-    return Chains(data, x, _range_of(data, start))
+    return Chains(data, complete(start, n_chains), _range_of(data, start))
 
 
 def _range_of(data: Incomplete, start: Start) -> Hypercube:
@@ -324,7 +320,7 @@ def maximised(pair, start, n_chains, settings, method, n_rounds, device, on_roun
 
     Returns `chains` (initial.Chains); `losses` (list of float).
     """
-    chains = make_chains(start, ChainSettings(n_chains)).on(device)
+    chains = make_chains(start, n_chains).on(device)
     n_steps = int(method.n_steps)
     first = {1: -(-n_steps // 3), _LONGER: n_steps}
     losses = mcem.train(
@@ -518,7 +514,8 @@ class VGIRounds:
         pair: Pair,  # on the device of the training
         start: Start,
         hidden: Tensor,  # bool (n, features): held-out cells
-        ways: ChainSettings,
+        n_chains: int,  # K
+        complete: Callable[[Start, int], Tensor],  # as of `make_chains`
         settings: TrainingSettings,
         limits: Limits,
         # fitted without the held-out cells, if the model is an autoencoder
@@ -527,10 +524,8 @@ class VGIRounds:
     ) -> None:
         self._pair, self._settings, self._limits = pair, settings, limits
         self._mixture, self._device, self._given = mixture, device, (start, hidden)
-        if mixture is not None:
-            ways = ways._replace(complete=partial(by_mixture, mixture))
         self._start, self._hidden = start.on(device), hidden.to(device)
-        self.chains = make_chains(start.without(hidden), ways).on(device)
+        self.chains = make_chains(start.without(hidden), n_chains, complete).on(device)
         self.n_warm_up, self._has_chosen = 0, False
 
     def while_better(self, on_round: Callable[[int, float, float], bool]) -> int:

@@ -51,11 +51,11 @@ from skvnce.vgi.densities import (
 )
 from skvnce.vgi.fit import (
     AVERAGED,
-    ChainSettings,
     Limits,
     Start,
     VGIRounds,
     by_marginals,
+    by_mixture,
     by_normal,
     fit_mixture,
     held_out_objective,
@@ -110,10 +110,6 @@ class Plan(NamedTuple):
             trains_encoder=not self.from_mixture,
             averaged=AVERAGED if self.from_mixture else None,
         )
-
-    def ways(self, method):
-        """Return the settings of the chains of a `VGI`."""
-        return ChainSettings(self.n_chains, _STARTS[method.start])
 
 
 def _number(asked, default):
@@ -218,18 +214,6 @@ class MCEM(Option):
     def __init__(self, n_steps: int = 300, every: int = 5) -> None:
         self.n_steps = n_steps
         self.every = every
-
-
-def conditionals_of(option, normal, families, mixture):
-    """Make the conditionals of a `VGI`.
-
-    With the arrays of a mixture they start at this instead of the normal distribution.
-    """
-    head = HEADS[option.conditionals]()
-    if families.levels:
-        return mixed_conditionals(normal, families, head, option.network)
-    mixture = mixture and tuple(map(torch.tensor, mixture))
-    return anchored_conditionals(normal, head, option.network, mixture)
 
 
 def _linear(normal, like=None):
@@ -617,7 +601,12 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
             model = DENSITIES[self.model](normal, families, like)
         method = self._method()
         option = method if isinstance(method, VGI) else VGI()
-        conditionals = conditionals_of(option, normal, families, fit.mixture)
+        head, network = HEADS[option.conditionals](), option.network
+        if families.levels:
+            conditionals = mixed_conditionals(normal, families, head, network)
+        else:
+            mixture = fit.mixture and tuple(map(torch.tensor, fit.mixture))
+            conditionals = anchored_conditionals(normal, head, network, mixture)
         return Pair(model.float(), conditionals.float())
 
     def _without(self, hidden, pair, begun, fit, hypercube):
@@ -642,18 +631,20 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         settings = plan.settings(method)
         if not isinstance(self.model, str):
             with step("fitting the density to completed rows"):
-                chains = make_chains(
-                    start.without(hidden), ChainSettings(plan.n_chains)
-                ).on(device)
+                chains = make_chains(start.without(hidden), plan.n_chains).on(device)
                 warm_up_model(pair.model, chains, len(start.weights), settings)
+        complete, mixture = _STARTS[method.start], mixture and Mixture(*mixture)
+        if mixture is not None:
+            complete = partial(by_mixture, mixture)
         rounds = VGIRounds(
             pair,
             start,
             hidden,
-            plan.ways(method),
+            plan.n_chains,
+            complete,
             settings,
             Limits(plan.n_rounds, plan.solver["n_iter_no_change"], n_warm_up),
-            mixture and Mixture(*mixture),
+            mixture,
             device,
         )
         warm_up_conditionals(pair.conditionals, rounds.chains, settings, method)
