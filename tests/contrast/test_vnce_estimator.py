@@ -649,28 +649,6 @@ def test_scores_of_the_default_and_of_own_models_compare():
     )
 
 
-class LearntNoise(nn.Module):
-    """As a flow: parameters, and a call that gives the distribution."""
-
-    def __init__(self):
-        super().__init__()
-        self.mean = nn.Parameter(torch.tensor(MEAN).float())
-
-    def forward(self):
-        joint = distributions.Normal(self.mean, torch.tensor([1.5, 1.1, 0.8]))
-        return distributions.Independent(joint, 1)
-
-
-@pytest.mark.parametrize("solver", ["lbfgs", "adam"])
-def test_noise_with_parameters_is_left_alone(solver):
-    X = gaussian_table(0, missing=0.0)
-    noise = LearntNoise()
-    options = {"solver": solver, "max_iter": 20, "random_state": 0}
-    VNCEEstimator(noise=noise, **options).fit(X)
-    assert noise.mean.grad is None
-    assert noise.mean.requires_grad
-
-
 def test_a_module_with_dropout_answers_the_same_twice():
     class Dropping(Bell):
         def __init__(self, n_features):
