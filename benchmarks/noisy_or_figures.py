@@ -19,6 +19,7 @@ from time import perf_counter
 import numpy as np
 import torch
 from _data import folder, load
+from _enumerated_causes import enumerate_joint
 from _paper import medians
 from _report import made_by
 from _runner import Some, main_of
@@ -37,7 +38,6 @@ from skvnce.noisy_or.estimator import torch_rows
 from skvnce.noisy_or.model import (
     NoisyOrModel,
     conjugate_shift,
-    enumerate_joint,
     gather,
     tighter_line,
     upper_bound,

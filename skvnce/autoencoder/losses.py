@@ -43,7 +43,6 @@ from skvnce._core.models import (
 from skvnce._core.random import Uniforms, at_quantiles, draw, global_stream, inside
 from skvnce.autoencoder import vae
 from skvnce.autoencoder.networks import (
-    AnchoredEncoder,
     AnchoredLatentCells,
     ResidualPerceptron,
     VariationalAutoencoderModel,
@@ -575,17 +574,10 @@ def visit_loss(
 
 def is_written_out(batches: Batches) -> bool:
     """Return whether `WeightedBound` computes the bound of an autoencoder."""
-    model, posterior = batches.auto
     return (
-        isinstance(model, VariationalAutoencoderModel)
-        and isinstance(posterior, AnchoredEncoder)
-        and posterior.n_components == 1
-        and all(isinstance(part.network, ResidualPerceptron) for part in batches.auto)
+        batches.auto.posterior.n_components == 1
         and batches.anchor is not None
         and batches.cells is not None
-        and all(
-            leaf.requires_grad for part in batches.auto for leaf in part.parameters()
-        )
     )
 
 
@@ -832,19 +824,6 @@ def without_dropout(
         return found
 
     return Sampler(sampler.init, step)
-
-
-def encoder_loss(
-    name: str, auto: Autoencoder, data: Incomplete, training: Training
-) -> Loss:
-    """Make the loss of the encoder alone on rows with missing values.
-
-    It is the bound of an algorithm, or MIWAE's for those that complete rows.
-    """
-    # only the encoder is trained, for the model as it is used
-    auto.model.requires_grad_(False).eval()
-    bound = BOUNDS.get(name, BOUNDS["miwae"])
-    return bound_loss(bound, auto, NO_PARTS, data, training)
 
 
 def _of_bounds(

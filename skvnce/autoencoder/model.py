@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,7 +15,6 @@ from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import (
     at_quantiles,
     global_stream,
-    midpoint_levels,
     row_keyed,
     row_lattice,
     shifted_lattice,
@@ -45,7 +44,7 @@ _ROUNDS = 8  # EM iterations after which the held-out cells have no influence
 class WithoutCells(NamedTuple):
     """A fitted model that has not used some cells."""
 
-    model: Any  # `EncoderModel`, or another that a `Member` draws from
+    model: Any  # `EncoderModel`, or another that a member draws from
     # (n, n_nodes): cells of the training rows; NaN marks missing cells
     nodes: np.ndarray
     # bool (n, n_nodes): the observed cells that the model has not used
@@ -133,7 +132,6 @@ class BoundedModel:
 
 
 _APPROXIMATE = 32  # number of draws of an approximate mean, a power of two
-_LEVELS = 32  # number of quantiles that represent a cell
 
 
 class EncoderModel(NamedTuple):
@@ -207,22 +205,6 @@ class EncoderModel(NamedTuple):
         cells = self.auto.model.likelihood(z.to(self.auto.device))
         scores = at_quantiles(cells, global_stream(0, cells.loc)).cpu()
         return self.scores.cells(scores).numpy()
-
-    def mean_given(self, Z: np.ndarray) -> np.ndarray:
-        """Compute means of cells, and most probable categories, given latents.
-
-        `Z` (n, n_components).  Returns (n, n_model_columns): in the units of X; codes
-        of categories.
-        """
-        cells = self.auto.model.likelihood(
-            torch.tensor(Z).double().to(self.auto.device)
-        )
-        levels = midpoint_levels(_LEVELS, cells.loc)
-        drawn = (cells.icdf(level.expand(cells.loc.shape)) for level in levels)
-        mean = sum(self.scores.cells(one.cpu()) for one in drawn) / _LEVELS
-        for node, block in cells.families.level_blocks().items():
-            mean[:, node] = cells.level_probabilities[:, block].argmax(1).to(mean)
-        return mean.numpy()
 
     def mapped(
         self, nodes: np.ndarray, function: Callable
@@ -308,37 +290,6 @@ def _by_column(auto: Autoencoder, probabilities: list) -> dict:
 # Several fitted models that draw cells in turn, and predict by all their draws.
 
 
-class Member(Protocol):
-    """A model whose random numbers are chosen by the caller; see `CellModel`."""
-
-    def draws(
-        self, nodes: np.ndarray, n_draws: int, numbers: Callable
-    ) -> tuple[np.ndarray, dict]:
-        """Draw cells that will be summarised, and may be dependent.
-
-        `nodes` (n, n_model_columns).  `numbers`: maps rows and a purpose to uniform
-        numbers.  Returns `drawn` (n_draws, n, n_model_columns), and `probabilities`
-        (n, n_categories) by column of categories.
-        """
-        ...
-
-    def mean(self, nodes: np.ndarray) -> tuple[np.ndarray, dict]:
-        """Approximate means (n, n_model_columns), and probabilities, at low cost."""
-        ...
-
-    def draw(
-        self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
-    ) -> np.ndarray:
-        """Draw missing cells; see `CellModel`."""
-        ...
-
-    def log_density(
-        self, nodes: np.ndarray, *, with_errors: bool = True
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Estimate log-densities and their standard errors; see `CellModel`."""
-        ...
-
-
 class EncoderMember(NamedTuple):
     """An autoencoder whose cells are drawn by a rule."""
 
@@ -352,7 +303,12 @@ class EncoderMember(NamedTuple):
     def draws(
         self, nodes: np.ndarray, n_draws: int, numbers: Callable
     ) -> tuple[np.ndarray, dict]:
-        """Draw cells that will be summarised; see `Member`."""
+        """Draw cells that will be summarised, and may be dependent.
+
+        `nodes` (n, n_model_columns).  `numbers`: maps rows and a purpose to uniform
+        numbers.  Returns `drawn` (n_draws, n, n_model_columns), and `probabilities`
+        (n, n_categories) by column of categories.
+        """
         return self._by(stratified(self.rule), nodes, n_draws, numbers)
 
     def draw(
@@ -362,7 +318,7 @@ class EncoderMember(NamedTuple):
         return self._by(self.rule, nodes, n_draws, of_stream)[0]
 
     def mean(self, nodes: np.ndarray) -> tuple[np.ndarray, dict]:
-        """Approximate means; see `Member`."""
+        """Approximate means (n, n_model_columns), and probabilities, at low cost."""
         return self.model.mean(nodes, self.bounds)
 
     def log_density(
@@ -381,7 +337,7 @@ class EncoderMember(NamedTuple):
 class Ensemble(NamedTuple):
     """Models that predict cells by all their draws."""
 
-    members: Sequence[Member]
+    members: Sequence[Any]  # as `EncoderMember`
     n_draws: int  # number of draws of a prediction, by all members together
     values: ValidValues  # to which draws are rounded before their means are computed
     columns: np.ndarray  # int (n_model_columns,)

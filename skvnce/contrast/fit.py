@@ -8,7 +8,6 @@ from typing import NamedTuple, Self
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.distributions import Distribution
 
 from skvnce._core.distributions.normal import Normal
 from skvnce._core.incomplete import Incomplete, Units
@@ -23,13 +22,10 @@ from skvnce._core.random import (
 )
 from skvnce._core.training.adam import NotFinite
 from skvnce.contrast.models import (
-    DrawsNotSmooth,
     FreeGaussian,
     MakeModel,
     MakePosterior,
-    NotAveraged,
     Scaled,
-    SingleDraw,
     build_model,
     build_posterior,
     check_log_density,
@@ -43,9 +39,7 @@ from skvnce.contrast.noise import (
     FittedNoise,
     Marginals,
     Noise,
-    Rescaled,
     contrast_with,
-    draw_contrast,
     fit_noise,
 )
 from skvnce.contrast.objective import (
@@ -54,12 +48,10 @@ from skvnce.contrast.objective import (
     Problem,
     Rows,
     averaged,
-    by_neighbours,
     by_noise,
     evaluate,
     fit_model,
     fit_posterior,
-    fit_scale,
     joint_ascent,
     log_marginal,
     log_mean,
@@ -260,7 +252,7 @@ class Settings(NamedTuple):
     # None, "normal", "bernoulli" or callable, see `build_posterior`
     posterior: MakePosterior
     n_components: int | None  # see `count_latents`
-    noise: str | Distribution | nn.Module  # see `fit_noise`
+    noise: str  # see `fit_noise`
     noise_ratio: int  # nu
     n_draws: int  # number of draws of the unobserved variables of each row
     n_init: int  # number of starts
@@ -289,7 +281,6 @@ class Inputs(NamedTuple):
     data: Incomplete
     contrast: Contrast
     summary: ColumnSummary
-    has_density: bool  # whether the noise has a density; otherwise it is conditional
     # returns the normal distribution at which the default model starts
     normal: Callable[[], Normal]
     # maps columns to replace by logarithms to the normal distribution at which the
@@ -314,8 +305,8 @@ def fit_from_one_start(
 ) -> Outcome:
     """Make the model and the posterior, and fit them on a device.
 
-    The model and the noise are made on the CPU, where the outcome is, too.  Raises
-    UnsuitableModel, UnsuitablePosterior, DrawsNotSmooth, SingleDraw, NotFinite.
+    The model and the noise are made on the CPU, where the outcome is, too.
+    Raises NotFinite.
     """
     before, device = torch.get_rng_state().numpy(), settings.device
     fitted = build(settings, inputs).on(device)
@@ -328,13 +319,12 @@ def fit_from_one_start(
         log_density,
         posterior,
         inputs.contrast.on(device),
-        by_noise if inputs.has_density else by_neighbours,
-        settings.seed,
-        fitted.rows_at_once(data, posterior, settings.noise_ratio),
+        seed=settings.seed,
+        size=fitted.rows_at_once(data, posterior, settings.noise_ratio),
     )
     if averages:
         problem = averaging(bound)
-    start_scale(problem, model, free=inputs.has_density)
+    start_scale(problem, model)
     ridge = ridge_of(settings, model)
     losses, converged = solve(settings, problem, model, ridge, data, on_round)
     is_normal = isinstance(model.model, FreeGaussian)
@@ -377,7 +367,7 @@ def _start_of(model: FreeGaussian, positive: Tensor) -> Normal:
 
 
 def is_averaged(criterion: str, posterior: Posterior, data: Incomplete) -> bool:
-    """Return whether draws are averaged inside the logarithm, or raise `NotAveraged`.
+    """Return whether draws are averaged inside the logarithm, or raise an error.
 
     One posterior for all patterns of missing cells, which has one mode, is too far from
     the model's for the variational bound, eq. (3) of `objective`: it would favour
@@ -390,7 +380,10 @@ def is_averaged(criterion: str, posterior: Posterior, data: Incomplete) -> bool:
         return True
     if criterion == "auto":
         return False
-    raise NotAveraged("draws of zeros and ones need criterion='vnce'.")
+    raise ValueError(
+        "criterion='importance-weighted' needs draws that are smooth in the "
+        "posterior's parameters: draws of zeros and ones need criterion='vnce'."
+    )
 
 
 def averaging(bound: Problem) -> Problem:
@@ -406,11 +399,9 @@ def averaging(bound: Problem) -> Problem:
     )
 
 
-def start_scale(problem: Problem, model: Scaled, *, free: bool) -> None:
+def start_scale(problem: Problem, model: Scaled) -> None:
     """Initialise the scale parameter by importance sampling of the integral."""
-    if not free:
-        model.log_scale.requires_grad_(False)
-    elif model.log_scale.requires_grad:
+    if model.log_scale.requires_grad:
         start = log_mean(evaluate(problem).noise)
         # weights of importance sampling may overflow
         model.rescale(start if start.isfinite() else 0.0)
@@ -529,13 +520,14 @@ def is_stochastic(settings: Settings, posterior: Posterior, data: Incomplete) ->
     """Return whether the solver is Adam, as for discrete draws, or raise an error."""
     discrete = is_discrete(posterior, data)
     if discrete and settings.solver == "lbfgs":
-        raise DrawsNotSmooth(
-            "draws of zeros and ones are not smooth in the parameters of the posterior."
+        raise ValueError(
+            "solver='lbfgs' needs draws that are smooth in the posterior's parameters, "
+            "and draws of zeros and ones are not. Use solver='adam'."
         )
     if discrete and posterior.n_draws == 1:
-        raise SingleDraw(
-            "the gradient of a discrete posterior needs other draws of the same row as "
-            "a control variate."
+        raise ValueError(
+            "n_training_draws must be at least 2 for a discrete posterior: its "
+            "gradient needs other draws of the same row as a control variate."
         )
     return discrete or settings.solver == "adam"
 
@@ -661,11 +653,6 @@ class TableFit(NamedTuple):
     noise: FittedNoise
 
     @property
-    def reference(self) -> Noise:
-        """The product of the marginals, of rows in the scale of the model."""
-        return Rescaled(self.marginals, *self.units.tensors())
-
-    @property
     def criterion(self) -> str:
         """The name of what was maximised."""
         best = self.outcome
@@ -680,17 +667,13 @@ class TableFit(NamedTuple):
         return is_discrete(self.outcome.fitted.at(self.data.observed)[1], self.data)
 
     def accuracy(self) -> float:
-        """Compute the accuracy of classifying data and noise, or neighbours."""
-        found = self.outcome.evaluation
-        if self.noise.distribution is None:
-            return float((found.data > found.noise).double().mean())
-        return float(found.accuracy())
+        """Compute the accuracy of classifying data and noise."""
+        return float(self.outcome.evaluation.accuracy())
 
     def scale_gap(self, settings: Settings) -> float:
         """Compute the log-ratio of the integral, by fresh noise, to the scale."""
-        noise = self.noise.distribution or self.reference
         found = self.outcome.fitted.evaluation(
-            noise,
+            self.noise.distribution,
             self.data.take(slice(_CHECKED)),
             settings.noise_ratio,
             settings.n_draws,
@@ -715,7 +698,7 @@ def fit_table(
 
     `mean`, `scale`: of the observed cells. The default model has standardised columns.
     `initial_normal`: fits a normal distribution of rows, if the model or the noise
-    needs one. Raises UnsuitableModel, UnsuitablePosterior, UnsuitableNoise, NotFinite.
+    needs one. Raises NotFinite.
     """
     inputs, prepared = _prepare(settings, nodes, mean, scale, initial_normal)
     found, failure, number = [], None, settings.n_init
@@ -732,7 +715,7 @@ def fit_table(
     if not found:
         raise failure
     best = max(found, key=lambda one: float(one.evaluation.values.mean()))
-    return _rescaled(TableFit(best, *prepared), settings)
+    return TableFit(best, *prepared)
 
 
 def fit_with_enough_draws(
@@ -769,9 +752,8 @@ def _prepare(
     noise = fit_noise(settings.noise, marginals, units, normal)
     inputs = Inputs(
         data,
-        draw_contrast(noise.distribution, data, summary, settings.noise_ratio),
+        contrast_with(noise.distribution, data, settings.noise_ratio),
         summary,
-        noise.distribution is not None,
         normal,
         _normals_of_cells(data, summary.floor),
     )
@@ -786,16 +768,3 @@ def _normals_of_cells(data: Incomplete, floor: Tensor) -> Callable[[Tensor], Nor
         return normal_of_cells(data, torch.tensor(positive), floor)
 
     return lambda positive: found(tuple(positive.tolist()))
-
-
-def _rescaled(found: TableFit, settings: Settings) -> TableFit:
-    """Fit the scale with the reference noise, if conditional noise has left it free."""
-    fitted = found.outcome.fitted
-    if found.noise.distribution is None and not hasattr(
-        fitted.model.model, "log_scale"
-    ):
-        evaluation = fitted.evaluation(
-            found.reference, found.data, REFERENCE_RATIO, settings.n_draws
-        )
-        fitted.model.rescale(fit_scale(evaluation.data, evaluation.noise))
-    return found

@@ -188,42 +188,6 @@ def _fit(
 
 
 # ----------------------------------------
-# Errors about the model, the posterior and the noise that a caller passed.
-
-
-class UnsuitableModel(ValueError):
-    """A module returns no log-densities, or does not describe its latents."""
-
-
-class NotAModel(UnsuitableModel, TypeError):
-    """An object is no module with a suitable `log_density`."""
-
-
-class UnknownLatents(UnsuitableModel):
-    """The number of latents of a module is not known."""
-
-
-class UnsuitablePosterior(ValueError):
-    """A distribution of latents has a wrong shape."""
-
-
-class NotAPosterior(UnsuitablePosterior, TypeError):
-    """An object is no module that returns a distribution."""
-
-
-class DrawsNotSmooth(ValueError):
-    """Draws have no derivative, which L-BFGS needs."""
-
-
-class SingleDraw(ValueError):
-    """A gradient needs at least two draws of each row."""
-
-
-class NotAveraged(ValueError):
-    """The gradient of an average inside the logarithm needs draws with a derivative."""
-
-
-# ----------------------------------------
 # Models and posteriors from what a caller passed: modules, names and functions.
 
 
@@ -238,16 +202,30 @@ def build_model(make: MakeModel, normal: Callable[[], Normal], width: int) -> Sc
 
     `make`: maps the number of features to a module; None makes a `FreeGaussian`.
     `normal`: returns the Normal at which the Gaussian starts. `width`: number of
-    features. Raises NotAModel.
+    features.
     """
     # a copy, because the caller may keep a reference to the module
     module = FreeGaussian(normal()) if make is None else copy.deepcopy(make(width))
     if not isinstance(module, nn.Module) or not callable(
         getattr(module, "log_density", None)
     ):
-        raise NotAModel(f"it made {type(module).__name__}.")
+        raise _no_model(f"it made {type(module).__name__}.")
     n_arguments(module)
     return Scaled(module.double(), free=not hasattr(module, "log_scale"))
+
+
+def _no_model(reason: str) -> TypeError:
+    return TypeError(
+        "model must map the number of features to a torch.nn.Module with a method "
+        f"log_density(x) or log_density(x, z); {reason}"
+    )
+
+
+def _no_posterior(reason: str) -> TypeError:
+    return TypeError(
+        "posterior must map (n_features, n_components) to a torch.nn.Module that "
+        f"returns a torch.distributions.Distribution; {reason}"
+    )
 
 
 def n_arguments(module: nn.Module) -> int:
@@ -257,7 +235,7 @@ def n_arguments(module: nn.Module) -> int:
     # arguments with defaults are not passed
     count = len(needed) or len(parameters)
     if count not in (1, 2):
-        raise NotAModel(
+        raise _no_model(
             f"log_density of {type(module).__name__} takes {count} arguments."
         )
     return count
@@ -272,22 +250,23 @@ def count_latents(module: nn.Module, asked: int | None) -> int:
     if states is not None:
         shape = tuple(getattr(states, "shape", ()))
         if len(shape) != 2 or found not in (None, shape[1]):
-            raise UnsuitableModel(
-                "states must be a tensor of shape (n_states, n_components)"
+            raise ValueError(
+                "model: states must be a tensor of shape (n_states, n_components)"
                 + (f" with n_components={found}" if found else "")
                 + f"; {type(module).__name__} has {shape}."
             )
         found = shape[1]
     if found is None:
-        raise UnknownLatents(
-            f"{type(module).__name__}.log_density takes latents z, and the module has "
-            "neither an attribute n_components nor states."
+        raise ValueError(
+            f"n_components is needed: {type(module).__name__}.log_density takes "
+            "latents z, and the module has neither an attribute n_components nor "
+            "states."
         )
     return int(found)
 
 
 def check_log_density(model: Scaled, posterior: Posterior, data: Incomplete) -> None:
-    """Check log-densities at a few rows; raises UnsuitableModel."""
+    """Check log-densities at a few rows."""
     some = data.take(slice(_CHECKED))
     draws = posterior(some.x, some.observed, global_stream)
     flat = [value.flatten(0, -2) for value in draws.values]
@@ -297,9 +276,9 @@ def check_log_density(model: Scaled, posterior: Posterior, data: Incomplete) -> 
     if hasattr(model.model, "conditional_mean"):
         filled = model.model.conditional_mean(*some)
         if getattr(filled, "shape", None) != some.x.shape:
-            raise UnsuitableModel(
-                f"{type(model.model).__name__}.conditional_mean must return filled "
-                f"rows of shape {tuple(some.x.shape)}."
+            raise ValueError(
+                f"model: {type(model.model).__name__}.conditional_mean must return "
+                f"filled rows of shape {tuple(some.x.shape)}."
             )
 
 
@@ -307,7 +286,7 @@ def _check_values(
     module: nn.Module, method: str, arguments: list[Tensor] | Incomplete, n_rows: int
 ) -> None:
     """Check that one method of a model returns a number for each row."""
-    name = f"{type(module).__name__}.{method}"
+    name = f"model: {type(module).__name__}.{method}"
     shapes = " and ".join(str(tuple(value.shape)) for value in arguments)
     try:
         found = getattr(module, method)(*arguments)
@@ -318,17 +297,17 @@ def _check_values(
                 " Register all tensors of the module as parameters or buffers, and "
                 "make others on the device of the input; or pass device='cpu'."
             )
-        raise UnsuitableModel(message) from error
+        raise ValueError(message) from error
     expected = arguments[0].shape[:1]
     if not isinstance(found, torch.Tensor) or found.shape != expected:
         shape = tuple(getattr(found, "shape", ()))
-        raise UnsuitableModel(
+        raise ValueError(
             f"{name} must return one number a row, shape {tuple(expected)}; got "
             f"{type(found).__name__} of shape {shape}."
         )
     if found.isnan().any():
         row = int(found.isnan().nonzero()[0, 0]) % n_rows
-        raise UnsuitableModel(
+        raise ValueError(
             f"{name} is NaN at row {row} of the training data. Check logarithms and "
             "divisions in it."
         )
@@ -346,7 +325,7 @@ def build_posterior(
     `choice`: None, "normal", "bernoulli" or callable, the distribution of the latents.
     None is the exact one if the model has states, else ``"normal"``. A callable maps
     (n_features, n_latents) to a module. `normal`: maps the columns to replace by
-    logarithms to the Normal of the missing cells. Raises UnsuitablePosterior.
+    logarithms to the Normal of the missing cells.
     """
     steps = _cells(isinstance(model.model, FreeGaussian), summary, normal)
     width = len(summary.kind)
@@ -385,15 +364,16 @@ def _cells(
 
 def _checked_encoder(encoder: object, width: int, n_latents: int) -> nn.Module:
     if not isinstance(encoder, nn.Module):
-        raise NotAPosterior(f"it made {type(encoder).__name__}.")
+        raise _no_posterior(f"it made {type(encoder).__name__}.")
     x = torch.zeros(3, width).double()
     q = encoder.double()(x, torch.ones_like(x).bool())
     if not isinstance(q, Distribution):
-        raise NotAPosterior(f"for (x, observed) it returned {type(q).__name__}.")
+        raise _no_posterior(f"for (x, observed) it returned {type(q).__name__}.")
     if tuple(q.batch_shape) != (3, n_latents) or len(q.event_shape):
-        raise UnsuitablePosterior(
-            f"for 3 rows the distribution must have batch_shape (3, {n_latents}) and "
-            f"no event shape; got {tuple(q.batch_shape)} and {tuple(q.event_shape)}."
+        raise ValueError(
+            "posterior: for 3 rows the distribution must have batch_shape "
+            f"(3, {n_latents}) and no event shape; got "
+            f"{tuple(q.batch_shape)} and {tuple(q.event_shape)}."
         )
     return encoder
 

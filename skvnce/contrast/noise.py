@@ -1,7 +1,6 @@
 """Noise distributions: easy to sample, with a density of any observed part of a row.
 
-Gutmann and Hyvarinen (2012), section 2.4; Rhodes and Gutmann (2019), section 5; Ceylan
-and Gutmann (2018) for `neighbours`.
+Gutmann and Hyvarinen (2012), section 2.4; Rhodes and Gutmann (2019), section 5.
 """
 
 from collections.abc import Callable
@@ -9,8 +8,8 @@ from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.distributions import Bernoulli, Distribution, Independent, MultivariateNormal
+from torch import Tensor
+from torch.distributions import Bernoulli, Distribution
 from torch.distributions import Normal as UnivariateNormal
 
 from skvnce._core.distributions.normal import (
@@ -26,18 +25,6 @@ from skvnce.contrast.objective import Contrast, Rows
 
 REAL, POSITIVE, BINARY = 0, 1, 2  # kinds of columns
 _ROUNDING = 1e-15  # below this share of the location, cells are zeros in other units
-
-
-class UnsuitableNoise(ValueError):
-    """A distribution cannot be the noise of these rows."""
-
-
-class NotANoise(UnsuitableNoise, TypeError):
-    """An object cannot be sampled, or has no density."""
-
-
-class NoPartialDensity(UnsuitableNoise):
-    """A distribution has no density of a part of a row."""
 
 
 class Noise(Protocol):
@@ -117,37 +104,6 @@ class GaussianNoise(NamedTuple):
         return log_prob_observed(prepare(self.normal), x, observed)
 
 
-class GivenNoise(NamedTuple):
-    """A distribution of rows that the user passed."""
-
-    joint: Distribution  # with ``sample(shape)`` and ``log_prob(x)``
-    # if the columns are independent: that of each, batch shape (features,)
-    columns: Distribution | None
-    # (features,): a draw, which is in the support; some distributions have no density
-    # at 1
-    inside: Tensor
-
-    def sample(self, n: int) -> Tensor:
-        """Draw rows (n, features)."""
-        return self.joint.sample((n,)).double()
-
-    def log_prob(self, x: Tensor, observed: Tensor) -> Tensor:
-        """Compute the density of the observed cells.
-
-        Raises NoPartialDensity if cells are missing and the columns are not
-        independent.
-        """
-        if self.columns is not None:
-            filled = x.where(observed, self.inside.to(x))
-            return self.columns.log_prob(filled).where(observed, 0.0).sum(-1)
-        if observed.all():
-            return self.joint.log_prob(x.to(self.inside)).to(x)
-        raise NoPartialDensity(
-            f"{type(self.joint).__name__} has no density of a part of a row, and cells "
-            "are missing."
-        )
-
-
 class Rescaled(NamedTuple):
     """Noise of rows in other units: (y - location) / scale for y of some noise."""
 
@@ -166,44 +122,6 @@ class Rescaled(NamedTuple):
         # zeros that rounding makes negative have no density in positive columns
         is_zero = rows.abs() <= _ROUNDING * self.location.abs()
         return self.noise.log_prob(rows.where(~is_zero, 0.0), observed) + units
-
-
-def given(noise: Distribution, n_features: int) -> Noise:
-    """Wrap a distribution that the user passed.
-
-    Raises UnsuitableNoise for a distribution of rows of another width.
-    """
-    if isinstance(noise, MultivariateNormal):
-        normal = Normal(noise.loc.double(), noise.covariance_matrix.double())
-        found, width = GaussianNoise(normal), noise.loc.shape
-    else:
-        inside = noise
-        while isinstance(inside, Independent):
-            inside = inside.base_dist
-        event = inside.event_shape
-        columns = None if len(event) else inside
-        drawn = noise.sample()
-        width = drawn.shape
-        found = GivenNoise(noise, columns, drawn)
-    if width != (n_features,):
-        raise UnsuitableNoise(
-            f"noise draws arrays of shape {tuple(width)}; rows of the model have "
-            f"shape ({n_features},)."
-        )
-    return found
-
-
-def neighbours(x: Tensor, kind: Tensor, spread: Tensor, n: int) -> Tensor:
-    """Draw n rows around each row by a symmetric kernel; (n, n_rows, features).
-
-    Normal steps of standard deviation `spread`, folded at zero if a column is positive;
-    for columns of zeros and ones, flips of probability `spread`.
-    """
-    steps = torch.randn(n, *x.shape, dtype=x.dtype) * spread
-    flipped = (x - (torch.rand(n, *x.shape, dtype=x.dtype) < spread).to(x)).abs()
-    moved = x + steps
-    moved = moved.abs().where(kind == POSITIVE, moved)
-    return flipped.where(kind == BINARY, moved)
 
 
 # ----------------------------------------
@@ -242,61 +160,32 @@ class ColumnSummary(NamedTuple):
 
 
 # ----------------------------------------
-# Rows of noise for rows of data: from a distribution, or around each row.
-
-
-# over the root of d, so that the distance from a row does not grow with d
-_STEP = 1.0  # of the conditional-NCE kernel, in standard deviations over the root of d
+# Rows of noise for rows of data.
 
 
 class FittedNoise(NamedTuple):
     """Noise of a fit."""
 
-    distribution: Noise | None  # None if rows of noise are drawn around rows of data
+    distribution: Noise
     parameters: dict[str, np.ndarray]  # in the units of the user
 
 
 def fit_noise(
-    kind: str | Distribution | nn.Module,
+    kind: str,  # "marginal" or "gaussian"
     marginals: Marginals,  # in the units of the user
     units: Units,
     normal: Callable[[], Normal],
 ) -> FittedNoise:
     """Choose the noise.
 
-    `kind`: "marginal", "gaussian", "conditional", Distribution or nn.Module, which
-    returns a distribution when it is called. `normal`: returns the normal distribution
-    of rows in the scale of the model. Raises UnsuitableNoise.
+    `normal`: returns the normal distribution of rows in the scale of the model.
     """
-    if not isinstance(kind, str):
-        joint = kind() if isinstance(kind, nn.Module) else kind
-        check_density(joint)
-        found = given(joint, len(units.scale))
-        return FittedNoise(Rescaled(found, *units.tensors()), {})
     if kind == "gaussian":
         mean, covariance = units.moments(normal())
         parameters = {"mean": mean, "covariance": covariance}
         return FittedNoise(GaussianNoise(normal()), parameters)
-    if kind == "conditional":
-        return FittedNoise(None, {})
     arrays = {name: part.numpy() for name, part in marginals._asdict().items()}
     return FittedNoise(Rescaled(marginals, *units.tensors()), arrays)
-
-
-def check_density(noise: object) -> None:
-    """Check that noise can be drawn and has a density; raises NotANoise."""
-    for method in ("sample", "log_prob"):
-        if not callable(getattr(noise, method, None)):
-            raise NotANoise(f"{type(noise).__name__} has no method {method}.")
-
-
-def draw_contrast(
-    noise: Noise | None, data: Incomplete, summary: ColumnSummary, noise_ratio: int
-) -> Contrast:
-    """Draw rows of noise, around the rows of data if there is no distribution."""
-    if noise is None:
-        return contrast_around(data, summary, noise_ratio)
-    return contrast_with(noise, data, noise_ratio)
 
 
 @torch.no_grad()
@@ -304,44 +193,7 @@ def contrast_with(noise: Noise, data: Incomplete, noise_ratio: int) -> Contrast:
     """Draw rows of noise for each row, with its missing cells."""
     n, d = data.x.shape
     y = noise.sample(noise_ratio * n).view(noise_ratio, n, d)
-    pairs = (
-        (data.x, log_noise_of_data(noise, data)),
-        (y, noise.log_prob(y, data.observed)),
-    )
-    return Contrast(*(Rows(x, data.observed, log_noise) for x, log_noise in pairs))
-
-
-def log_noise_of_data(noise: Noise, data: Incomplete) -> Tensor:
-    """Compute log p_y of rows; raises UnsuitableNoise for rows outside its support."""
-    try:
-        found = noise.log_prob(*data)
-    except ValueError as error:
-        # torch's check of arguments names the support
-        if "support" not in str(error):
-            raise
-        raise UnsuitableNoise(
-            "noise has no density at some rows of the data: they lie outside the "
-            "support of the distribution."
-        ) from error
-    if not found.isfinite().all():
-        row = int((~found.isfinite()).nonzero()[0, 0])
-        raise UnsuitableNoise(
-            f"noise gives row {row} of the training data (rows that are entirely "
-            f"missing not counted) the log-density {float(found[row])}."
-        )
-    return found
-
-
-def contrast_around(
-    data: Incomplete, summary: ColumnSummary, noise_ratio: int
-) -> Contrast:
-    """Draw rows of noise around each row, without a density."""
-    n, d = data.x.shape
-    step = _STEP * summary.scale / d**0.5
-    # two cells of a binary row flip on average; above 1/2 the kernel would invert rows
-    scale = step.where(summary.kind != BINARY, min(0.5, 2 / d))
-    y = neighbours(data.x, summary.kind, scale, noise_ratio)
+    rows = data.x, y
     return Contrast(
-        Rows(data.x, data.observed, data.x.new_zeros(n)),
-        Rows(y, data.observed, data.x.new_zeros(noise_ratio, n)),
+        *(Rows(x, data.observed, noise.log_prob(x, data.observed)) for x in rows)
     )

@@ -1,16 +1,14 @@
 """Variational noise-contrastive estimation: its objectives, and how they are maximised.
 
-Four sections, whose equations are numbered through:
+Three sections, whose equations are numbered through:
 
 - NCE, eqs. (1) and (2): classify data and noise by the log-ratio of their densities;
 - VNCE, eqs. (3) to (9): a lower bound for rows with unobserved variables;
-- conditional NCE, eq. (10): noise around the data, without a density;
-- variational EM and joint ascent, steps (11) and (12), which maximise any of the three.
+- variational EM and joint ascent, steps (10) and (11), which maximise either.
 
 Gutmann and Hyvarinen (2012), Noise-contrastive estimation of unnormalized statistical
 models; Rhodes and Gutmann (2019), Variational noise-contrastive estimation; Rhodes
-(2018), Variational noise-contrastive estimation (thesis); Ceylan and Gutmann (2018),
-Conditional noise-contrastive estimation of unnormalised models.
+(2018), Variational noise-contrastive estimation (thesis).
 """
 
 import copy
@@ -20,7 +18,7 @@ from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid, softplus
+from torch.nn.functional import softplus
 
 from skvnce._core.models import Draws, Objective, Posterior, standard_error
 from skvnce._core.progress import OnRound, tell_round
@@ -365,43 +363,13 @@ def variational_values(
 
 
 # ----------------------------------------
-# Conditional noise-contrastive estimation: noise around the data, without a density.
-#
-# A row y of noise is made from the row x of data by a kernel with p(y | x) = p(x |
-# y), and the model classifies which of the two is the data,
-#
-#     J = 2 E log 1 / (1 + phi(y) / phi(x))                                         (10)
-#
-# The normaliser cancels, and so does the density of the noise.  With unobserved
-# variables z of a row, phi(x) is replaced by phi(x, z) / q(z | x) at draws of q, and
-# phi(y) by its estimate from draws at y, as in VNCE.  As log(1 / (1 + a / phi)) is
-# concave in phi, the first replacement gives a lower bound.
-#
-# Ceylan and Gutmann (2018), eqs. (8)-(10), here (10).
-
-
-def by_neighbours(
-    data: Tensor, marginal: Tensor, log_weight: Tensor, log_score: Tensor | None = None
-) -> Tensor:  # (n,)
-    """Compute eq. (10) of each row of data.
-
-    `data`, `log_weight` (n_draws, n).  `log_score`: as in `data_term`.  `marginal` (nu,
-    n): log phi at the nu neighbours of each row.
-    """
-    values = logsigmoid(counted(data, log_weight)[:, None] - marginal)
-    if log_score is not None:
-        log_score = log_score[:, None]
-    return 2 * mean_over_draws(values, log_weight[:, None], log_score).mean(0)
-
-
-# ----------------------------------------
 # Variational EM, and joint ascent: how the objectives are maximised.
 #
-# With J of eqs. (3) or (10), alpha the parameters of q and theta those of the model,
+# With J of eqs. (3) or (9), alpha the parameters of q and theta those of the model,
 # variational EM (Rhodes and Gutmann 2019, Corollary 1) alternates
 #
-#     E-step: alpha <- argmax_alpha of the first term of J; `fit_posterior`         (11)
-#     M-step: theta <- argmax_theta J at draws of the new q; `fit_model`            (12)
+#     E-step: alpha <- argmax_alpha of the first term of J; `fit_posterior`         (10)
+#     M-step: theta <- argmax_theta J at draws of the new q; `fit_model`            (11)
 #
 # With an exact posterior there is no E-step, and J_NCE never decreases; if the
 # unobserved variables can be integrated out, the M-step alone is NCE.
@@ -422,8 +390,7 @@ class Problem(NamedTuple):
     log_density: Callable[..., Tensor]
     posterior: Posterior
     contrast: Contrast  # data and noise
-    # `by_noise` (VNCE), or `by_neighbours` (conditional NCE)
-    criterion: Criterion = by_noise
+    criterion: Criterion = by_noise  # or `averaged`
     seed: int = 0  # seed of the common random numbers
     size: int = 2**20  # number of rows of data that are processed at a time
     # trains the posterior, instead of `criterion`
@@ -469,7 +436,7 @@ def fit_posterior(
     tol: float = 1e-6,
     max_iter: int = 100,
 ) -> None:
-    """Maximise the objective in the parameters of q, noise fixed: eq. (11)."""
+    """Maximise the objective in the parameters of q, noise fixed: eq. (10)."""
     n = len(problem.contrast.data.observed)
     criterion = problem.posterior_criterion or problem.criterion
     with torch.no_grad():
@@ -501,7 +468,7 @@ def fit_model(
     max_iter: int = 100,
     on_step: Callable[[float], bool] = lambda loss: False,
 ) -> Certified:
-    """Maximise the objective in the parameters of the model: eq. (12).
+    """Maximise the objective in the parameters of the model: eq. (11).
 
     Unobserved variables are drawn from the posterior at the start.  The objective of
     the result is minus that of VNCE, plus the penalty.
@@ -545,7 +512,7 @@ def variational_em(
     max_iter: int = 100,  # maximum number of rounds
     on_round: OnRound = tell_round,
 ) -> Trace:
-    """Alternate eqs. (11) and (12), in place.
+    """Alternate eqs. (10) and (11), in place.
 
     `posterior_parameters`: if empty, the posterior is exact and there is no E-step.
     `penalty`: a function of the model's parameters that is added to the loss.
@@ -607,19 +574,6 @@ def joint_ascent(
         max_iter=max_iter,
         on_epoch=on_epoch,
     )
-
-
-def fit_scale(data: Tensor, noise: Tensor) -> float:
-    """Maximise NCE in the scale alone, by log phi_0 - log p_y of data and noise."""
-    scale = torch.zeros((), dtype=torch.float64, requires_grad=True)
-    with torch.no_grad():  # importance sampling by the noise gives the initial value
-        scale += log_mean(noise)
-
-    def losses() -> list[Tensor]:
-        return [nce(data - scale, noise - scale, len(noise)).loss]
-
-    minimise_parameters(losses, [scale])
-    return float(scale.detach())
 
 
 class Evaluation(NamedTuple):

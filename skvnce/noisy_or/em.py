@@ -24,7 +24,7 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
-from skvnce._core.training.adam import Optimiser, descend, named_leaves, train
+from skvnce._core.training.adam import named_leaves, train
 from skvnce.noisy_or.model import (
     CauseNetwork,
     Cells,
@@ -38,7 +38,6 @@ from skvnce.noisy_or.model import (
     gather,
     lower_bound,
     lower_elbo,
-    standard_error,
     tighter_chord,
     tighter_line,
     upper_bound,
@@ -98,11 +97,11 @@ class Inference(NamedTuple):
 class Relaxation:
     """Relaxed draws of Bernoulli causes, which have gradients (binary Concrete).
 
-    `n_steps`: number of previous steps: the temperature decreases from 0.5 to 0.2.
+    `n_steps`: number of steps so far: the temperature decreases from 0.5 to 0.2.
     """
 
-    def __init__(self, n_draws: int, n_steps: int = 0) -> None:
-        self.n_draws, self.n_steps = n_draws, n_steps
+    def __init__(self, n_draws: int) -> None:
+        self.n_draws, self.n_steps = n_draws, 0
 
     def __call__(self, logit: Tensor) -> Tensor:
         """Draw at the temperature of this step; (n_draws, n, causes)."""
@@ -247,13 +246,6 @@ def hard_elbo(evidence: Evidence, logit: Tensor, uniform: Tensor) -> Tensor:
     return elbo(evidence, logit, (uniform < logit.sigmoid()).to(logit))
 
 
-def scored(evidence: Evidence, logit: Tensor, uniform: Tensor) -> Tensor:
-    """Compute `hard_elbo` and its standard errors; (n, 2)."""
-    drawn = (uniform < logit.sigmoid()).to(logit)
-    values = elbo(evidence, logit, drawn), standard_error(evidence, drawn)
-    return torch.stack(values, -1)
-
-
 def start(table: Rows, components: Tensor) -> NoisyOrModel:
     """Make the initial model.
 
@@ -352,23 +344,3 @@ def learn(
                 on_epoch=shown,
             )
     return losses
-
-
-def learn_once(
-    learner: Learner,
-    table: Rows,
-    optimiser: Optimiser,
-    *,
-    penalty: float,
-    batch_size: int,
-) -> float:
-    """Pass over the rows once more, in place; return the mean loss."""
-    n = len(table.start) - 1
-    (mean,) = descend(
-        loss(learner, table, penalty),
-        learner.named_parameters(),
-        lambda: torch.randperm(n).split(batch_size),
-        optimiser=optimiser,
-        max_iter=1,
-    )
-    return mean

@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from math import ceil
 from numbers import Real
 from typing import Any, Literal, NamedTuple, Self
 
@@ -27,7 +26,7 @@ from sklearn.utils.validation import (
 
 from skvnce._core.numbers import check_count
 from skvnce._core.progress import step, tell
-from skvnce._core.random import mixed, row_lattice, seed_from, seeded
+from skvnce._core.random import row_lattice, seed_from, seeded
 from skvnce._core.runtime import (
     device_in_use,
     filled_once,
@@ -36,7 +35,7 @@ from skvnce._core.runtime import (
     resolve_device,
     state_of,
 )
-from skvnce._core.training.adam import Diverged, FlatAdam
+from skvnce._core.training.adam import Diverged
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.base import IncompleteTransformer
 from skvnce._imputer.callbacks import (
@@ -208,14 +207,6 @@ def fingerprints(table):
     return _with_data(table, weight).sum(1)[:, None]
 
 
-def key_of_rows(table):
-    """Compute a key of a table that does not depend on the order of its rows; int."""
-    # mixed, so that other rows hardly have the same sum
-    bits = mixed(np.ascontiguousarray(fingerprints(table)[:, 0]).view(np.uint64))
-    with np.errstate(over="ignore"):
-        return int(bits.sum(dtype=np.uint64))
-
-
 def torch_rows(table):
     """Convert the stored cells to torch tensors."""
     return Rows(
@@ -305,11 +296,10 @@ _N_SCORED = 100  # number of draws of the causes in score_samples
 
 
 class CauseFit(NamedTuple):
-    """What `NoisyOr` needs to rebuild its networks and to go on learning."""
+    """What `NoisyOr` needs to rebuild its networks."""
 
     sizes: dict  # parameters that determine the sizes of model and network
-    n_rows: int  # of different tables
-    tables_seen: list  # keys of these
+    n_rows: int
     cache: dict
 
 
@@ -383,18 +373,11 @@ class NoisyOr(
     prior_ : ndarray of shape (n_components,)
         Prior probabilities of the causes.
     n_observed_ : ndarray of int, of shape (n_features_in_,)
-        Number of observed cells of each column, counted once in `fit`, and again in
-        each call of `partial_fit`.
+        Number of observed cells of each column.
     model_state_, posterior_state_ : dict of str to ndarray
         Parameters of the model and of the inference network.
-    optimizer_state_ : dict of str to ndarray
-        State of Adam, from which `partial_fit` continues.
-    n_updates_ : int
-        Number of steps of Adam.
     n_iter_ : int
-        Number of passes of the last `fit`, plus the calls of `partial_fit` since then.
-    n_samples_seen_ : int
-        Number of rows with observed cells, counted as `n_observed_`.
+        Number of passes over the rows.
     loss_curve_ : list of float
         Mean negative lower bound in each pass, in nats a row, estimated by relaxed
         draws if the method uses them, plus the penalty.
@@ -510,9 +493,9 @@ class NoisyOr(
         table, schema = binary_table(self._new(), X, reset=True)
         # memory grows with the cells that are stored
         check_fit(type(self), (table.nnz / table.shape[1], table.shape[1]))
-        fitted, table = _with_rows(self._begun(schema), table)
+        fitted, table = self._begun(schema, table)
         on_round, finish = report_rounds(self, self.max_iter, X=X)
-        with self._training(n_updates=0):
+        with self._training():
             learner = self._started(fitted, table)
             rows = self._placed(learner, table)
             gains = self._must_gain(learner.model, rows, table)
@@ -526,63 +509,8 @@ class NoisyOr(
                     max_iter=self.max_iter,
                     on_epoch=lambda n, loss: on_round(n, loss, np.nan),
                 )
-            fitted = self._with_learned(fitted, learner, losses, table, {})
+            fitted = self._with_learned(fitted, learner, losses)
         finish()
-        return self._publish(fitted)
-
-    @shows_progress
-    def partial_fit(self, X: Any, y: object = None) -> Self:
-        """Go on learning from more rows.
-
-        Each call is one pass over its rows, of which none is kept.  The first call, or
-        `fit`, initialises the model from its rows; it should have some hundred rows,
-        with ones in each column, because a column that first occurs later is learned
-        slowly.  All calls use a constant learning rate; the first call after `fit`
-        restarts Adam.  The prior counts once for all rows so far; a table that is
-        passed again, in any order of its rows, counts as the same rows.  Rows that are
-        entirely missing are ignored.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Cells above `binarize` count as ones, others as zeros; NaN marks missing
-            cells.
-        y : None
-            Ignored.
-
-        Returns
-        -------
-        self : NoisyOr
-
-        Raises
-        ------
-        ValueError, TypeError
-            As in `fit`; ValueError also if the number of columns changed, or if a
-            parameter changed that the model was built with.
-        """
-        self._check_parameters()
-        first = not hasattr(self, "model_state_")
-        reader = self._new() if first else self
-        table, schema = binary_table(reader, X, reset=first)
-        if not first:
-            self._check_sizes()
-        before = self._begun(schema) if first else self._fitted
-        fitted, table = _with_rows(before, table)
-        with self._training(fitted.report["n_updates_"]):
-            learner = self._started(fitted, table) if first else self._rebuilt()
-            rows = self._placed(learner, table)
-            adam = self._optimizer(learner, fitted.report["optimizer_state_"])
-            improves = self._must_improve(fitted, learner, rows)
-            with step("learning from the rows"), improves:
-                loss = em.learn_once(
-                    learner,
-                    rows,
-                    adam,
-                    penalty=self._penalty(fitted),
-                    batch_size=self._rows_of_step(table),
-                )
-            state = arrays_of(adam)
-            fitted = self._with_learned(fitted, learner, [loss], table, state)
         return self._publish(fitted)
 
     @by_parts
@@ -606,7 +534,7 @@ class NoisyOr(
 
     @by_parts
     @shows_progress
-    def score_samples(self, X: Any, return_std: bool = False) -> Any:
+    def score_samples(self, X: Any) -> NDArray[np.float64]:
         """Estimate the evidence lower bound of each row, in nats.
 
         The estimate is a mean over 100 draws of the causes, with random numbers that
@@ -618,24 +546,18 @@ class NoisyOr(
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Cells above `binarize` count as ones, others as zeros; NaN marks missing
             cells.
-        return_std : bool, default=False
-            Whether to also return standard errors, estimated from the variance of the
-            draws.
 
         Returns
         -------
-        bound : ndarray of shape (n_samples,)
-        std : ndarray of shape (n_samples,)
-            Standard errors; only if `return_std` is True.
+        ndarray of shape (n_samples,)
         """
 
         def scored(evidence, logit, part):
             like = logit.expand(_N_SCORED, *logit.shape)
             uniform = row_lattice(fingerprints(part), 0)(0, like)
-            return em.scored(evidence, logit, uniform)
+            return em.hard_elbo(evidence, logit, uniform)
 
-        bound, error = self._rowwise(self._checked(X), _N_SCORED, scored).T
-        return (bound, error) if return_std else bound
+        return self._rowwise(self._checked(X), _N_SCORED, scored)
 
     def inverse_transform(self, Z: ArrayLike) -> NDArray[np.float64]:
         """Compute the probabilities of ones given those of the causes.
@@ -768,12 +690,23 @@ class NoisyOr(
         table, _ = binary_table(self, X, reset=False)
         return without_columns(table, np.flatnonzero(self.n_observed_ == 0))
 
-    def _begun(self, schema):
-        """Return the value of a fit that has seen no row."""
-        report = {"n_observed_": np.zeros(schema.n_columns, dtype=int)}
-        report |= {"n_samples_seen_": 0, "n_updates_": 0, "loss_curve_": []}
-        report |= {"optimizer_state_": {}}
-        return Fitted(schema, CauseFit(self._sizes(), 0, [], {}), report)
+    def _begun(self, schema, table):
+        """Drop empty rows of a table; return the value of a fit before it, and them.
+
+        Warns about columns that were never observed.
+        """
+        table = observed_rows(table)
+        if not table.shape[0]:
+            raise ValueError("X has no observed cell: there is nothing to learn.")
+        n_observed = observed_counts(table)
+        if not n_observed.all():
+            names = schema.labels(np.flatnonzero(n_observed == 0), _MOST_NAMES)
+            warn_user(
+                f"Entirely missing: {names}; no cause switches them on, and their "
+                "probabilities are NaN."
+            )
+        fit = CauseFit(self._sizes(), table.shape[0], {})
+        return Fitted(schema, fit, {"n_observed_": n_observed}), table
 
     def _sizes(self):
         """Return the parameters that determine the sizes of model and network."""
@@ -782,15 +715,6 @@ class NoisyOr(
             "algorithm": self.algorithm,
             "hidden_layer_sizes": [int(size) for size in self.hidden_layer_sizes],
         }
-
-    def _check_sizes(self):
-        before = self._fitted.model.sizes
-        for name, value in self._sizes().items():
-            if value != before[name]:
-                raise ValueError(
-                    f"{name}={value!r}, but partial_fit goes on with "
-                    f"{before[name]!r}. Set it back, or start anew by fit."
-                )
 
     def _solver(self):
         """Return the fields of the solver; `batch_size` may be "auto"."""
@@ -811,12 +735,11 @@ class NoisyOr(
         return int(np.clip(table.shape[0] // 20, 16, 128))
 
     @contextmanager
-    def _training(self, n_updates):
-        """Isolate the random numbers; they differ at each call of partial_fit."""
+    def _training(self):
+        """Isolate the random numbers, and name the remedies of failures."""
         seed = self.random_state
-        if isinstance(seed, numbers.Integral):
-            # or all calls of partial_fit would have the same random numbers
-            seed = check_random_state(seed).randint(2**31 - 1) + n_updates
+        if isinstance(seed, numbers.Integral):  # as scikit-learn's estimators
+            seed = check_random_state(seed)
         rate = self._solver()["learning_rate_init"]
         remedy = (
             f"Lower learning_rate_init={rate!r} of the solver (pass solver=Adam(...)), "
@@ -826,7 +749,7 @@ class NoisyOr(
             yield
 
     def _penalty(self, fitted):
-        # the loss is a mean over rows, and the prior counts once for all of them
+        # the loss is a mean over rows, and the prior counts once
         return self.alpha / fitted.model.n_rows
 
     @contextmanager
@@ -902,7 +825,7 @@ class NoisyOr(
         sizes, n_columns = fitted.model.sizes, fitted.schema.n_columns
         hidden = tuple(sizes["hidden_layer_sizes"])
         layers = em.Sizes(n_columns, sizes["n_components"], hidden, n_listed)
-        draws = em.Relaxation(int(self.n_training_draws), fitted.report["n_updates_"])
+        draws = em.Relaxation(int(self.n_training_draws))
         inference = em.INFERENCES[sizes["algorithm"]](layers, draws)
         inference.network.float()  # independent of torch's default dtype
         return inference
@@ -918,23 +841,9 @@ class NoisyOr(
         load_state(learner.inference.network, self.posterior_state_)
         return learner
 
-    def _optimizer(self, learner, arrays):
-        """Rebuild Adam from its state."""
-        leaves = [leaf for _, leaf in learner.named_parameters()]
-        adam = FlatAdam(leaves, lr=self._solver()["learning_rate_init"])
-        state = [{} for _ in leaves]
-        for name, value in arrays.items():
-            place, _, key = name.partition(".")
-            state[int(place)][key] = torch.tensor(value)
-        if arrays:
-            adam.restore(state)
-        return adam
-
-    def _with_learned(self, fitted, learner, losses, table, optimizer_state):
-        """Add what has been learned from a table to the value of a fit."""
+    def _with_learned(self, fitted, learner, losses):
+        """Add what has been learned to the value of a fit."""
         schema, fit, report = fitted
-        n_steps = ceil(table.shape[0] / self._rows_of_step(table))
-        curve = [*report["loss_curve_"], *losses]
         states = state_of(learner.model), state_of(learner.inference.network)
         causes = learner.model.cpu().double().causes()
         weight, leak, prior_logit = (part.detach() for part in causes)
@@ -944,10 +853,8 @@ class NoisyOr(
         components[:, never], leak[never] = 0.0, np.nan
         prior = prior_logit.sigmoid().numpy()
         report = report | {
-            "optimizer_state_": optimizer_state,
-            "loss_curve_": curve,
-            "n_iter_": len(curve),
-            "n_updates_": report["n_updates_"] + len(losses) * n_steps,
+            "loss_curve_": losses,
+            "n_iter_": len(losses),
             "model_state_": states[0],
             "posterior_state_": states[1],
             "components_": components,
@@ -955,7 +862,7 @@ class NoisyOr(
             "prior_": prior,
             "n_components_": len(prior),
         }
-        return Fitted(schema, fit._replace(cache={}), report)
+        return Fitted(schema, fit, report)
 
     def _rowwise(self, table, n_draws, function):
         """Apply a function of evidence, logits and rows to a table, in parts.
@@ -1015,38 +922,3 @@ def _some_of(rows):
     """Choose the rows by which failures are noticed."""
     n = len(rows.start) - 1
     return torch.arange(0, n, -(-n // _CHECKED))
-
-
-def _with_rows(fitted, table):
-    """Drop empty rows of a table, and count the others and their cells.
-
-    Warns about columns that were never observed.  Returns the value of the fit, and the
-    table.
-    """
-    table = observed_rows(table)
-    if not table.shape[0]:
-        raise ValueError("X has no observed cell: there is nothing to learn.")
-    schema, fit, report = fitted
-    key = key_of_rows(table)
-    if key not in fit.tables_seen:
-        seen = [*fit.tables_seen, key]
-        fit = fit._replace(n_rows=fit.n_rows + table.shape[0], tables_seen=seen)
-    n_observed = report["n_observed_"] + observed_counts(table)
-    if not n_observed.all():
-        names = schema.labels(np.flatnonzero(n_observed == 0), _MOST_NAMES)
-        warn_user(
-            f"Entirely missing: {names}; no cause switches them on, and their "
-            "probabilities are NaN."
-        )
-    n_seen = report["n_samples_seen_"] + table.shape[0]
-    report = report | {"n_observed_": n_observed, "n_samples_seen_": n_seen}
-    return Fitted(schema, fit, report), table
-
-
-def arrays_of(optimizer):
-    """Convert the state of an optimiser to arrays, named place.key."""
-    return {
-        f"{place}.{key}": value.cpu().numpy().copy()
-        for place, entry in enumerate(optimizer.state())
-        for key, value in entry.items()
-    }

@@ -12,7 +12,6 @@ Yan, Ailem and Sha (2019), Amortized inference of variational bounds for
 learning noisy-OR, eqs. (4)-(5).
 """
 
-from itertools import product
 from math import log, sqrt
 from typing import NamedTuple
 
@@ -110,30 +109,6 @@ def gather(causes: Causes, cells: Cells) -> Evidence:
 def activation(evidence: Evidence, z: Tensor) -> Tensor:
     """Compute a_i of the listed cells; (*batch, n, causes) -> (*batch, n, n_listed)."""
     return evidence.leak + torch.einsum("...nk,nik->...ni", z, evidence.weight)
-
-
-def log_likelihood(evidence: Evidence, z: Tensor) -> Tensor:
-    """Compute log p(x_obs | z); (*batch, n, causes) -> (*batch, n)."""
-    switched = log1mexp(activation(evidence, z).clamp(min=FLOOR))
-    silent = evidence.off_leak + (z * evidence.off_weight).sum(-1)
-    return (evidence.on * switched).sum(-1) - silent
-
-
-def log_prior(prior_logit: Tensor, z: Tensor) -> Tensor:
-    """Compute log p(z); (*batch, causes) -> (*batch,)."""
-    return (z * logsigmoid(prior_logit) + (1 - z) * logsigmoid(-prior_logit)).sum(-1)
-
-
-def all_states(n_causes: int) -> Tensor:
-    """List all z; (2 ** causes, causes)."""
-    return torch.tensor(list(product([0.0, 1.0], repeat=n_causes))).double()
-
-
-def enumerate_joint(evidence: Evidence) -> Tensor:
-    """Compute log p(x_obs, z) of all z; (2 ** causes, n).  For few causes."""
-    z = all_states(len(evidence.prior_logit)).to(evidence.weight)[:, None]
-    z = z.expand(-1, len(evidence.on), -1)
-    return log_likelihood(evidence, z) + log_prior(evidence.prior_logit, z)
 
 
 # ----------------------------------------
@@ -268,21 +243,10 @@ def elbo(evidence: Evidence, logit: Tensor, z: Tensor) -> Tensor:  # (n,)
     `evidence`: of n rows.  `logit` (n, causes): of q(z_k = 1 | x).  `z` (n_draws, n,
     causes): draws of q, or relaxations of them.
     """
-    switched = _log_on(evidence, z).mean(0)
+    switched = log1mexp(activation(evidence, z).clamp(min=FLOOR)).mean(0)
     silent = evidence.off_leak + (logit.sigmoid() * evidence.off_weight).sum(-1)
     said = (evidence.on * switched).sum(-1) - silent
     return said - divergence(evidence.prior_logit, logit)
-
-
-def standard_error(evidence: Evidence, z: Tensor) -> Tensor:
-    """Estimate the error of `elbo` from the variance over the draws z; (n,)."""
-    terms = (evidence.on * _log_on(evidence, z)).sum(-1)
-    return terms.std(0) / len(z) ** 0.5
-
-
-def _log_on(evidence: Evidence, z: Tensor) -> Tensor:
-    """Compute log p(x_i = 1 | z) of the cells that are on; (n_draws, n, cells)."""
-    return log1mexp(activation(evidence, z).clamp(min=FLOOR))
 
 
 # ----------------------------------------

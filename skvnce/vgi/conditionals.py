@@ -14,8 +14,6 @@ Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical m
 estimation from incomplete data, sections 3.1 and 3.3, appendix E.
 """
 
-from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple, Protocol, Self
 
 import torch
@@ -25,7 +23,6 @@ from torch.distributions import AffineTransform, Distribution, TransformedDistri
 from skvnce._core.distributions.cells import Families, NumberOrLevel
 from skvnce._core.distributions.families import UnivariateMixture
 from skvnce._core.distributions.normal import Normal
-from skvnce._core.distributions.truncated_normal import BoundedNormal
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import PortableNormal
 from skvnce.autoencoder.vae import latents_of, order_of
@@ -50,13 +47,10 @@ class Head(Protocol):
 
     n_parameters: int  # including location and log-scale
 
-    def __call__(
-        self, loc: Tensor, log_scale: Tensor, rest: Tensor, columns: Tensor
-    ) -> Distribution:
+    def __call__(self, loc: Tensor, log_scale: Tensor, rest: Tensor) -> Distribution:
         """Return the distributions, which have quantiles and `rsample`.
 
-        `loc`, `log_scale` (*batch,), `rest` (*batch, n_parameters - 2).  `columns` (int
-        (*batch,)): the column of each distribution.
+        `loc`, `log_scale` (*batch,), `rest` (*batch, n_parameters - 2).
         """
         ...
 
@@ -70,9 +64,7 @@ class NormalHead:
 
     n_parameters = 2
 
-    def __call__(
-        self, loc: Tensor, log_scale: Tensor, rest: Tensor, columns: Tensor
-    ) -> PortableNormal:
+    def __call__(self, loc: Tensor, log_scale: Tensor, rest: Tensor) -> PortableNormal:
         """Return the normals."""
         return PortableNormal(loc, _scale(log_scale), validate_args=False)
 
@@ -85,7 +77,7 @@ class MixtureHead:
         self.n_parameters = 2 + 3 * n_components
 
     def __call__(
-        self, loc: Tensor, log_scale: Tensor, rest: Tensor, columns: Tensor
+        self, loc: Tensor, log_scale: Tensor, rest: Tensor
     ) -> UnivariateMixture:
         """Return the mixtures."""
         scale = _scale(log_scale).unsqueeze(-1)
@@ -96,25 +88,6 @@ class MixtureHead:
             loc.unsqueeze(-1) + scale * (side + apart),
             scale * widths.clamp(-_STEEPEST, _STEEPEST).exp(),
         )
-
-
-class BoundedHead:
-    """Normals truncated to the bounds of their column.
-
-    `low`, `high` (features,): may be infinite.
-    """
-
-    n_parameters = 2
-
-    def __init__(self, low: Tensor, high: Tensor) -> None:
-        self.low, self.high = low, high
-
-    def __call__(
-        self, loc: Tensor, log_scale: Tensor, rest: Tensor, columns: Tensor
-    ) -> BoundedNormal:
-        """Return the truncated normals."""
-        low, high = (bound.to(loc)[columns] for bound in (self.low, self.high))
-        return BoundedNormal(loc, _scale(log_scale), low, high, validate_args=False)
 
 
 class SplineHead:
@@ -130,7 +103,7 @@ class SplineHead:
         self.n_parameters = 2 + n_steps * (3 * n_bins - 1) + 2 * (n_steps - 1)
 
     def __call__(
-        self, loc: Tensor, log_scale: Tensor, rest: Tensor, columns: Tensor
+        self, loc: Tensor, log_scale: Tensor, rest: Tensor
     ) -> TransformedDistribution:
         """Return the transformed normals."""
         k, n = self.n_bins, self.n_steps
@@ -251,22 +224,19 @@ class _Conditionals(nn.Module):
             (loc + raw[:, 0]).view(columns.shape),
             (log_scale + raw[:, 1]).view(columns.shape),
             raw[:, 2:].view(*columns.shape, self.head.n_parameters - 2),
-            columns,
         )
 
     def _all(self, x: Tensor, raw: Tensor) -> Distribution:
         """Return q_j of all columns, raw (n_columns, n, n_parameters)."""
         raw = raw.movedim(0, 1).reshape(*x.shape, -1)
         loc = x @ (self.slopes * self.others).T + self.intercepts
-        columns = torch.arange(x.shape[-1], device=x.device).expand(x.shape)
         log_scale = self.log_scales
         if self.offset is not None:
+            columns = torch.arange(x.shape[-1], device=x.device).expand(x.shape)
             rows = x.unsqueeze(-2).expand(*x.shape, -1).reshape(-1, x.shape[-1])
             mean, wider = self.offset(rows, columns.reshape(-1))
             loc, log_scale = loc + mean.view(x.shape), log_scale + wider.view(x.shape)
-        return self.head(
-            loc + raw[..., 0], log_scale + raw[..., 1], raw[..., 2:], columns
-        )
+        return self.head(loc + raw[..., 0], log_scale + raw[..., 1], raw[..., 2:])
 
 
 class StandardConditionals(_Conditionals):
@@ -434,7 +404,6 @@ class MixedConditionals(nn.Module):
             (linear[:, 0] + ours[:, 0]).view(shape),
             (self.log_scales[flat] + ours[:, 1]).view(shape),
             ours[:, 2:].view(*shape, ours.shape[1] - 2),
-            columns,
         )
         logits = (linear + logits).view(*shape, -1)
         return NumberOrLevel(number, logits, self.n_levels[columns])
@@ -557,20 +526,6 @@ def count_levels(families: Families, n_columns: int) -> Tensor:
     return found
 
 
-def start_conditionals(
-    model: LatentNormal,
-    families: Families,
-    # maps the inputs and the numbers of levels of the columns to conditionals
-    make: Callable[[Indicators, Tensor], MixedConditionals],
-) -> MixedConditionals:
-    """Make conditionals that start at those of a latent normal model."""
-    n_levels = count_levels(families, len(model.latents.marginals))
-    found = make(Indicators(n_levels), n_levels)
-    z = fill.drawn(model.normal, _ROWS)
-    anchor_at(found, fill.cells_of(model.latents, z), z[model.latents.first].T)
-    return found
-
-
 @torch.no_grad()
 def anchor_at(conditionals: MixedConditionals, cells: Tensor, scores: Tensor) -> None:
     """Set the linear part to regressions and discriminants of rows, in place.
@@ -622,58 +577,17 @@ def _discriminants(
 
 
 _BODY = 64  # width of the shared layers of the conditionals
+NETWORKS = "shared", "extended", "independent"
 
 
-def _body(n_inputs: int) -> nn.Module:
-    return nn.Sequential(
+def _layers(network: str, n_inputs: int) -> tuple[nn.Module, int, tuple[int, ...]]:
+    """Make the body; with its width, and sizes of the layers of each column."""
+    if network == "independent":
+        return nn.Identity(), n_inputs, (_BODY // 2, _BODY // 2)
+    body = nn.Sequential(
         nn.Linear(n_inputs, _BODY), nn.SiLU(), nn.Linear(_BODY, _BODY), nn.SiLU()
     )
-
-
-def _with_body(
-    kind: type[StandardConditionals] | type[ExtendedConditionals], d: int, head: Head
-) -> StandardConditionals | ExtendedConditionals:
-    return kind(d, head, _body(d), _BODY, (_BODY // 2,))
-
-
-def _independent(d: int, head: Head) -> StandardConditionals:
-    return StandardConditionals(d, head, nn.Identity(), d, (_BODY // 2, _BODY // 2))
-
-
-NETWORKS = {
-    "shared": partial(_with_body, StandardConditionals),
-    "extended": partial(_with_body, ExtendedConditionals),
-    "independent": _independent,
-}
-
-
-def _mixed_with_body(
-    head: Head, inputs: Indicators, n_levels: Tensor, visible: Tensor | None = None
-) -> MixedConditionals:
-    seen = inputs.others if visible is None else visible
-    body = _body(len(inputs.owners))
-    return MixedConditionals(inputs, n_levels, head, body, _BODY, (_BODY // 2,), seen)
-
-
-def _mixed_extended(
-    head: Head, inputs: Indicators, n_levels: Tensor
-) -> MixedConditionals:
-    return _mixed_with_body(head, inputs, n_levels, torch.ones_like(inputs.others))
-
-
-def _mixed_independent(
-    head: Head, inputs: Indicators, n_levels: Tensor
-) -> MixedConditionals:
-    hidden, width = (_BODY // 2, _BODY // 2), len(inputs.owners)
-    sizes = nn.Identity(), width, hidden
-    return MixedConditionals(inputs, n_levels, head, *sizes, inputs.others)
-
-
-MIXED_NETWORKS = {
-    "shared": _mixed_with_body,
-    "extended": _mixed_extended,
-    "independent": _mixed_independent,
-}
+    return body, _BODY, (_BODY // 2,)
 
 
 def anchored_conditionals(
@@ -687,7 +601,9 @@ def anchored_conditionals(
     With the weights, means and covariances of a mixture they have its means and
     standard deviations instead.
     """
-    found = NETWORKS[network](len(normal.mean), head)
+    d = len(normal.mean)
+    kind = ExtendedConditionals if network == "extended" else StandardConditionals
+    found = kind(d, head, *_layers(network, d))
     if mixture is None:
         anchor(found, normal.mean, torch.linalg.inv(normal.covariance))
     else:
@@ -699,5 +615,13 @@ def mixed_conditionals(
     normal: Normal, families: Families, head: Head, network: str = "shared"
 ) -> MixedConditionals:
     """Make conditionals of numbers and levels that start at a latent normal model."""
-    make = partial(MIXED_NETWORKS[network], head)
-    return start_conditionals(LatentNormal.of(normal, families), families, make)
+    model = LatentNormal.of(normal, families)
+    n_levels = count_levels(families, len(model.latents.marginals))
+    inputs = Indicators(n_levels)
+    others = inputs.others
+    visible = torch.ones_like(others) if network == "extended" else others
+    layers = _layers(network, len(inputs.owners))
+    found = MixedConditionals(inputs, n_levels, head, *layers, visible)
+    z = fill.drawn(model.normal, _ROWS)
+    anchor_at(found, fill.cells_of(model.latents, z), z[model.latents.first].T)
+    return found

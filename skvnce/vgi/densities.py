@@ -28,8 +28,7 @@ from skvnce._core.random import Uniforms, global_stream
 from skvnce.autoencoder import vae
 from skvnce.autoencoder.factor_analysis import FactorModel
 from skvnce.autoencoder.losses import Completed, miss_iwae, posterior_only
-from skvnce.autoencoder.networks import Anchor
-from skvnce.autoencoder.vae import Architecture, Autoencoder, LinearPosterior
+from skvnce.autoencoder.vae import Architecture, Autoencoder
 from skvnce.vgi.splines import (
     ComposedTransform,
     LULinearTransform,
@@ -329,25 +328,6 @@ _SCORED = 16  # number of draws of the bound after the training
 _WEIGHT_DECAY = 0.05  # of the networks
 
 
-class SharedPosterior(LinearPosterior):
-    """Exact posteriors of factor analysis; complete rows share one factorisation."""
-
-    def forward(self, x: Tensor, observed: Tensor) -> Anchor:
-        """Infer the latents of rows (*batch, features), in double precision."""
-        if not observed.all():
-            return super().forward(x, observed)
-        linear = FactorModel(*(part.double() for part in self.buffers()))
-        rows = x.reshape(-1, x.shape[-1]).double()
-        scaled = linear.loadings / linear.noise_variance[:, None]
-        unit = torch.eye(scaled.shape[1]).to(scaled)
-        factor = torch.linalg.cholesky(unit + scaled.T @ linear.loadings)
-        mean = torch.cholesky_solve(((rows - linear.mean) @ scaled).T, factor).T
-        root = torch.linalg.solve_triangular(factor.T, unit, upper=True)
-        shape = x.shape[:-1]
-        mean = mean.to(x).reshape(*shape, -1)
-        return Anchor(mean, root.to(x).expand(*shape, *root.shape), x)
-
-
 def continuous() -> Families:
     """Make the families of columns that are all normal."""
     none = torch.zeros(0, dtype=torch.long)
@@ -373,8 +353,6 @@ class AutoencoderDensity(LatentDensity):
     def __init__(self, linear: FactorModel, families: Families) -> None:
         own = families if families.levels else continuous()
         auto = vae.build(linear, own, ARCHITECTURE)
-        if not families.levels:
-            auto.posterior.infer = SharedPosterior(linear)
         super().__init__(auto.model, auto.posterior, n_draws=_TRAINED)
 
     def log_prob(self, x: Tensor) -> Tensor:

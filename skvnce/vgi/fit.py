@@ -42,7 +42,6 @@ from skvnce.vgi.training import (
     from_marginals,
     observed_hypercube,
     train,
-    unbounded,
 )
 
 # ----------------------------------------
@@ -112,48 +111,26 @@ def by_marginals(start: Start, n_chains: int) -> Tensor:
     return from_marginals(start.data, n_chains).float()
 
 
-class ChainSettings(NamedTuple):
-    """Settings of the chains of a training."""
-
-    n_chains: int  # K
-    # maps (start, n_chains) to the initial tables: `by_normal` or `by_marginals`
-    complete: Callable[[Start, int], Tensor] = by_normal
-    # maps a table to the range of draws: `observed_hypercube`, or that of algorithm 1,
-    # which has none, `unlimited`
-    limits: Callable[[Incomplete], Hypercube] = observed_hypercube
-
-
-def unlimited(data: Incomplete) -> Hypercube:
-    """Return the range of all numbers."""
-    return unbounded(data.x.shape[1])
-
-
-def make_chains(start: Start, settings: ChainSettings) -> Chains:
+def make_chains(
+    start: Start,
+    n_chains: int,  # K
+    # maps (start, n_chains) to the initial tables
+    complete: Callable[[Start, int], Tensor] = by_normal,
+) -> Chains:
     """Complete rows, within the range of draws."""
     data = start.dequantised()
-    x = settings.complete(start, settings.n_chains)
-    return Chains(data, x, _limits(data, start, settings))
+    return Chains(data, complete(start, n_chains), _range_of(data, start))
 
 
-def _limits(data: Incomplete, start: Start, settings: ChainSettings) -> Hypercube:
-    found = settings.limits(data)
+def _range_of(data: Incomplete, start: Start) -> Hypercube:
+    found = observed_hypercube(data)
     return range_of_levels(start.families, found) if start.families.levels else found
 
 
-def renewed(chains: Chains, start: Start, settings: ChainSettings) -> Chains:
+def renewed(chains: Chains, start: Start) -> Chains:
     """Continue with all observed cells and their range; counts of draws restart."""
     data = start.dequantised()
-    return Chains(data, chains.x, _limits(data, start, settings))
-
-
-def range_of(start: Start) -> Hypercube:
-    """Find the range of the scores of all observed cells, for bounded conditionals."""
-    seen = start.data
-    low = seen.x.where(seen.observed, torch.inf).amin(0)
-    high = seen.x.where(seen.observed, -torch.inf).amax(0)
-    low[start.families.rounded] = start.families.edges[:, 0].to(low)
-    high[start.families.rounded] = start.families.edges[:, -1].to(high)
-    return Hypercube(low.float(), high.float())
+    return Chains(data, chains.x, _range_of(data, start))
 
 
 # ----------------------------------------
@@ -343,7 +320,7 @@ def maximised(pair, start, n_chains, settings, method, n_rounds, device, on_roun
 
     Returns `chains` (initial.Chains); `losses` (list of float).
     """
-    chains = make_chains(start, ChainSettings(n_chains)).on(device)
+    chains = make_chains(start, n_chains).on(device)
     n_steps = int(method.n_steps)
     first = {1: -(-n_steps // 3), _LONGER: n_steps}
     losses = mcem.train(
@@ -537,7 +514,8 @@ class VGIRounds:
         pair: Pair,  # on the device of the training
         start: Start,
         hidden: Tensor,  # bool (n, features): held-out cells
-        ways: ChainSettings,
+        n_chains: int,  # K
+        complete: Callable[[Start, int], Tensor],  # as of `make_chains`
         settings: TrainingSettings,
         limits: Limits,
         # fitted without the held-out cells, if the model is an autoencoder
@@ -546,11 +524,8 @@ class VGIRounds:
     ) -> None:
         self._pair, self._settings, self._limits = pair, settings, limits
         self._mixture, self._device, self._given = mixture, device, (start, hidden)
-        if mixture is not None:
-            ways = ways._replace(complete=partial(by_mixture, mixture))
-        self._ways = ways
         self._start, self._hidden = start.on(device), hidden.to(device)
-        self.chains = make_chains(start.without(hidden), ways).on(device)
+        self.chains = make_chains(start.without(hidden), n_chains, complete).on(device)
         self.n_warm_up, self._has_chosen = 0, False
 
     def while_better(self, on_round: Callable[[int, float, float], bool]) -> int:
@@ -590,7 +565,7 @@ class VGIRounds:
                 rounds.on_all(self.n_warm_up, 0, lambda n, loss: False)
         if self.n_warm_up:
             n_cooling = _COOLING
-        self.chains = renewed(self.chains, self._start, self._ways)
+        self.chains = renewed(self.chains, self._start)
         return train_on_all(
             self._pair,
             self._start,

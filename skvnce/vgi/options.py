@@ -37,7 +37,6 @@ from skvnce.autoencoder.model import WithoutCells, moved, turned_like
 from skvnce.mixture.density import Mixture
 from skvnce.vgi.conditionals import (
     NETWORKS,
-    BoundedHead,
     MixtureHead,
     NormalHead,
     SplineHead,
@@ -52,38 +51,30 @@ from skvnce.vgi.densities import (
 )
 from skvnce.vgi.fit import (
     AVERAGED,
-    ChainSettings,
     Limits,
     Start,
     VGIRounds,
     by_marginals,
+    by_mixture,
     by_normal,
     fit_mixture,
     held_out_objective,
     make_chains,
     maximised,
-    range_of,
     some_rows,
     tune_conditionals,
-    unlimited,
     warm_up_conditionals,
     warm_up_model,
 )
 from skvnce.vgi.model import ChainModel, FittedPair
-from skvnce.vgi.training import Hypercube, Pair, TrainingSettings, observed_hypercube
+from skvnce.vgi.training import Hypercube, Pair, TrainingSettings
 
 # ----------------------------------------
 # Algorithms of `IncompleteDensity`, as options, and the densities that it names.
 
 
-HEADS = {
-    "normal": lambda low, high: NormalHead(),
-    "mixture": lambda low, high: MixtureHead(),
-    "spline": lambda low, high: SplineHead(),
-    "bounded": BoundedHead,
-}
+HEADS = {"normal": NormalHead, "mixture": MixtureHead, "spline": SplineHead}
 _STARTS = {"auto": by_normal, "normal": by_normal, "marginals": by_marginals}
-_RANGES = {"observed": observed_hypercube, "unbounded": unlimited}
 _SOLVER = {  # the values of the fields that are "auto"
     "batch_size": 128,
     "learning_rate_init": 1e-3,
@@ -120,11 +111,6 @@ class Plan(NamedTuple):
             averaged=AVERAGED if self.from_mixture else None,
         )
 
-    def ways(self, method):
-        """Return the settings of the chains of a `VGI`."""
-        complete, limits = _STARTS[method.start], _RANGES[method.chain_range]
-        return ChainSettings(self.n_chains, complete, limits)
-
 
 def _number(asked, default):
     """Return a number that a parameter asks for."""
@@ -136,10 +122,9 @@ class VGI(Option):
 
     Parameters
     ----------
-    conditionals : {"normal", "mixture", "spline", "bounded"}, default="normal"
+    conditionals : {"normal", "mixture", "spline"}, default="normal"
         Family of the univariate conditionals q(x_j | x): normals, mixtures of three
-        normals, normals transformed by monotone splines, or normals truncated to the
-        observed range of their column.
+        normals, or normals transformed by monotone splines.
     network : {"shared", "extended", "independent"}, default="shared"
         The networks of the conditionals: a body that all columns share, with a small
         network for each column; the same, but with the previous value of x_j as an
@@ -157,9 +142,6 @@ class VGI(Option):
         the table has at least 20 rows and less than 100 columns; else those of the
         normal distribution.  The means of the mixture are then the offset of the
         conditionals, and the autoencoder first learns the completed rows.
-    chain_range : {"observed", "unbounded"}, default="observed"
-        Whether draws outside of the observed range of their column are rejected during
-        training.
     n_warm_up : int, default=0
         Number of passes through the rows that train the conditionals as regressions of
         observed cells before the main training (algorithm 2).
@@ -182,19 +164,17 @@ class VGI(Option):
         "n_updates": [AUTO, integer_from(1)],
         "n_selected": [integer_from(1)],
         "start": [StrOptions(set(_STARTS))],
-        "chain_range": [StrOptions(set(_RANGES))],
         "n_warm_up": [integer_from(0)],
     }
 
     def __init__(
         self,
-        conditionals: Literal["normal", "mixture", "spline", "bounded"] = "normal",
+        conditionals: Literal["normal", "mixture", "spline"] = "normal",
         *,
         network: Literal["shared", "extended", "independent"] = "shared",
         n_updates: int | Literal["auto"] = "auto",
         n_selected: int = 1,
         start: Literal["auto", "normal", "marginals"] = "auto",
-        chain_range: Literal["observed", "unbounded"] = "observed",
         n_warm_up: int = 0,
     ) -> None:
         self.conditionals = conditionals
@@ -202,7 +182,6 @@ class VGI(Option):
         self.n_updates = n_updates
         self.n_selected = n_selected
         self.start = start
-        self.chain_range = chain_range
         self.n_warm_up = n_warm_up
 
 
@@ -235,18 +214,6 @@ class MCEM(Option):
     def __init__(self, n_steps: int = 300, every: int = 5) -> None:
         self.n_steps = n_steps
         self.every = every
-
-
-def conditionals_of(option, normal, ends, families, mixture=None):
-    """Make the conditionals of a `VGI`; `ends` are the ranges of the scores.
-
-    With the arrays of a mixture they start at this instead of the normal distribution.
-    """
-    head = HEADS[option.conditionals](*(end.clone() for end in ends))
-    if families.levels:
-        return mixed_conditionals(normal, families, head, option.network)
-    mixture = mixture and tuple(map(torch.tensor, mixture))
-    return anchored_conditionals(normal, head, option.network, mixture)
 
 
 def _linear(normal, like=None):
@@ -356,7 +323,6 @@ class DensityFit(NamedTuple):
 
     columns: ColumnScores
     normal: Normal  # of scores, at which the training has started
-    ends: Hypercube  # the range of observed scores
     model_seed: int  # of the modules, the same at each rebuild
     # weights, means and covariances of the mixture at which the training has started
     mixture: tuple | None
@@ -574,8 +540,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         device = self._device(schema)
         _, hidden = hold_out(cells.nodes, begun.weights, share)
         mixture = self._fit_mixture(start, hidden, n_warm_up)
-        ends = range_of(start)
-        fit = DensityFit(begun.columns, begun.normal, ends, seed, mixture, {})
+        fit = DensityFit(begun.columns, begun.normal, seed, mixture, {})
         plan = self._plan(width, from_mixture=mixture is not None)
         pair = placed(self._pair(fit, begun.normal), device, width)
         if isinstance(self._method(), VGI):
@@ -636,8 +601,12 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
             model = DENSITIES[self.model](normal, families, like)
         method = self._method()
         option = method if isinstance(method, VGI) else VGI()
-        given = option, normal, fit.ends, families
-        conditionals = conditionals_of(*given, fit.mixture)
+        head, network = HEADS[option.conditionals](), option.network
+        if families.levels:
+            conditionals = mixed_conditionals(normal, families, head, network)
+        else:
+            mixture = fit.mixture and tuple(map(torch.tensor, fit.mixture))
+            conditionals = anchored_conditionals(normal, head, network, mixture)
         return Pair(model.float(), conditionals.float())
 
     def _without(self, hidden, pair, begun, fit, hypercube):
@@ -662,18 +631,20 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         settings = plan.settings(method)
         if not isinstance(self.model, str):
             with step("fitting the density to completed rows"):
-                chains = make_chains(
-                    start.without(hidden), ChainSettings(plan.n_chains)
-                ).on(device)
+                chains = make_chains(start.without(hidden), plan.n_chains).on(device)
                 warm_up_model(pair.model, chains, len(start.weights), settings)
+        complete, mixture = _STARTS[method.start], mixture and Mixture(*mixture)
+        if mixture is not None:
+            complete = partial(by_mixture, mixture)
         rounds = VGIRounds(
             pair,
             start,
             hidden,
-            plan.ways(method),
+            plan.n_chains,
+            complete,
             settings,
             Limits(plan.n_rounds, plan.solver["n_iter_no_change"], n_warm_up),
-            mixture and Mixture(*mixture),
+            mixture,
             device,
         )
         warm_up_conditionals(pair.conditionals, rounds.chains, settings, method)

@@ -9,7 +9,13 @@ from torch.distributions import Independent, Normal
 from torch.testing import assert_close
 from vaes import Curved, Given, log_evidence
 
-from skvnce._core.models import draw_latents, frozen, log_joint, observed_log_prob
+from skvnce._core.models import (
+    draw_latents,
+    drawn_elbo,
+    frozen,
+    log_joint,
+    observed_log_prob,
+)
 from skvnce._core.random import global_stream, stream
 from skvnce.autoencoder.losses import (
     COMPLETED_BOUNDS,
@@ -323,6 +329,25 @@ def test_the_bounds_are_below_the_likelihood(encoder, cells, rows):
         assert_close(second[:, ~incomplete], exact[~incomplete].expand(MANY, -1))
         first = miss_vae(model, encoder, x[0], everything, global_stream, MANY)
         assert (first < log_evidence(model, x[0], everything)).all()
+
+
+def test_the_posterior_of_completed_rows_reads_all_cells(rows):
+    """Whatever the likelihood leaves out; the control is an encoder of what is seen."""
+    x, _, observed = rows
+
+    class ByMask(nn.Module):
+        def forward(self, x, observed):
+            seen = observed.to(x).mean(-1, keepdim=True)
+            return Independent(Normal(seen.expand(*seen.shape[:-1], 2), 1.0), 1)
+
+    model, everything = curved(), torch.ones_like(x).bool()
+    assert not observed.all()
+    found = vbgi_marginal(model, ByMask(), x, observed, stream(0), 5)
+    of_all = drawn_elbo(model, ByMask()(x, everything), x, observed, stream(0), 5)
+    assert_close(found, of_all, rtol=0, atol=0)
+    part = ByMask()(x, observed.expand(x.shape))
+    of_some = drawn_elbo(model, part, x, observed, stream(0), 5)
+    assert (found != of_some).any()
 
 
 @pytest.mark.parametrize("garbage", [torch.nan, 1e6, -torch.inf])

@@ -216,9 +216,6 @@ ESTIMATORS = {
     "VNCE": vnce,
     "VNCE adam": partial(vnce, solver="adam"),
     "VNCE Bell": partial(vnce, model=Bell, n_init=2, on_misfit="ignore"),
-    "VNCE neighbours": partial(
-        vnce, model=Bell, noise="conditional", on_misfit="ignore"
-    ),
     "VNCE Factor": partial(vnce, model=Factor),  # uses held-out cells
     "VNCE binary": partial(vnce, model=Factor, solver="adam"),
     "VNCE states": partial(vnce, model=boltzmann, solver="adam"),
@@ -239,7 +236,7 @@ ESTIMATORS = {
         for kind, network in [
             ("mixture", "shared"),
             ("spline", "extended"),
-            ("bounded", "independent"),
+            ("normal", "independent"),
         ]
     },
 }

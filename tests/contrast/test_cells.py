@@ -185,7 +185,7 @@ class Discrete:
         found = torch.autograd.grad(value, self.leaves, retain_graph=True)
         return torch.cat([slope.flatten() for slope in found])
 
-    def exact(self, criterion):
+    def exact(self):
         """Compute the mean over q, as a sum over all states."""
         filled = self.x.where(self.observed, BITS[:, None])  # (2**WIDTH, n, WIDTH)
         q = Bernoulli(logits=self.binary(self.x, self.observed))
@@ -204,39 +204,35 @@ class Discrete:
         ratio = log_phi - first - second - self.log_noise
         weight = (weight + second).flatten(0, 1)
         torch.testing.assert_close(weight.logsumexp(0).exp(), torch.ones(N).double())
-        return criterion(ratio.flatten(0, 1), self.marginal, weight, None)
+        return objective.by_noise(ratio.flatten(0, 1), self.marginal, weight, None)
 
-    def drawn(self, criterion, change=lambda score: score):
+    def drawn(self, change=lambda score: score):
         draws = self.posterior(self.x, self.observed, global_stream)
         ratio = objective.log_ratio(self.model.log_density, draws, self.log_noise)
         score = change(draws.log_score)
-        return criterion(ratio, self.marginal, draws.log_weight, score)
+        return objective.by_noise(ratio, self.marginal, draws.log_weight, score)
 
-    def gradients(self, criterion, n_seeds=1000, **change):
+    def gradients(self, n_seeds=1000, **change):
         """Draw unbiased estimates, if they are; (n_seeds, parameters)."""
-        found = [self.drawn(criterion, **change).mean() for _ in range(n_seeds)]
+        found = [self.drawn(**change).mean() for _ in range(n_seeds)]
         return torch.stack([self.gradient(value) for value in found])
 
 
-CRITERIA = pytest.mark.parametrize(
-    "criterion", [objective.by_noise, objective.by_neighbours]
-)
 POSTERIORS = pytest.mark.parametrize("kind", ["drawn", "enumerated"])
 
 
 @pytest.mark.quick(1)
-@CRITERIA
 @POSTERIORS
-def test_the_score_function_gives_unbiased_gradients(kind, criterion, seed):
+def test_the_score_function_gives_unbiased_gradients(kind, seed):
     torch.manual_seed(seed)
     problem = Discrete(kind)
-    exact = problem.gradient(problem.exact(criterion).mean())
+    exact = problem.gradient(problem.exact().mean())
     moving = exact.abs() > 1e-12  # not what only masks of complete rows would move
-    found = problem.gradients(criterion)
+    found = problem.gradients()
     z = z_mean(found[:, moving], exact[moving])
     assert abs(z).max() < GATE
     # control: no derivative through draws of zeros and ones
-    without = problem.gradients(criterion, change=lambda score: None)
+    without = problem.gradients(change=lambda score: None)
     assert abs(z_mean(without[:, moving], exact[moving])).max() > 3 * GATE
 
 
@@ -245,8 +241,8 @@ def test_values_of_discrete_draws_are_unbiased(kind, seed):
     torch.manual_seed(seed)
     problem = Discrete(kind)
     with torch.no_grad():
-        exact = problem.exact(objective.by_noise)
-        found = torch.stack([problem.drawn(objective.by_noise) for _ in range(300)])
+        exact = problem.exact()
+        found = torch.stack([problem.drawn() for _ in range(300)])
     random = found.std(0) > 1e-9  # the posterior of a complete row may be exact
     torch.testing.assert_close(found[0][~random], exact[~random])
     assert random[1]  # a row of missing cells

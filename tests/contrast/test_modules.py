@@ -8,7 +8,6 @@ from torch import nn
 from skvnce.contrast.models import (
     FreeGaussian,
     Scaled,
-    UnsuitableModel,
     build_model,
     build_posterior,
     count_latents,
@@ -72,7 +71,7 @@ def test_latents_are_counted():
     assert count_latents(Unknown(), 4) == 4
     assert count_latents(with_states((8, 3)), None) == 3
     for states, asked in ((8, None), ((8, 3), 2)):
-        with pytest.raises(UnsuitableModel, match="states must be a tensor"):
+        with pytest.raises(ValueError, match="states must be a tensor"):
             count_latents(with_states(states), asked)
 
 

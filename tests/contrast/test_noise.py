@@ -5,8 +5,7 @@ import pytest
 import torch
 from oracles import GATE, first_and_second, z_mean
 from scipy import stats
-from torch import distributions, nn
-from torch.distributions import Normal as UnivariateNormal
+from torch import distributions
 
 from skvnce._core.distributions.normal import Normal
 from skvnce._core.incomplete import Incomplete, Units
@@ -17,13 +16,9 @@ from skvnce.contrast.noise import (
     ColumnSummary,
     GaussianNoise,
     Marginals,
-    NotANoise,
     Rescaled,
-    check_density,
-    draw_contrast,
+    contrast_with,
     fit_noise,
-    given,
-    neighbours,
 )
 
 KIND = torch.tensor([REAL, POSITIVE, BINARY, POSITIVE, REAL])
@@ -152,112 +147,6 @@ def test_gaussian_draws_have_the_moments(normal, seed):
     assert abs(z_mean(drawn, diagonal)).max() > GATE  # control: independent columns
 
 
-def test_a_given_normal_has_a_density_of_every_part(normal, patterns):
-    passed = distributions.MultivariateNormal(
-        normal.mean.float(), normal.covariance.float()
-    )
-    noise, x = given(passed, D), torch.randn(len(patterns), D).double()
-    found = noise.log_prob(x, patterns)
-    assert found.dtype == noise.sample(1).dtype == torch.float64
-    expected = marginal_of(normal, x, patterns)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
-
-
-LOW, HIGH = torch.arange(D) + 2.0, torch.arange(D) + 3.5  # 1 is outside
-BY_COLUMN = {
-    "normal": UnivariateNormal(torch.arange(float(D)), 2.0),
-    "laplace in double": distributions.Laplace(torch.arange(D).double(), 2.0),
-    "bounded": distributions.Uniform(LOW, HIGH),
-    "bernoulli": distributions.Bernoulli(torch.linspace(0.1, 0.9, D)),
-}
-
-
-@pytest.mark.parametrize("wrapped", [0, 1, 2])
-@pytest.mark.parametrize("name", BY_COLUMN)
-def test_given_columns_have_a_density_of_every_part(name, wrapped, patterns, seed):
-    torch.manual_seed(seed)
-    columns = BY_COLUMN[name]
-    passed = columns
-    if wrapped:
-        passed = distributions.Independent(columns, 1)
-    if wrapped == 2:
-        passed = distributions.Independent(passed, 0)
-    noise = given(passed, D)
-    x = noise.sample(2 * len(patterns)).view(2, len(patterns), D)
-    assert x.dtype == torch.float64
-    expected = columns.log_prob(x).where(patterns, 0.0).sum(-1)
-    for junk in (0.5, torch.nan):
-        found = noise.log_prob(x.masked_fill(~patterns, junk), patterns)
-        torch.testing.assert_close(found, expected)
-
-
-@pytest.fixture
-def joint():
-    parts = distributions.Independent(
-        UnivariateNormal(torch.zeros(2, D), torch.ones(2, D)), 1
-    )
-    return distributions.MixtureSameFamily(
-        distributions.Categorical(torch.ones(2)), parts
-    )
-
-
-def test_a_given_joint_distribution_of_complete_rows(joint, seed):
-    torch.manual_seed(seed)
-    noise = given(joint, D)
-    x = noise.sample(6).view(2, 3, D)
-    found = noise.log_prob(x, torch.ones(3, D).bool())
-    assert found.dtype == torch.float64
-    expected = UnivariateNormal(0.0, 1.0).log_prob(x).sum(-1)
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "noise",
-    [
-        distributions.MultivariateNormal(torch.zeros(D + 1), torch.eye(D + 1)),
-        UnivariateNormal(0.0, 1.0),
-        distributions.Independent(UnivariateNormal(torch.zeros(2, D), 1.0), 1),
-    ],
-    ids=["wider", "scalar", "many rows"],
-)
-def test_a_given_distribution_of_another_width_is_refused(noise):
-    with pytest.raises(ValueError, match=rf"rows of the model have shape \({D},\)"):
-        given(noise, D)
-
-
-SPREAD = torch.tensor([0.5, 0.7, 0.2, 2.0, 3.0]).double()
-
-
-def folded(x, spread):
-    return stats.foldnorm(x / spread, scale=spread)
-
-
-@pytest.mark.parametrize("column", [0, 1, 3])
-def test_neighbours_have_the_density_of_their_kernel(column, seed):
-    torch.manual_seed(seed)
-    x = torch.tensor([0.2, 0.6, 1.0, 0.5, 0.0]).double()
-    y = neighbours(x[None], KIND, SPREAD, 2000)[:, 0, column].numpy()
-    at, spread = float(x[column]), float(SPREAD[column])
-    plain = stats.norm(at, spread)
-    kernel = folded(at, spread) if KIND[column] == POSITIVE else plain
-    assert stats.kstest(y, kernel.cdf).pvalue > 2 * stats.norm.sf(GATE)
-    wrong = plain if KIND[column] == POSITIVE else folded(at, spread)
-    assert stats.kstest(y, wrong.cdf).pvalue < 2 * stats.norm.sf(GATE)
-
-
-def test_zeros_and_ones_flip(seed):
-    torch.manual_seed(seed)
-    x = (torch.rand(1000, D) < 0.3).double()
-    y = neighbours(x, KIND, SPREAD, 4)
-    assert y.shape == (4, 1000, D)
-    flipped = (y != x)[..., 2].double()
-    assert ((y == 0) | (y == 1))[..., 2].all()
-    for start in (0.0, 1.0):  # the same both ways: symmetric
-        some = flipped[:, x[:, 2] == start]
-        assert abs(z_mean(some.flatten(), 0.2)) < GATE
-        assert abs(z_mean(some.flatten(), 0.35)) > GATE  # control
-
-
 def test_zeros_have_a_density_in_all_units():
     """Zeros of scaled columns come back as tiny numbers, some of them negative."""
     n_negative = 0
@@ -331,34 +220,14 @@ def test_parameters_of_noise_are_in_the_units_of_the_user():
     np.testing.assert_array_equal(found["covariance"], covariance)
     found = chosen("marginal").parameters
     assert found["location"][1] == CENTRE[1]
-    assert chosen("conditional") == (None, {})
-
-
-def test_a_module_makes_the_noise():
-    class Flow(nn.Module):
-        def forward(self):
-            return distributions.MultivariateNormal(torch.zeros(3), torch.eye(3))
-
-    data = UNITS.scaled(NODES)
-    found = chosen(Flow()).distribution.log_prob(*data)
-    torch.testing.assert_close(found, chosen(Flow()()).distribution.log_prob(*data))
-
-
-@pytest.mark.parametrize("noise", [3.0, "gaussian", nn.Linear(2, 2)])
-def test_noise_without_a_density_is_refused(noise):
-    with pytest.raises(NotANoise, match=f"{type(noise).__name__} has no method"):
-        check_density(noise)
 
 
 def test_contrasts_have_the_masks_of_the_data():
     torch.manual_seed(0)
     data, noise = UNITS.scaled(NODES), GaussianNoise(NORMAL)
-    for one in (noise, None):
-        found = draw_contrast(one, data, ColumnSummary.standard(3), 4)
-        assert found.noise.x.shape == (4, 3, 3)
-        assert (found.noise.observed == OBSERVED).all()
-        assert found.data.x is data.x
-    assert (found.noise.log_noise == 0).all()  # around rows, without a density
-    found = draw_contrast(noise, data, ColumnSummary.standard(3), 4)
+    found = contrast_with(noise, data, 4)
+    assert found.noise.x.shape == (4, 3, 3)
+    assert (found.noise.observed == OBSERVED).all()
+    assert found.data.x is data.x
     expected = noise.log_prob(found.noise.x, data.observed)
     torch.testing.assert_close(found.noise.log_noise, expected)

@@ -92,12 +92,3 @@ def test_rounds_of_adam_are_told_without_a_change():
 def test_the_strength_of_the_penalty(model, ridge, expected):
     _, found = fitted(table(missing=0.0), model=model, ridge=ridge)
     assert found.outcome.ridge == expected
-
-
-def test_conditional_noise_leaves_the_scale_to_the_reference(seed):
-    X = table(seed, n=300, missing=0.0)
-    settings, found = fitted(X, model=Bell, noise="conditional", n_init=1)
-    assert found.noise == (None, {}) and not found.outcome.fitted.model.training
-    assert float(found.outcome.fitted.model.log_scale) != 0
-    assert abs(found.scale_gap(settings)) < 0.3
-    assert 0.5 <= found.accuracy() <= 1

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from _enumerated_causes import all_states, enumerate_joint
 from oracles import GATE, z_mean
 from scipy.sparse import csr_array
 from tables import cells_of
@@ -13,8 +14,6 @@ from skvnce.noisy_or import em
 from skvnce.noisy_or.estimator import torch_rows
 from skvnce.noisy_or.model import (
     NoisyOrModel,
-    all_states,
-    enumerate_joint,
     gather,
     lower_bound,
     upper_bound,
@@ -116,7 +115,8 @@ def test_the_best_lines_are_better_than_others(evidence):
 def test_relaxed_draws_become_hard_as_the_temperature_falls(seed):
     torch.manual_seed(seed)
     logit = torch.tensor([[-2.0, 0.0, 1.5]])
-    early, late = em.Relaxation(4000), em.Relaxation(4000, n_steps=10**6)
+    early, late = em.Relaxation(4000), em.Relaxation(4000)
+    late.n_steps = 10**6
     between = [
         ((z > 0.1) & (z < 0.9)).double().mean() for z in (early(logit), late(logit))
     ]

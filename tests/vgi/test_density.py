@@ -187,7 +187,7 @@ def test_held_out_cells_are_scored_by_the_conditional(fitted, normal, data):
     start = fit.Start(data, normal, NORMAL, torch.ones(30).double())
     pair = Pair(*(part.float() for part in fitted.pair))
     with seeded(0):
-        chains = fit.make_chains(start, fit.ChainSettings(1))
+        chains = fit.make_chains(start, 1)
         cells = (~data.observed).nonzero(as_tuple=True)
         truth = torch.randn(len(cells[0]))
         found = fit.held_out_log_prob(pair, chains, cells, truth)

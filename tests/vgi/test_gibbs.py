@@ -8,7 +8,6 @@ from torch.distributions import Normal
 from torch.testing import assert_close
 
 from skvnce.vgi.conditionals import (
-    BoundedHead,
     ColumnNetworks,
     ExtendedConditionals,
     Indicators,
@@ -27,7 +26,6 @@ D, N = 4, 9
 HEADS = {
     "normal": NormalHead(),
     "mixture": MixtureHead(2),
-    "bounded": BoundedHead(torch.full((D,), -3.0), torch.full((D,), 4.0)),
     "spline": SplineHead(n_steps=1),
 }
 KINDS = {"standard": StandardConditionals, "extended": ExtendedConditionals}

@@ -7,19 +7,15 @@ from torch.distributions import Normal
 
 from skvnce._core.distributions.cells import entropy
 from skvnce._core.random import at_quantiles
-from skvnce.vgi.conditionals import BoundedHead, MixtureHead, NormalHead, SplineHead
+from skvnce.vgi.conditionals import MixtureHead, NormalHead, SplineHead
 
-LOW = torch.tensor([-1.0, -torch.inf, 0.5]).double()
-HIGH = torch.tensor([2.0, 0.7, torch.inf]).double()
 HEADS = {
     "normal": NormalHead(),
     "mixture": MixtureHead(3),
     "one component": MixtureHead(1),
-    "bounded": BoundedHead(LOW, HIGH),
     "spline": SplineHead(),
     "one spline": SplineHead(n_bins=5, n_steps=1, bound=2.0),
 }
-COLUMNS = torch.tensor([0, 1, 2, 1])
 
 
 @pytest.fixture(params=HEADS)
@@ -50,8 +46,8 @@ def panels(low, high, n_panels=6000):
 def of_each(head, parts, n_panels=6000):
     """Give each conditional, as a batch of one, with points where it lives."""
     ends = torch.tensor([[1e-12], [1 - 1e-12]], dtype=torch.float64)
-    for i in range(len(COLUMNS)):
-        q = head(*[part[i : i + 1] for part in parts], COLUMNS[i : i + 1])
+    for i in range(4):
+        q = head(*[part[i : i + 1] for part in parts])
         points, weights = panels(*q.icdf(ends).flatten().tolist(), n_panels)
         yield q, points[:, None], weights
 
@@ -72,7 +68,7 @@ def test_densities_integrate_to_one(head, parts):
 
 
 def test_quantiles_invert_cdfs(head, parts):
-    q = head(*parts, COLUMNS)
+    q = head(*parts)
     u = torch.linspace(0.001, 0.999, 41).double()[:, None].expand(-1, 4)
     torch.testing.assert_close(q.cdf(q.icdf(u)), u, rtol=0, atol=1e-7)
     at = q.icdf(u).detach().requires_grad_()
@@ -84,7 +80,7 @@ def test_gradients_of_draws(head, parts):
     """Against finite differences of the quantile, for every parameter."""
     u = torch.tensor([[0.03], [0.4], [0.9]]).double().expand(-1, 4)
     assert torch.autograd.gradcheck(
-        lambda *parts: at_quantiles(head(*parts, COLUMNS), u),
+        lambda *parts: at_quantiles(head(*parts), u),
         parts,
         eps=1e-6,
         atol=1e-4,
@@ -110,9 +106,7 @@ def test_they_start_at_a_normal(name):
     """Where the further parameters are zero: a spline is then the identity."""
     head = HEADS[name]
     loc, log_scale = torch.tensor([0.3, -1.0]), torch.tensor([0.2, 0.4])
-    q = head(
-        loc, log_scale, torch.zeros(2, head.n_parameters - 2), torch.tensor([0, 1])
-    )
+    q = head(loc, log_scale, torch.zeros(2, head.n_parameters - 2))
     x = torch.linspace(-2, 2, 9)[:, None]
     shift = 0.0 if name != "one component" else -log_scale.exp()  # the leftmost of one
     exact = Normal(loc + shift, log_scale.exp()).log_prob(x)
@@ -121,29 +115,22 @@ def test_they_start_at_a_normal(name):
 
 def test_components_start_side_by_side():
     loc, scale = torch.tensor([1.0]), torch.tensor([2.0])
-    q = MixtureHead(3)(loc, scale.log(), torch.zeros(1, 9), torch.tensor([0]))
+    q = MixtureHead(3)(loc, scale.log(), torch.zeros(1, 9))
     torch.testing.assert_close(q.loc, torch.tensor([[-1.0, 1, 3]]))
     torch.testing.assert_close(q.scale, torch.full((1, 3), 2.0))
-
-
-def test_bounds_are_those_of_the_column():
-    q = HEADS["bounded"](*torch.zeros(2, 4), torch.zeros(4, 0), COLUMNS)
-    assert torch.equal(q.low, LOW.float()[COLUMNS])
-    assert torch.equal(q.high, HIGH.float()[COLUMNS])
-    assert q.loc.dtype == torch.float32
 
 
 @pytest.mark.parametrize("log_scale", [-1e4, 1e4])
 def test_scales_are_bounded(head, log_scale):
     loc, rest = torch.zeros(4), torch.zeros(4, head.n_parameters - 2)
-    q = head(loc, torch.full((4,), log_scale), rest, COLUMNS)
+    q = head(loc, torch.full((4,), log_scale), rest)
     assert at_quantiles(q, torch.full((4,), 0.3)).isfinite().all()
 
 
 def test_leading_shapes_are_free(head, parts):
     wide = [part.expand(5, 2, *part.shape) for part in parts]
-    q = head(*wide, COLUMNS.expand(5, 2, 4))
+    q = head(*wide)
     assert q.batch_shape == (5, 2, 4)
     x = torch.full((5, 2, 4), 0.6).double()
-    same = head(*parts, COLUMNS).log_prob(x[0, 0])
+    same = head(*parts).log_prob(x[0, 0])
     torch.testing.assert_close(q.log_prob(x)[3, 1], same)

@@ -143,7 +143,7 @@ def test_chains_may_reach_all_levels_and_intervals():
     assert cube.high[0] == x[:, 0].max()
 
 
-@pytest.mark.parametrize("kind", conditionals.MIXED_NETWORKS)
+@pytest.mark.parametrize("kind", conditionals.NETWORKS)
 def test_networks_start_at_zero(kind, q):
     x, _ = rows(30, 3)
     with seeded(0):

@@ -10,7 +10,6 @@ from torch.distributions import MultivariateNormal, Normal
 from skvnce._core.distributions.cells import NumberOrLevel
 from skvnce.autoencoder.factor_analysis import FactorModel, log_prob_observed
 from skvnce.vgi.conditionals import (
-    BoundedHead,
     ExtendedConditionals,
     Indicators,
     MixedConditionals,
@@ -203,19 +202,6 @@ def test_without_a_closed_entropy_it_is_estimated(model, rows, seed):
         found = vgi(FactorDensity.of(model), q, x.expand(50, -1), columns.expand(1, 50))
     # log p - log q is then the same at every draw
     torch.testing.assert_close(found, log_p.expand(50), rtol=0, atol=1e-8)
-
-
-def test_cells_of_weight_zero_may_be_out_of_bounds():
-    head = BoundedHead(torch.zeros(D), torch.ones(D))
-    q = StandardConditionals(D, head, nn.Identity(), D, ())
-    x, columns = torch.full((2, D), 0.5), torch.zeros(2, dtype=torch.long)
-    x[0, 0] = 2.0
-    weights = torch.tensor([0.0, 1.0])
-    found = regression(q, x, columns, weights)
-    assert found[0] == 0 and found[1].isfinite()
-    found.sum().backward()
-    assert all(leaf.grad.isfinite().all() for leaf in q.parameters())
-    assert regression(q, x, columns, weights.flip(0))[0] == -torch.inf  # else it counts
 
 
 def test_regressions_score_observed_cells_blindly(model, rows):

@@ -104,10 +104,10 @@ TRAINED += [
     for one in (
         VGI("mixture"),
         VGI("spline"),
-        VGI("bounded", n_selected=2),
+        VGI(n_selected=2),
         VGI(network="extended"),
         VGI(network="independent", n_updates=3),
-        VGI(start="marginals", chain_range="unbounded", n_warm_up=2),
+        VGI(start="marginals", n_warm_up=2),
     )
 ]
 

@@ -23,8 +23,6 @@ from skvnce._core.progress import tell
 
 # the defaults of the paper and of torch
 _BETAS, _EPSILON = (0.9, 0.999), 1e-8
-# names of the state of torch.optim.Adam
-_STATE = "exp_avg", "exp_avg_sq"
 
 
 class Flat:
@@ -140,23 +138,6 @@ class FlatAdam:
                     piece.mean[part], spread[part], value=-rate * sqrt(second) / first
                 )
 
-    def state(self) -> list[dict[str, Tensor]]:
-        """Return the moments of each parameter of the only group, and the step."""
-        (piece,) = self._pieces
-        pairs = zip(*map(piece.flat.parts, piece.moments), strict=True)
-        step = torch.tensor(float(self.n_steps))
-        return [
-            {"step": step, **dict(zip(_STATE, pair, strict=True))} for pair in pairs
-        ]
-
-    def restore(self, state: list[Mapping[str, Tensor]]) -> None:
-        """Continue from a state."""
-        (piece,) = self._pieces
-        for name, moment in zip(_STATE, piece.moments, strict=True):
-            for part, one in zip(piece.flat.parts(moment), state, strict=True):
-                part.copy_(one[name])
-        self.n_steps = int(state[0]["step"])
-
 
 class Schedule:
     """Learning rates that are multiples, by epochs, of their first values."""
@@ -181,7 +162,7 @@ class _Piece:
         for group, size in groups:
             self.groups.append((group, slice(end, end + size)))
             end += size
-        self.mean, self.square = (torch.zeros_like(flat.values) for _ in _STATE)
+        self.mean, self.square = (torch.zeros_like(flat.values) for _ in range(2))
         amsgrad = groups[0][0]["amsgrad"]
         self.largest = torch.zeros_like(self.square) if amsgrad else None
 

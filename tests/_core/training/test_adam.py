@@ -247,23 +247,6 @@ def test_its_steps_are_those_of_torch(amsgrad, seed):
     assert (trained(network(seed), plain, seed) - expected).abs().max() > 1e-3
 
 
-def test_a_state_continues(seed):
-    whole, parts = network(seed), network(seed)
-    long = FlatAdam(whole.parameters(), lr=RATE)
-    first = FlatAdam(parts.parameters(), lr=RATE)
-    trained(whole, long, seed)
-    trained(parts, first, seed)
-    second = FlatAdam(parts.parameters(), lr=RATE)
-    second.restore(first.state())
-    expected = trained(whole, long, seed + 1)
-    afresh = network(seed)
-    afresh.load_state_dict(parts.state_dict())
-    found = trained(parts, second, seed + 1)
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
-    forgetful = trained(afresh, FlatAdam(afresh.parameters(), lr=RATE), seed + 1)
-    assert (forgetful - expected).abs().max() > 1e-3
-
-
 def test_fixed_parameters_stay_and_types_may_differ(seed):
     torch.manual_seed(seed)
     fixed = torch.ones(2, requires_grad=False)
