@@ -228,7 +228,7 @@ CASES = {
     ),
     "vgi": (
         skvnce.VGIImputer(DENSITY, **DRAWN),
-        {**MEMBERS, **OF_CELLS},
+        {"conditionals": "mixture", "n_chains": 3, **MEMBERS, **OF_CELLS},
     ),
     "mixtures": (
         skvnce.MixtureImputer(2, n_estimators=2, max_iter=4, random_state=0),
@@ -376,7 +376,7 @@ NO_EFFECT = [  # cases, parameters, tables, and the reason
     ),
     (
         {"vgi"},
-        {"random_state"},
+        {"random_state", "conditionals", "n_chains"},
         {"complete"},
         "the start is kept: it is not random, and has no chains",
     ),

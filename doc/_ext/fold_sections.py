@@ -17,7 +17,7 @@ SHOWN = 6  # names of attributes, before they are unfolded
 GROUPS = {
     "model": (
         *("algorithm", "alpha", "alphas", "binarize", "classifier", "cv", "derived"),
-        *("calibration_cv", "criterion", "dropout", "estimator"),
+        *("calibration_cv", "conditionals", "criterion", "dropout", "estimator"),
         *("estimators", "fit_linear"),
         *("gamma", "hidden_layer_sizes", "imputer", "interactions", "likelihood"),
         *("marginals", "max_samples", "model"),
@@ -31,7 +31,7 @@ GROUPS = {
         *("keep_empty_features", "add_indicator", "relations"),
     ),
     "computing": (
-        *("init", "max_iter", "n_completions", "n_draws"),
+        *("init", "max_iter", "n_chains", "n_completions", "n_draws"),
         *("n_importance_samples",),
         *("n_init", "n_jobs", "n_parameter_draws", "n_steps", "n_subsamples"),
         *("n_training_draws", "random_state", "solver", "tol", "verbose"),

@@ -23,7 +23,9 @@ from skvnce.autoencoder.model import EncoderMember, bounds_of_nodes
 from skvnce.vgi.model import ChainMember, ChainModel
 from skvnce.vgi.options import (
     DENSITIES,
+    HEADS,
     MOST_OUTSIDE,
+    VGI,
     IncompleteDensity,
 )
 
@@ -55,8 +57,15 @@ class VGIImputer(DrawnByMembers):
         `LAIRImputer`.  ``"flow"``: an autoregressive neural spline flow.
         ``"coupling-flow"``: one of coupling layers.  ``"factor-analysis"``: at most 20
         factors.  A callable makes your own density.  From these q proposes draws, and a
-        Metropolis-Hastings step accepts or rejects them.  Where a missing value may
-        have several modes, pass ``IncompleteDensity(model, algorithm=VGI("mixture"))``.
+        Metropolis-Hastings step accepts or rejects them.
+    conditionals : {"auto", "normal", "mixture", "spline"}, default="auto"
+        Family of the conditionals q, see `skvnce.options.VGI`.  Where a missing value
+        may have several modes, choose ``"mixture"``.  ``"auto"`` here and in `n_chains`
+        is the value of `model`.
+    n_chains : "auto" or int, default="auto"
+        K, the number of completions of each row that training keeps and updates.
+        G is ``n_updates`` of `VGI`, also by ``set_params(model__algorithm__n_updates=
+        5)``; the number of rounds is ``model__max_iter``.
     n_estimators : "auto" or int, default="auto"
         Number of densities to fit, see `LAIRImputer`.  ``"auto"`` is 40 columns / rows,
         rounded up, and at most 4.
@@ -152,6 +161,8 @@ class VGIImputer(DrawnByMembers):
 
     _parameter_constraints = {
         "model": [StrOptions(set(DENSITIES)), IncompleteDensity, callable],
+        "conditionals": [AUTO, StrOptions(set(HEADS))],
+        "n_chains": [AUTO, integer_from(1)],
         "n_estimators": [AUTO, integer_from(1)],
         **OF_MEMBERS,
         **OF_CATEGORIES,
@@ -166,6 +177,8 @@ class VGIImputer(DrawnByMembers):
         | Callable[..., Any]
         | Literal["vae", "flow", "coupling-flow", "factor-analysis"] = "vae",
         *,
+        conditionals: Literal["auto", "normal", "mixture", "spline"] = "auto",
+        n_chains: int | Literal["auto"] = "auto",
         n_estimators: int | Literal["auto"] = "auto",
         strategy: Literal["mean", "median", "mode"] = "mean",
         n_steps: int = 20,
@@ -183,6 +196,8 @@ class VGIImputer(DrawnByMembers):
         verbose: int = 0,
     ) -> None:
         self.model = model
+        self.conditionals = conditionals
+        self.n_chains = n_chains
         self.n_estimators = n_estimators
         self.strategy = strategy
         self.n_steps = n_steps
@@ -293,8 +308,21 @@ class VGIImputer(DrawnByMembers):
             )
 
     def _base(self):
+        """Make the density, with the settings that are parameters of the imputer."""
         model = self.model
-        return clone(model) if _is_density(model) else IncompleteDensity(model)
+        base = clone(model) if _is_density(model) else IncompleteDensity(model)
+        if self.conditionals != "auto":
+            method = base._method()
+            if not isinstance(method, VGI):
+                raise ValueError(
+                    f"conditionals={self.conditionals!r} are those of VGI, and model "
+                    f"has algorithm={base.algorithm!r}. Leave them at 'auto'."
+                )
+            chosen = clone(method).set_params(conditionals=self.conditionals)
+            base.set_params(algorithm=chosen)
+        if self.n_chains != "auto":
+            base.set_params(n_training_draws=self.n_chains)
+        return base
 
     def _member_model(self, model, schema):
         n_steps = int(self.n_steps)

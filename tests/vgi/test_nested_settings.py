@@ -22,7 +22,7 @@ from skvnce import (
     VGIImputer,
     VNCEEstimator,
 )
-from skvnce.options import LAIR, IncompleteDensity
+from skvnce.options import LAIR, MCEM, VGI, IncompleteDensity
 
 FEW = {"n_estimators": 1, "n_steps": 2, "n_draws": 8, "random_state": 0}
 
@@ -101,11 +101,25 @@ def test_settings_that_are_none_are_refused():
         ColumnImputer([GaussianImputer()]).set_params(model__marginals="normal")
 
 
+def test_settings_of_the_imputer_replace_those_of_the_density():
+    density = IncompleteDensity("flow", algorithm=VGI("spline", n_selected=2))
+    own = VGIImputer(clone(density), conditionals="mixture", n_chains=4)
+    base = own.set_params(model__max_iter=7)._base()
+    wanted = VGI("mixture", n_selected=2)
+    assert repr(base.algorithm) == repr(wanted)
+    assert (base.n_training_draws, base.max_iter, base.model) == (4, 7, "flow")
+    assert repr(density.algorithm) == repr(VGI("spline", n_selected=2))
+    assert repr(VGIImputer(density)._base()) == repr(density)  # control
+
+
+def test_settings_of_vgi_are_none_of_monte_carlo_em():
+    density = IncompleteDensity("coupling-flow", algorithm=MCEM())
+    with pytest.raises(ValueError, match="conditionals='spline' are those of VGI"):
+        VGIImputer(density, conditionals="spline").fit(np.eye(4))
+
+
 def test_a_grid_searches_settings_of_the_default(X, short_training):
-    grid = {
-        "model__n_importance_samples": [4, 8],
-        "model__algorithm__conditionals": ["mixture"],
-    }
+    grid = {"model__n_importance_samples": [4, 8], "conditionals": ["mixture"]}
     imputer = VGIImputer(IncompleteDensity(max_iter=0), **FEW, on_misfit="ignore")
     search = GridSearchCV(imputer, grid, cv=2, error_score="raise").fit(X[:60])
     assert search.best_estimator_.model.n_importance_samples in (4, 8)
