@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils._param_validation import StrOptions
+from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
@@ -116,7 +116,7 @@ def device_name(solver):
 def settings_of(parameters, seed, nodes):
     """Make the settings of a fit to nodes from the parameters of the estimator."""
     noise, ridge, solver = (parameters[name] for name in ("noise", "ridge", "solver"))
-    if noise == "auto":
+    if isinstance(noise, str) and noise == "auto":
         noise = "gaussian" if parameters["model"] is None else "marginal"
     n_draws, more_draws = parameters["n_training_draws"], None
     if isinstance(n_draws, str):
@@ -309,6 +309,7 @@ _DIVERGED = (
     "The log_density of model overflows, or is NaN, near the data or the noise: bound "
     "its parameters, raise ridge, or lower the learning rate of solver=Adam(...)."
 )
+_NOISES = {"auto", "marginal", "gaussian"}
 _COUNT = integer_from(1)
 _SCALARS = "log_scale_", "log_scale_gap_", "bound_gap_", "bound_gap_error_"
 
@@ -333,10 +334,11 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
         provides it, else ``"normal"``.  A callable maps (n_features, n_components) to a
         module ``q(x, observed)`` that returns a distribution of batch shape (n,
         n_components).  Except with None, unobserved variables are always drawn.
-    noise : {"auto", "marginal", "gaussian"}, default="auto"
+    noise : str, Distribution or zuko flow, default="auto"
         Distribution with which rows are contrasted: a product of marginals of the
-        columns, ``"marginal"``, or a normal distribution of rows, ``"gaussian"``
-        (``"auto"`` for the default model).
+        columns, ``"marginal"``; a normal distribution of rows, ``"gaussian"``
+        (``"auto"`` for the default model); or your own with ``sample`` and
+        ``log_prob``.
     noise_ratio : int, default=10
         nu, the number of rows of noise for each row of data.
     n_components : int or None, default=None
@@ -440,7 +442,7 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
     _parameter_constraints = {
         "model": [None, callable],
         "posterior": [None, StrOptions({"normal", "bernoulli"}), callable],
-        "noise": [StrOptions({"auto", "marginal", "gaussian"})],
+        "noise": [StrOptions(_NOISES), HasMethods(["sample", "log_prob"]), nn.Module],
         "noise_ratio": [_COUNT],
         "n_components": [None, _COUNT],
         "n_training_draws": [AUTO, _COUNT],
@@ -462,7 +464,7 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
         model: Callable[..., Any] | None = None,
         posterior: Callable[..., Any] | Literal["normal", "bernoulli"] | None = None,
         *,
-        noise: Literal["auto", "marginal", "gaussian"] = "auto",
+        noise: Any = "auto",
         noise_ratio: int = 10,
         n_components: int | None = None,
         n_training_draws: int | Literal["auto"] = "auto",
@@ -515,8 +517,8 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
         ------
         ValueError
             If X contains infinite values or text, if no cell is observed, if a
-            parameter is out of range, or if the log-density of the model has the wrong
-            shape or is NaN.
+            parameter is out of range, if the log-density of the model has the wrong
+            shape or is NaN, or if the noise has no density of observed cells.
         DivergenceError
             If the objective overflows.
         TypeError

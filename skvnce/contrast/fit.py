@@ -8,6 +8,7 @@ from typing import NamedTuple, Self
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.distributions import Distribution
 
 from skvnce._core.distributions.normal import Normal
 from skvnce._core.incomplete import Incomplete, Units
@@ -252,7 +253,7 @@ class Settings(NamedTuple):
     # None, "normal", "bernoulli" or callable, see `build_posterior`
     posterior: MakePosterior
     n_components: int | None  # see `count_latents`
-    noise: str  # see `fit_noise`
+    noise: str | Distribution | nn.Module  # see `fit_noise`
     noise_ratio: int  # nu
     n_draws: int  # number of draws of the unobserved variables of each row
     n_init: int  # number of starts

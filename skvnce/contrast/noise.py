@@ -8,8 +8,8 @@ from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.distributions import Bernoulli, Distribution
+from torch import Tensor, nn
+from torch.distributions import Bernoulli, Distribution, Independent, MultivariateNormal
 from torch.distributions import Normal as UnivariateNormal
 
 from skvnce._core.distributions.normal import (
@@ -104,6 +104,38 @@ class GaussianNoise(NamedTuple):
         return log_prob_observed(prepare(self.normal), x, observed)
 
 
+class GivenNoise(NamedTuple):
+    """A distribution of rows that the user passed."""
+
+    joint: Distribution  # with ``sample(shape)`` and ``log_prob(x)``
+    # if the columns are independent: that of each, batch shape (features,)
+    columns: Distribution | None
+    # (features,): a draw, which is in the support; some distributions have no density
+    # at 1
+    inside: Tensor
+
+    def sample(self, n: int) -> Tensor:
+        """Draw rows (n, features)."""
+        return self.joint.sample((n,)).double()
+
+    def log_prob(self, x: Tensor, observed: Tensor) -> Tensor:
+        """Compute the density of the observed cells.
+
+        Raises ValueError if cells are missing and the columns are not
+        independent.
+        """
+        if self.columns is not None:
+            filled = x.where(observed, self.inside.to(x))
+            return self.columns.log_prob(filled).where(observed, 0.0).sum(-1)
+        if observed.all():
+            return self.joint.log_prob(x.to(self.inside)).to(x)
+        raise ValueError(
+            f"noise={type(self.joint).__name__} has no density of a part of a row, and "
+            "cells are missing. Pass a MultivariateNormal or independent columns, or "
+            "use noise='marginal' or noise='gaussian'."
+        )
+
+
 class Rescaled(NamedTuple):
     """Noise of rows in other units: (y - location) / scale for y of some noise."""
 
@@ -122,6 +154,31 @@ class Rescaled(NamedTuple):
         # zeros that rounding makes negative have no density in positive columns
         is_zero = rows.abs() <= _ROUNDING * self.location.abs()
         return self.noise.log_prob(rows.where(~is_zero, 0.0), observed) + units
+
+
+def given(noise: Distribution, n_features: int) -> Noise:
+    """Wrap a distribution that the user passed.
+
+    Raises ValueError for a distribution of rows of another width.
+    """
+    if isinstance(noise, MultivariateNormal):
+        normal = Normal(noise.loc.double(), noise.covariance_matrix.double())
+        found, width = GaussianNoise(normal), noise.loc.shape
+    else:
+        inside = noise
+        while isinstance(inside, Independent):
+            inside = inside.base_dist
+        event = inside.event_shape
+        columns = None if len(event) else inside
+        drawn = noise.sample()
+        width = drawn.shape
+        found = GivenNoise(noise, columns, drawn)
+    if width != (n_features,):
+        raise ValueError(
+            f"noise draws arrays of shape {tuple(width)}; rows of the model have "
+            f"shape ({n_features},)."
+        )
+    return found
 
 
 # ----------------------------------------
@@ -171,15 +228,22 @@ class FittedNoise(NamedTuple):
 
 
 def fit_noise(
-    kind: str,  # "marginal" or "gaussian"
+    kind: str | Distribution | nn.Module,
     marginals: Marginals,  # in the units of the user
     units: Units,
     normal: Callable[[], Normal],
 ) -> FittedNoise:
     """Choose the noise.
 
-    `normal`: returns the normal distribution of rows in the scale of the model.
+    `kind`: "marginal", "gaussian", Distribution or nn.Module, which returns a
+    distribution when it is called. `normal`: returns the normal distribution of rows in
+    the scale of the model.
     """
+    if not isinstance(kind, str):
+        joint = kind() if isinstance(kind, nn.Module) else kind
+        check_density(joint)
+        found = given(joint, len(units.scale))
+        return FittedNoise(Rescaled(found, *units.tensors()), {})
     if kind == "gaussian":
         mean, covariance = units.moments(normal())
         parameters = {"mean": mean, "covariance": covariance}
@@ -188,12 +252,46 @@ def fit_noise(
     return FittedNoise(Rescaled(marginals, *units.tensors()), arrays)
 
 
+def check_density(noise: object) -> None:
+    """Check that noise can be drawn and has a density."""
+    for method in ("sample", "log_prob"):
+        if not callable(getattr(noise, method, None)):
+            raise TypeError(
+                f"noise must have a density: {type(noise).__name__} has no method "
+                f"{method}. Pass one of 'auto', 'marginal', 'gaussian', a torch "
+                "Distribution or a zuko flow."
+            )
+
+
 @torch.no_grad()
 def contrast_with(noise: Noise, data: Incomplete, noise_ratio: int) -> Contrast:
     """Draw rows of noise for each row, with its missing cells."""
     n, d = data.x.shape
     y = noise.sample(noise_ratio * n).view(noise_ratio, n, d)
-    rows = data.x, y
-    return Contrast(
-        *(Rows(x, data.observed, noise.log_prob(x, data.observed)) for x in rows)
+    pairs = (
+        (data.x, log_noise_of_data(noise, data)),
+        (y, noise.log_prob(y, data.observed)),
     )
+    return Contrast(*(Rows(x, data.observed, log_noise) for x, log_noise in pairs))
+
+
+def log_noise_of_data(noise: Noise, data: Incomplete) -> Tensor:
+    """Compute log p_y of rows; raises ValueError for rows outside its support."""
+    try:
+        found = noise.log_prob(*data)
+    except ValueError as error:
+        # torch's check of arguments names the support
+        if "support" not in str(error):
+            raise
+        raise ValueError(
+            "noise has no density at some rows of the data: they lie outside the "
+            "support of the distribution. Use noise that covers the data."
+        ) from error
+    if not found.isfinite().all():
+        row = int((~found.isfinite()).nonzero()[0, 0])
+        raise ValueError(
+            f"noise gives row {row} of the training data (rows that are entirely "
+            f"missing not counted) the log-density {float(found[row])}. Use noise that "
+            "covers the data."
+        )
+    return found

@@ -5,7 +5,8 @@ import pytest
 import torch
 from oracles import GATE, first_and_second, z_mean
 from scipy import stats
-from torch import distributions
+from torch import distributions, nn
+from torch.distributions import Normal as UnivariateNormal
 
 from skvnce._core.distributions.normal import Normal
 from skvnce._core.incomplete import Incomplete, Units
@@ -17,8 +18,10 @@ from skvnce.contrast.noise import (
     GaussianNoise,
     Marginals,
     Rescaled,
+    check_density,
     contrast_with,
     fit_noise,
+    given,
 )
 
 KIND = torch.tensor([REAL, POSITIVE, BINARY, POSITIVE, REAL])
@@ -147,6 +150,79 @@ def test_gaussian_draws_have_the_moments(normal, seed):
     assert abs(z_mean(drawn, diagonal)).max() > GATE  # control: independent columns
 
 
+def test_a_given_normal_has_a_density_of_every_part(normal, patterns):
+    passed = distributions.MultivariateNormal(
+        normal.mean.float(), normal.covariance.float()
+    )
+    noise, x = given(passed, D), torch.randn(len(patterns), D).double()
+    found = noise.log_prob(x, patterns)
+    assert found.dtype == noise.sample(1).dtype == torch.float64
+    expected = marginal_of(normal, x, patterns)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+LOW, HIGH = torch.arange(D) + 2.0, torch.arange(D) + 3.5  # 1 is outside
+BY_COLUMN = {
+    "normal": UnivariateNormal(torch.arange(float(D)), 2.0),
+    "laplace in double": distributions.Laplace(torch.arange(D).double(), 2.0),
+    "bounded": distributions.Uniform(LOW, HIGH),
+    "bernoulli": distributions.Bernoulli(torch.linspace(0.1, 0.9, D)),
+}
+
+
+@pytest.mark.parametrize("wrapped", [0, 1, 2])
+@pytest.mark.parametrize("name", BY_COLUMN)
+def test_given_columns_have_a_density_of_every_part(name, wrapped, patterns, seed):
+    torch.manual_seed(seed)
+    columns = BY_COLUMN[name]
+    passed = columns
+    if wrapped:
+        passed = distributions.Independent(columns, 1)
+    if wrapped == 2:
+        passed = distributions.Independent(passed, 0)
+    noise = given(passed, D)
+    x = noise.sample(2 * len(patterns)).view(2, len(patterns), D)
+    assert x.dtype == torch.float64
+    expected = columns.log_prob(x).where(patterns, 0.0).sum(-1)
+    for junk in (0.5, torch.nan):
+        found = noise.log_prob(x.masked_fill(~patterns, junk), patterns)
+        torch.testing.assert_close(found, expected)
+
+
+@pytest.fixture
+def joint():
+    parts = distributions.Independent(
+        UnivariateNormal(torch.zeros(2, D), torch.ones(2, D)), 1
+    )
+    return distributions.MixtureSameFamily(
+        distributions.Categorical(torch.ones(2)), parts
+    )
+
+
+def test_a_given_joint_distribution_of_complete_rows(joint, seed):
+    torch.manual_seed(seed)
+    noise = given(joint, D)
+    x = noise.sample(6).view(2, 3, D)
+    found = noise.log_prob(x, torch.ones(3, D).bool())
+    assert found.dtype == torch.float64
+    expected = UnivariateNormal(0.0, 1.0).log_prob(x).sum(-1)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        distributions.MultivariateNormal(torch.zeros(D + 1), torch.eye(D + 1)),
+        UnivariateNormal(0.0, 1.0),
+        distributions.Independent(UnivariateNormal(torch.zeros(2, D), 1.0), 1),
+    ],
+    ids=["wider", "scalar", "many rows"],
+)
+def test_a_given_distribution_of_another_width_is_refused(noise):
+    with pytest.raises(ValueError, match=rf"rows of the model have shape \({D},\)"):
+        given(noise, D)
+
+
 def test_zeros_have_a_density_in_all_units():
     """Zeros of scaled columns come back as tiny numbers, some of them negative."""
     n_negative = 0
@@ -220,6 +296,22 @@ def test_parameters_of_noise_are_in_the_units_of_the_user():
     np.testing.assert_array_equal(found["covariance"], covariance)
     found = chosen("marginal").parameters
     assert found["location"][1] == CENTRE[1]
+
+
+def test_a_module_makes_the_noise():
+    class Flow(nn.Module):
+        def forward(self):
+            return distributions.MultivariateNormal(torch.zeros(3), torch.eye(3))
+
+    data = UNITS.scaled(NODES)
+    found = chosen(Flow()).distribution.log_prob(*data)
+    torch.testing.assert_close(found, chosen(Flow()()).distribution.log_prob(*data))
+
+
+@pytest.mark.parametrize("noise", [3.0, "gaussian", nn.Linear(2, 2)])
+def test_noise_without_a_density_is_refused(noise):
+    with pytest.raises(TypeError, match=f"{type(noise).__name__} has no method"):
+        check_density(noise)
 
 
 def test_contrasts_have_the_masks_of_the_data():

@@ -11,6 +11,7 @@ import torch
 from energies import Bell, Factor, RestrictedBoltzmann
 from oracles import GATE
 from scipy.stats import multivariate_normal
+from sklearn.base import clone
 from sklearn.decomposition import FactorAnalysis
 from sklearn.exceptions import ConvergenceWarning
 from torch import distributions, nn
@@ -306,11 +307,53 @@ def test_a_model_with_its_own_scale():
 # noise --------------------------------------------------------------------------------
 
 
-def test_noise_that_resembles_the_data_less_shows_in_the_accuracy():
+def joint_noise():
+    """A distribution of rows that is neither normal nor independent."""
+    base = distributions.MultivariateNormal(
+        torch.tensor(MEAN), torch.tensor(1.5 * COVARIANCE)
+    )
+    twist = distributions.transforms.AffineTransform(0.0, torch.ones(3).double())
+    return distributions.TransformedDistribution(
+        base, distributions.transforms.IndependentTransform(twist, 1)
+    )
+
+
+def given_noises():
+    mean, spread = torch.tensor(MEAN), torch.tensor(np.diag(COVARIANCE)).sqrt()
+    columns = distributions.Normal(mean, 1.2 * spread)
+    yield columns
+    yield distributions.Independent(columns, 1)
+    yield distributions.MultivariateNormal(mean, torch.tensor(1.5 * COVARIANCE))
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("noise", list(given_noises()), ids=lambda q: type(q).__name__)
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_noise_that_is_passed_in(noise, missing):
+    X = gaussian_table(1, missing=missing, n=1000)
+    found = clone(VNCEEstimator(noise=noise, ridge=0.0, random_state=0)).fit(X)
+    np.testing.assert_allclose(found.mean_, MEAN, atol=0.3)
+    np.testing.assert_allclose(found.covariance_, COVARIANCE, atol=0.5)
+    assert found.noise_ == {}
+
+
+def test_joint_noise_needs_complete_rows():
+    X = gaussian_table(1, missing=0.0)
+    found = VNCEEstimator(noise=joint_noise(), random_state=0).fit(X)
+    np.testing.assert_allclose(found.mean_, MEAN, atol=0.3)
+    X[0, 0] = np.nan
+    with pytest.raises(ValueError, match="noise=.* has no density of a part of a row"):
+        VNCEEstimator(noise=joint_noise()).fit(X)
+
+
+def test_far_noise_shows_in_the_accuracy():
     X = gaussian_table(0)
     near = VNCEEstimator(random_state=0).fit(X)
-    far = VNCEEstimator(noise="marginal", random_state=0).fit(X)
-    assert far.accuracy_ > near.accuracy_
+    spread = torch.tensor(np.diag(COVARIANCE)).sqrt()
+    noise = distributions.Normal(torch.tensor(MEAN), 30 * spread)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
+        far = VNCEEstimator(noise=noise, random_state=0).fit(X)
+    assert far.accuracy_ > 0.95 > near.accuracy_ + 0.3
 
 
 # scores -------------------------------------------------------------------------------
@@ -447,7 +490,6 @@ BAD = {
         ),
         ({"n_training_draws": 0}, "n_training_draws"),
         ({"n_init": 0}, "n_init"),
-        ({"noise": "normal"}, "noise"),
         ({"solver": LBFGS(tol=-1.0)}, "'solver.tol'"),
         ({"ridge": -1.0}, "ridge"),
         ({"solver": Adam(learning_rate_init=0.0)}, "'solver.learning_rate_init'"),
@@ -455,6 +497,16 @@ BAD = {
         ({"solver": Adam(weight_decay=0.1)}, "solver.weight_decay=0.1 is not"),
         ({"solver": Adam(n_iter_no_change=3)}, "solver.n_iter_no_change=3"),
         ({"solver": Adam(validation_fraction=0.1)}, "solver.validation_fraction=0.1"),
+        ({"noise": distributions.Normal(torch.zeros(5), 1.0)}, "noise draws"),
+        ({"noise": distributions.Exponential(torch.ones(3))}, "outside the support"),
+        (
+            {
+                "noise": distributions.Uniform(
+                    *(torch.ones(3) * s for s in (-1, 1)), False
+                )
+            },
+            "noise gives row 0 of the training data",
+        ),
         ({"model": Wide}, "model: Wide.log_density must return one number"),
         ({"model": Nan}, "model: Nan.log_density is NaN at row"),
         ({"model": Mismatched}, "model: Mismatched.log_density failed on"),
@@ -477,6 +529,7 @@ BAD = {
         ),
     ],
     TypeError: [
+        ({"noise": 3.0}, "'noise' .* implementing 'sample' and 'log_prob'"),
         ({"model": 3}, "'model' parameter .* must be None or a callable"),
         ({"model": Bell(3)}, "not a module"),
         ({"model": lambda d: None}, "model must map the number of features"),
@@ -695,6 +748,31 @@ def test_a_failed_start_does_not_fail_the_fit():
     found = VNCEEstimator(Lucky, n_init=3, random_state=0).fit(X)
     assert np.isfinite(found.objective_)
     assert len(Lucky.calls) == 3
+
+
+@pytest.mark.slow
+def test_a_fitted_flow_is_noise():
+    zuko = pytest.importorskip("zuko")
+    X = gaussian_table(0, missing=0.0)
+    X = (X - X.mean(0)) / X.std(0)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        flow = zuko.flows.NSF(3, transforms=1, hidden_features=(16,))
+        optimiser = torch.optim.Adam(flow.parameters(), lr=0.02)
+        rows = torch.tensor(X).float()
+        for _ in range(100):
+            optimiser.zero_grad()
+            (-flow().log_prob(rows).mean()).backward()
+            optimiser.step()
+    optimiser.zero_grad(set_to_none=True)
+    near = VNCEEstimator(Bell, noise=flow, solver=PRECISE, random_state=0).fit(X)
+    far = VNCEEstimator(Bell, noise="marginal", solver=PRECISE, random_state=0).fit(X)
+    assert near.accuracy_ < 0.6 < 0.7 < far.accuracy_
+    correlation = np.corrcoef(X.T)
+    np.testing.assert_allclose(bell_moments(module(near))[1], correlation, atol=0.15)
+    assert all(parameter.grad is None for parameter in flow.parameters())
+    with pytest.raises(ValueError, match="NormalizingFlow has no density of a part"):
+        VNCEEstimator(Bell, noise=flow).fit(gaussian_table(0))
 
 
 # standard errors of score_samples -----------------------------------------------------
