@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
@@ -15,10 +15,13 @@ from sklearn.utils.validation import check_is_fitted
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.numbers import check_count
 from skvnce._core.random import seeded
-from skvnce._core.runtime import one_thread
+from skvnce._core.runtime import one_thread, state_of, torch_defaults
+from skvnce._core.training.rounds import COOLING
 from skvnce._imputer.base import IncompleteTransformer
 from skvnce._imputer.callbacks import (
     CallbackSupportMixin,
+    report_rounds,
+    reports_fit,
     shows_progress,
     train_in_rounds,
 )
@@ -36,6 +39,7 @@ from skvnce._imputer.validation import (
     check_sizes,
     fields_of,
     integer_from,
+    latent_array,
     read_table,
     warn_of_unused,
 )
@@ -57,7 +61,7 @@ from skvnce.autoencoder.column_scores import (
     linear_start,
 )
 from skvnce.autoencoder.factor_analysis import FactorModel
-from skvnce.autoencoder.losses import ALGORITHMS, Rounds
+from skvnce.autoencoder.losses import ALGORITHMS, Rounds, encoder_loss
 from skvnce.autoencoder.model import WithoutCells, moved, turned_like
 
 SOLVER = {  # the values of the fields that are "auto"
@@ -76,6 +80,7 @@ class AutoencoderFit(NamedTuple):
 
     columns: ColumnScores
     sizes: vae.Architecture
+    algorithm: str  # to whose posterior the encoder belongs
     cache: dict
 
 
@@ -330,6 +335,65 @@ class VariationalAutoencoder(
             warn_or_raise(messages, self.on_misfit)
         return self._publish(fitted)
 
+    def fit_posterior(self, X: TableLike, y: object = None) -> Self:
+        """Train the encoder on other rows, with the model held fixed.
+
+        The estimates of `score_samples` and `transform` for such rows become more
+        accurate, while the density that they estimate does not change.  Training
+        maximises the bound of `algorithm`, or that of MIWAE if the algorithm completes
+        rows, for `max_iter` rounds and up to six with decreasing learning rates.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            NaN marks missing cells.  Rows that are entirely missing are ignored.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self : VariationalAutoencoder
+
+        Raises
+        ------
+        ValueError
+            If no row of X has an observed value, or if `algorithm` has changed since
+            `fit`.
+        DivergenceError
+            If training diverges.
+        """
+        report = {"posterior_state_": self._trained_encoder(self._checked(X))}
+        return self._publish(self._with_report(report))
+
+    @reports_fit
+    def _trained_encoder(self, X):
+        """Train the encoder on validated rows; return its parameters."""
+        nodes = self._nodes_of_training(X)
+        self._check_algorithm()
+        n_cooling = min(COOLING, self.max_iter)
+        on_round, finish = report_rounds(self, self.max_iter + n_cooling, X=X)
+        fitted, data = self._modules(), self._fitted.model.columns.scores_of(nodes)
+        with self._trains(self.random_state, nodes.shape[1]):
+            device = self._device(self._schema)
+            auto = vae.Autoencoder(*(deepcopy(part).float() for part in fitted))
+            auto = auto.on(device)
+            auto.posterior.requires_grad_().train()
+            data = Incomplete(data.x.float(), data.observed).on(device)
+            training = self._training()
+            vae.train(
+                auto,
+                encoder_loss(self.algorithm, auto, data, training),
+                torch.ones(len(nodes)),
+                training,
+                n_rounds=self.max_iter,
+                n_cooling=n_cooling,
+                on_round=lambda n, loss: (
+                    n <= self.max_iter and on_round(n, loss, np.nan)
+                ),
+            )
+        finish()
+        return state_of(auto.posterior)
+
     @by_parts
     @shows_progress
     def transform(self, X: TableLike) -> Any:
@@ -351,6 +415,28 @@ class VariationalAutoencoder(
         with one_thread():
             found, _ = self._row_model().mapped(nodes, vae.latent_mean)
         return into_dtype(found, X.dtype)
+
+    @torch_defaults()
+    def inverse_transform(self, Z: ArrayLike) -> NDArray[np.float64]:
+        """Compute the means of rows given their latents, from 32 quantiles a cell.
+
+        Columns of categories get their most probable level.
+
+        Parameters
+        ----------
+        Z : array-like of shape (n_samples, n_components_)
+            Latents.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features_in_)
+            In the units of X; NaN in columns that were entirely missing at `fit`.  An
+            array of objects if there are categories that are no numbers.
+        """
+        check_is_fitted(self)
+        Z = latent_array(Z, self.n_components_)
+        found = self._among_all_columns(self._row_model().mean_given(Z))
+        return found if found.dtype == object else found.astype(Z.dtype)
 
     @by_parts
     @shows_progress
@@ -423,7 +509,7 @@ class VariationalAutoencoder(
         return self.n_components_
 
     def _handling(self, schema):
-        constant = "`sample_rows` gives the constant"
+        constant = "`inverse_transform` gives the constant"
         return Handling("given no latents", constant)
 
     def _check_parameters(self):
@@ -450,6 +536,15 @@ class VariationalAutoencoder(
             f"solver, or raise its weight_decay={fields['weight_decay']!r}: pass "
             "solver=Adam(...)."
         )
+
+    def _check_algorithm(self):
+        """Raise an error if `algorithm` has changed since `fit`."""
+        before = self._fitted.model.algorithm
+        if self.algorithm != before:
+            raise ValueError(
+                f"algorithm={self.algorithm!r} is not that of fit, {before!r}, to "
+                "which the encoder belongs. Set it back, or call fit."
+            )
 
     def _fit_nodes(self, schema, cells, on_round, on_chosen, first):
         """Fit the initial model, choose the number of rounds, and train."""
@@ -492,7 +587,7 @@ class VariationalAutoencoder(
         )
         report = self._report_of(losses, auto, n_components_=rank)
         report |= {"validation_scores_": gains, "best_iter_": best}
-        model = AutoencoderFit(columns, sizes, {})
+        model = AutoencoderFit(columns, sizes, self.algorithm, {})
         return Fitted(schema, model, report | start.report())
 
     def _solver(self):

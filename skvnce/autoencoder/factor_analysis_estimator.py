@@ -35,6 +35,7 @@ from skvnce._imputer.validation import (
     in_parts,
     incomplete_array,
     integer_from,
+    latent_array,
     read_cells,
     read_table,
 )
@@ -251,6 +252,23 @@ class IncompleteFactorAnalysis(
         found = self._rowwise(X, factor_analysis.latent_mean)
         return into_dtype(found, X.dtype)
 
+    def inverse_transform(self, Z: ArrayLike) -> NDArray[np.float64]:
+        """Compute the expected rows given their latents.
+
+        Parameters
+        ----------
+        Z : array-like of shape (n_samples, n_components_)
+            Latents.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features_in_)
+            In the units of X; NaN in columns that were entirely missing at `fit`.
+        """
+        check_is_fitted(self)
+        Z = latent_array(Z, self.n_components_)
+        return (Z @ self.components_ + self.mean_).astype(Z.dtype)
+
     def sample_rows(
         self, n_rows: int = 1, random_state: Seed = None
     ) -> NDArray[np.float64]:
@@ -272,8 +290,7 @@ class IncompleteFactorAnalysis(
         rng = np.random.default_rng(seed_from(random_state))
         latents = rng.standard_normal((n_rows, self.n_components_))
         noise = rng.standard_normal((n_rows, self.n_features_in_))
-        means = latents @ self.components_ + self.mean_
-        return means + noise * np.sqrt(self.noise_variance_)
+        return self.inverse_transform(latents) + noise * np.sqrt(self.noise_variance_)
 
     @by_parts
     @shows_progress
@@ -292,12 +309,34 @@ class IncompleteFactorAnalysis(
         """
         return self._rowwise(self._checked(X), factor_analysis.log_prob)
 
+    def get_covariance(self) -> NDArray[np.float64]:
+        """Compute the covariance of the columns.
+
+        Returns
+        -------
+        ndarray of shape (n_features_in_, n_features_in_)
+            In the units of X; 0 for columns that are not in the model.
+        """
+        check_is_fitted(self)
+        return self._square(FactorModel.covariance)
+
+    def get_precision(self) -> NDArray[np.float64]:
+        """Compute the inverse of the covariance of the columns of the model.
+
+        Returns
+        -------
+        ndarray of shape (n_features_in_, n_features_in_)
+            In the inverse units of X; 0 for columns that are not in the model.
+        """
+        check_is_fitted(self)
+        return self._square(FactorModel.precision)
+
     @property
     def _n_features_out(self):
         return self.n_components_
 
     def _handling(self, schema):
-        constant = "`sample_rows` gives the constant"
+        constant = "`inverse_transform` gives the constant"
         return Handling("given zero loadings", constant)
 
     def _fit_rank(self, rows, table, on_round):
@@ -372,3 +411,11 @@ class IncompleteFactorAnalysis(
                 for _, nodes in chunks(self._schema, X)
             ]
             return torch.cat(parts).numpy()
+
+    def _square(self, function):
+        """Embed a matrix of the columns of the model in one of all columns."""
+        with threads_for(len(self.feature_indices_)):
+            matrix = function(self._fitted.model)
+        result = np.zeros((self.n_features_in_, self.n_features_in_))
+        result[np.ix_(self.feature_indices_, self.feature_indices_)] = matrix.numpy()
+        return result

@@ -1,7 +1,8 @@
 """An imputer that draws missing cells from variational autoencoders."""
 
+import inspect
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil
 from typing import Any, Literal, Self
 
@@ -14,6 +15,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from skvnce._core.models import Sampler
 from skvnce._core.progress import steps
 from skvnce._core.random import seed_from, seeded
 from skvnce._core.runtime import one_thread
@@ -36,6 +38,7 @@ from skvnce._imputer.validation import (
     RELATIONS,
     STRATEGY,
     Adam,
+    Option,
     integer_from,
     read_table,
     warn_of_unused_by_levels,
@@ -369,11 +372,12 @@ class LAIRImputer(DrawnByMembers):
         The autoencoder to train; None is ``VariationalAutoencoder()``.  A fitted one in
         a `sklearn.frozen.FrozenEstimator` is not trained, only sampled, and neither is
         a `skvnce.options.TorchVAE`, your own autoencoder in torch.
-    sampler : str, LAIR, ACMWG or MWG, default="lair"
+    sampler : str, LAIR, ACMWG, MWG or callable, default="lair"
         ``"lair"``, or a `LAIR` with other proposals; ``"ac-mwg"`` or `ACMWG`, adaptive
         collapsed-Metropolis-within-Gibbs; ``"mwg"`` or `MWG`, Metropolis-within-Gibbs;
-        ``"pseudo-gibbs"``.  The classes are in `skvnce.options`.  Except with LAIR,
-        each draw is the last state of a chain.  `score` is the density of
+        ``"pseudo-gibbs"``; or a function that maps (model, posterior) to a
+        `skvnce._core.models.Sampler`.  The classes are in `skvnce.options`.  Except
+        with LAIR, each draw is the last state of a chain.  `score` is the density of
         observed cells, the same for all samplers: compare samplers by hidden cells
         (`skvnce.evaluation.imputation_report`).
     n_estimators : "auto" or int, default="auto"
@@ -451,7 +455,8 @@ class LAIRImputer(DrawnByMembers):
     validity.  There is no `n_jobs`: members are trained one after the other.
 
     Bounds apply to draws, not to the training or to `score_samples`.  `transform` fills
-    a row by the same values in any table.
+    a row by the same values in any table, unless `sampler` is a function without the
+    parameter ``uniforms``.
 
     References
     ----------
@@ -474,7 +479,7 @@ class LAIRImputer(DrawnByMembers):
 
     _parameter_constraints = {
         "model": [None, VariationalAutoencoder, FrozenEstimator, TorchVAE],
-        "sampler": [StrOptions(set(samplers.SAMPLERS)), LAIR, ACMWG, MWG],
+        "sampler": [StrOptions(set(samplers.SAMPLERS)), LAIR, ACMWG, MWG, callable],
         "n_estimators": [AUTO, integer_from(1)],
         **OF_MEMBERS,
         **OF_CATEGORIES,
@@ -484,7 +489,7 @@ class LAIRImputer(DrawnByMembers):
         self,
         model: Any = None,
         *,
-        sampler: str | LAIR | ACMWG | MWG = "lair",
+        sampler: str | LAIR | ACMWG | MWG | Callable[..., Any] = "lair",
         n_estimators: int | Literal["auto"] = "auto",
         strategy: Literal["mean", "median", "mode"] = "mean",
         n_steps: int = 20,
@@ -602,4 +607,18 @@ class LAIRImputer(DrawnByMembers):
         """Get the rule of drawing that `sampler` stands for."""
         if isinstance(self.sampler, str):
             return samplers.SAMPLERS[self.sampler]()
-        return self.sampler._rule()
+        if isinstance(self.sampler, Option):
+            return self.sampler._rule()
+        keyed = "uniforms" in inspect.signature(self.sampler).parameters
+
+        def make(model, posterior, uniforms):
+            options = {"uniforms": uniforms} if keyed else {}
+            found = self.sampler(model, posterior, **options)
+            if not isinstance(found, Sampler):
+                raise ValueError(
+                    "sampler must return a skvnce._core.models.Sampler of (model, "
+                    f"posterior), got {found!r}."
+                )
+            return found
+
+        return samplers.by_chains(make)

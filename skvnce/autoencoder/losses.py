@@ -826,6 +826,19 @@ def without_dropout(
     return Sampler(sampler.init, step)
 
 
+def encoder_loss(
+    name: str, auto: Autoencoder, data: Incomplete, training: Training
+) -> Loss:
+    """Make the loss of the encoder alone on rows with missing values.
+
+    It is the bound of an algorithm, or MIWAE's for those that complete rows.
+    """
+    # only the encoder is trained, for the model as it is used
+    auto.model.requires_grad_(False).eval()
+    bound = BOUNDS.get(name, BOUNDS["miwae"])
+    return bound_loss(bound, auto, NO_PARTS, data, training)
+
+
 def _of_bounds(
     loss: Callable[..., Loss], bounds: Mapping[str, Bound]
 ) -> dict[str, Algorithm]:

@@ -15,6 +15,7 @@ from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import (
     at_quantiles,
     global_stream,
+    midpoint_levels,
     row_keyed,
     row_lattice,
     shifted_lattice,
@@ -132,6 +133,7 @@ class BoundedModel:
 
 
 _APPROXIMATE = 32  # number of draws of an approximate mean, a power of two
+_LEVELS = 32  # number of quantiles that represent a cell
 
 
 class EncoderModel(NamedTuple):
@@ -205,6 +207,22 @@ class EncoderModel(NamedTuple):
         cells = self.auto.model.likelihood(z.to(self.auto.device))
         scores = at_quantiles(cells, global_stream(0, cells.loc)).cpu()
         return self.scores.cells(scores).numpy()
+
+    def mean_given(self, Z: np.ndarray) -> np.ndarray:
+        """Compute means of cells, and most probable categories, given latents.
+
+        `Z` (n, n_components).  Returns (n, n_model_columns): in the units of X; codes
+        of categories.
+        """
+        cells = self.auto.model.likelihood(
+            torch.tensor(Z).double().to(self.auto.device)
+        )
+        levels = midpoint_levels(_LEVELS, cells.loc)
+        drawn = (cells.icdf(level.expand(cells.loc.shape)) for level in levels)
+        mean = sum(self.scores.cells(one.cpu()) for one in drawn) / _LEVELS
+        for node, block in cells.families.level_blocks().items():
+            mean[:, node] = cells.level_probabilities[:, block].argmax(1).to(mean)
+        return mean.numpy()
 
     def mapped(
         self, nodes: np.ndarray, function: Callable

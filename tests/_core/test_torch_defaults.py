@@ -21,6 +21,7 @@ CALLS = {
     "score_samples": lambda one, X: one.score_samples(X),
     "objective": lambda one, X: one.objective(X),
     "inverse_transform": lambda one, X: one.inverse_transform(one.transform(X)),
+    "get_covariance": lambda one, X: one.get_covariance(),
     "predict": lambda one, X: one.predict(X),
     "predict_proba": lambda one, X: one.predict_proba(X),
     "to_torch": lambda one, X: numbers_of(one.to_torch()),

@@ -219,10 +219,9 @@ def test_new_rows_have_the_fitted_moments(seed):
     copula = model.model._replace(calibration=None)
     normal._replace_in_model(model=model._replace(model=copula))
     factors = IncompleteFactorAnalysis(1).fit(X)
-    spanned = factors.components_.T @ factors.components_
     for model, covariance in (
         (normal, normal.covariance_),
-        (factors, spanned + np.diag(factors.noise_variance_)),
+        (factors, factors.get_covariance()),
     ):
         rows = model.sample_rows(20000, random_state=seed)
         assert has_moments(rows, model.mean_, covariance)

@@ -40,13 +40,8 @@ def fitted(X, n_components=2, **parameters):
     return IncompleteFactorAnalysis(n_components, **parameters).fit(X)
 
 
-def covariance_of(analysis):
-    loadings = analysis.components_
-    return loadings.T @ loadings + np.diag(analysis.noise_variance_)
-
-
 def same(first, second, X, **close):
-    assert_allclose(covariance_of(first), covariance_of(second), **close)
+    assert_allclose(first.get_covariance(), second.get_covariance(), **close)
     assert_allclose(first.transform(X), second.transform(X), **close)
 
 
@@ -59,13 +54,14 @@ def test_on_complete_rows_it_is_that_of_scikit_learn(full):
     assert_allclose(ours.noise_variance_, theirs.noise_variance_, atol=1e-4)
     assert_allclose(ours.mean_, theirs.mean_, atol=1e-9)
     assert ours.score(x) == pytest.approx(theirs.score(x), abs=1e-7)
+    assert_allclose(ours.get_precision(), theirs.get_precision(), atol=1e-2)
     turn = np.linalg.lstsq(theirs.transform(x), ours.transform(x))[0]
     assert_allclose(turn @ turn.T, np.eye(2), atol=1e-3)
 
 
 def test_scores_are_densities_in_the_units_of_X(X):
     analysis = fitted(X)
-    rows, covariance = X[:20].copy(), covariance_of(analysis)
+    rows, covariance = X[:20].copy(), analysis.get_covariance()
     rows[3] = np.nan
     for row, score in zip(rows, analysis.score_samples(rows), strict=True):
         o = ~np.isnan(row)
@@ -80,11 +76,26 @@ def test_scores_are_densities_in_the_units_of_X(X):
 
 def test_transform_is_the_conditional_mean(X):
     analysis = fitted(X)
-    covariance = covariance_of(analysis)
+    covariance = analysis.get_covariance()
     for row, z in zip(X[:20], analysis.transform(X[:20]), strict=True):
         o = ~np.isnan(row)
         gain = np.linalg.solve(covariance[np.ix_(o, o)], analysis.components_[:, o].T)
         assert_allclose(z, (row - analysis.mean_)[o] @ gain, atol=1e-8)
+
+
+def test_inverse_transform_is_the_mean_given_latents(X):
+    analysis = fitted(X)
+    assert_allclose(analysis.inverse_transform(np.zeros((1, 2)))[0], analysis.mean_)
+    step = analysis.inverse_transform([[1.0, 0.0], [0.0, 1.0]]) - analysis.mean_
+    assert_allclose(step, analysis.components_, rtol=1e-6)
+    with pytest.raises(ValueError, match="Z has 3 columns, but the model has n_comp"):
+        analysis.inverse_transform(np.zeros((1, 3)))
+
+
+def test_covariance_and_precision_are_inverse(X):
+    analysis = fitted(X)
+    unit = analysis.get_covariance() @ analysis.get_precision()
+    assert_allclose(unit / np.outer(UNIT, 1 / UNIT), np.eye(D), atol=1e-9)
 
 
 def test_latents_are_in_canonical_position(X):
@@ -156,7 +167,8 @@ def sound(X, n_components=2, **parameters):
     analysis = fitted(X, n_components, **parameters)
     assert np.isfinite(analysis.transform(X)).all()
     assert np.isfinite(analysis.score_samples(X)).all()
-    assert np.isfinite(covariance_of(analysis)).all()
+    assert np.isfinite(analysis.get_covariance()).all()
+    assert np.isfinite(analysis.get_precision()).all()
     return analysis
 
 
@@ -195,7 +207,7 @@ def test_duplicated_columns_are_named(X):
 def test_a_constant_column_is_left_out(X, value):
     with_constant = np.insert(X, 2, value, axis=1)
     with_constant[::4, 2] = np.nan
-    with pytest.warns(UserWarning, match="column 2. .*`sample_rows` gives the"):
+    with pytest.warns(UserWarning, match="column 2. .*`inverse_transform` gives the"):
         plain, analysis = fitted(X), sound(with_constant)
     assert_array_equal(analysis.components_[:, 2], 0)
     assert analysis.noise_variance_[2] == 0
@@ -210,9 +222,9 @@ def test_an_empty_column_is_left_out_with_a_warning(X):
         analysis = sound(X)
     assert np.isnan(analysis.mean_[2])
     assert_array_equal(analysis.components_[:, 2], 0)
-    rows = analysis.sample_rows(5, random_state=0)
-    assert np.isnan(rows[:, 2]).all()
-    assert np.isfinite(np.delete(rows, 2, axis=1)).all()
+    back = analysis.inverse_transform(analysis.transform(X))
+    assert np.isnan(back[:, 2]).all()
+    assert np.isfinite(np.delete(back, 2, axis=1)).all()
     # values there say nothing later
     later = X.copy()
     later[:, 2] = 7.0

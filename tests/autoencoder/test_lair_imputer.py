@@ -15,6 +15,7 @@ from statistical import FAILURE, standard_errors
 
 from skvnce import GaussianImputer, LAIRImputer, VariationalAutoencoder
 from skvnce.autoencoder.model import EncoderMember
+from skvnce.autoencoder.samplers import mwg
 from skvnce.metrics import coverage, imputation_rmse
 from skvnce.missingness import hide, mcar
 
@@ -195,6 +196,23 @@ def test_several_members_differ_and_all_are_drawn_from(X):
     apart = [member.score_samples(X) for member in imputer.estimators_]
     assert (imputer.score_samples(X) <= np.max(apart, 0) + 1e-12).all()
     assert (imputer.score_samples(X) >= np.min(apart, 0) - 1e-12).all()
+
+
+@pytest.mark.slow
+def test_a_sampler_of_ones_own(X, fitted):
+    few = X[:40]
+    fitted.set_params(sampler=lambda model, posterior: mwg(model, posterior))
+    one, two = fitted.transform(few), fitted.transform(few)
+    assert (one == two).all()
+    exact = means_of_normal(fitted, X, few)
+    cells = np.isnan(few)
+    assert abs(one - exact)[cells].max() < 0.3
+
+
+def test_a_sampler_of_ones_own_must_be_one(X, fitted):
+    fitted.set_params(sampler=lambda model, posterior: 3)
+    with pytest.raises(ValueError, match="sampler must return a .*Sampler.*got 3"):
+        fitted.transform(X)
 
 
 def test_a_frozen_estimator_that_was_fitted_anew_is_seen(X):

@@ -345,6 +345,9 @@ def test_other_losses_are_left_to_autograd(seed):
     assert not isinstance(loss_of(mixed, data, name="miss-iwae"), losses.WeightedBound)
     auto.model.families = rounded_families()._replace(student=torch.tensor([1]))
     assert not isinstance(loss_of(auto, data), losses.WeightedBound)
+    auto.model.families = rounded_families()
+    auto.model.requires_grad_(False)  # as `fit_posterior` has it
+    assert not isinstance(loss_of(auto, data), losses.WeightedBound)
 
 
 # Predictions of held-out cells, against their definition

@@ -148,9 +148,13 @@ def test_a_frozen_model_keeps_its_levels(lair):
     assert found.category_probabilities(few)["colour"].shape == (60, 3)
 
 
-def test_new_rows_have_levels(lair):
+def test_latents_give_levels_back(lair):
     model, X, _, _ = lair
     vae = model.estimators_[0]
+    rows = vae.inverse_transform(vae.transform(X))
+    assert rows.dtype == object and rows.shape == X.shape
+    seen = X["colour"].notna().to_numpy()
+    assert (rows[seen, 1] == X["colour"][seen]).mean() > 0.7
     drawn = pd.DataFrame(vae.sample_rows(400, random_state=0), columns=X.columns)
     shares = drawn["colour"].value_counts(normalize=True)
     expected = X["colour"].value_counts(normalize=True)

@@ -1,6 +1,7 @@
 """VariationalAutoencoder: the linear model inside, units, families, refusals."""
 
 import warnings
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from sklearn.frozen import FrozenEstimator
 
 from skvnce import GaussianImputer, LAIRImputer, VariationalAutoencoder
 from skvnce.autoencoder.losses import ALGORITHMS
+from skvnce.exceptions import DivergenceError
 from skvnce.missingness import hide, mcar
 from skvnce.options import Adam
 
@@ -106,6 +108,52 @@ def test_every_algorithm_gains_on_new_rows(algorithm, seed):
     assert gain.mean() > GATE * gain.std() / np.sqrt(len(gain))
 
 
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("algorithm", ["miwae", "miss-siwae", "demiss-vae"])
+def test_the_encoder_can_be_trained_on_other_rows(algorithm, X, seed):
+    """A wrong one recovers, so that the bound rises; the model stays as it was."""
+    vae = VariationalAutoencoder(
+        algorithm=algorithm,
+        n_components=1,
+        n_training_draws=2,
+        marginals="normal",
+        hidden_layer_sizes=(8,),
+        solver=Adam(learning_rate_init=3e-2, batch_size=64, validation_fraction=0),
+        max_iter=1,
+        n_importance_samples=1,
+        random_state=seed,
+    ).fit(X)
+    state, model = vae.posterior_state_, deepcopy(vae.model_state_)
+    wrong = {**state, "network.last.bias": state["network.last.bias"] + 1.0}
+    vae._publish(vae._with_report({"posterior_state_": wrong}))
+    new = linear_table(seed + 1000, n=1200)
+    before, n_rows = vae.score_samples(new), len(new)
+    assert vae.fit_posterior(np.vstack([new, np.full((1, 4), np.nan)])) is vae
+    gain = (vae.score_samples(new) - before).clip(-5, 5)
+    assert gain.mean() > GATE * gain.std() / np.sqrt(n_rows)
+    for name, value in vae.model_state_.items():
+        np.testing.assert_array_equal(value, model[name])
+
+
+def test_no_rows_train_no_encoder(X):
+    vae = VariationalAutoencoder(**FIXED).fit(X)
+    before = vae.score_samples(X)
+    with pytest.raises(ValueError, match="X has no row with an observed value"):
+        vae.fit_posterior(np.full((3, 4), np.nan))
+    vae.set_params(solver=Adam(learning_rate_init=1e30, validation_fraction=0))
+    with pytest.raises(DivergenceError, match="learning_rate_init"):
+        vae.fit_posterior(X)
+    np.testing.assert_array_equal(vae.score_samples(X), before)
+
+
+def test_the_encoder_belongs_to_the_algorithm_of_the_fit():
+    X = np.random.default_rng(0).normal(size=(30, 3))
+    vae = VariationalAutoencoder(max_iter=1, on_misfit="ignore").fit(X)
+    vae.set_params(algorithm="miss-svae")
+    with pytest.raises(ValueError, match="is not that of fit, 'miwae'"):
+        vae.fit_posterior(X)
+
+
 def unit_table(seed, n=500):
     """Return columns of [0, 1] that are continuous Bernoulli given one latent."""
     rng = np.random.default_rng(seed)
@@ -131,8 +179,11 @@ def test_continuous_bernoulli_columns(seed):
     assert vae.families_ == ["continuous-bernoulli"] * 3
     assert not vae.nonlinear_columns_.any()
     outside = new[:2].copy()
-    outside[0, 0] = 7.0
+    outside[0, 0], at_end = 7.0, new[:2].copy()
+    at_end[0, 0] = 1.0
     imputed = LAIRImputer(FrozenEstimator(vae), random_state=0).fit(new)
+    for table in (vae.inverse_transform(vae.transform(outside)), at_end):
+        assert table.min() >= 0 and table.max() <= 1
     assert np.isfinite(vae.score_samples(outside)).all()
     filled = imputed.transform(hide(full, hidden))
     assert filled.min() >= 0 and filled.max() <= 1
@@ -165,11 +216,14 @@ def test_vbgi_vae_takes_other_families(X, likelihood):
 
 
 def test_units_do_not_matter_to_what_is_learnt(X):
+    """The latents may be turned, the table that they stand for not."""
     unit, shift = np.array([1e-3, 10.0, 1e5, 1.0]), np.array([5.0, 0.0, -7.0, 1.0])
     one = VariationalAutoencoder(max_iter=0).fit(X)
     other = VariationalAutoencoder(max_iter=0).fit(X * unit + shift)
-    apart = one.sample_rows(2, random_state=0) * unit + shift
-    np.testing.assert_allclose(other.sample_rows(2, random_state=0), apart)
+    apart = one.inverse_transform(one.transform(X)) * unit + shift
+    back = other.inverse_transform(other.transform(X * unit + shift))
+    # draws are keyed by the cells, units included
+    assert (abs(back - apart) < 0.1 * np.nanstd(X * unit, 0)).all()
     jacobian = np.where(np.isnan(X), 0.0, np.log(unit)).sum(1)
     np.testing.assert_allclose(
         other.score_samples(X * unit + shift),
@@ -178,14 +232,18 @@ def test_units_do_not_matter_to_what_is_learnt(X):
     )
 
 
-def test_samples_are_in_the_units_of_X(X):
+def test_samples_and_inverse_transform_are_in_the_units_of_X(X):
     X = np.column_stack([X, np.full(len(X), 7.0)])
-    with pytest.warns(UserWarning, match="column 4.*`sample_rows` gives the con"):
+    with pytest.warns(UserWarning, match="column 4.*`inverse_transform` gives the con"):
         vae = VariationalAutoencoder(**FIXED).fit(X)
     rows = vae.sample_rows(4000, random_state=0)
     error = np.nanstd(X, 0) / np.sqrt(len(X)) + 1e-12
     assert (abs(rows.mean(0) - np.nanmean(X, 0)) < 2 * GATE * error).all()
     assert (rows[:, 4] == 7).all()
+    back = vae.inverse_transform(np.zeros((1, vae.n_components_)))
+    assert (abs(back - np.nanmean(X, 0)) < np.nanstd(X, 0) + 1e-9).all()
+    with pytest.raises(ValueError, match="n_components_"):
+        vae.inverse_transform(np.zeros((1, vae.n_components_ + 1)))
 
 
 def test_repeated_values_are_the_only_ones_drawn(seed):
