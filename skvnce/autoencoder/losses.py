@@ -43,6 +43,7 @@ from skvnce._core.models import (
 from skvnce._core.random import Uniforms, at_quantiles, draw, global_stream, inside
 from skvnce.autoencoder import vae
 from skvnce.autoencoder.networks import (
+    AnchoredEncoder,
     AnchoredLatentCells,
     ResidualPerceptron,
     VariationalAutoencoderModel,
@@ -574,10 +575,17 @@ def visit_loss(
 
 def is_written_out(batches: Batches) -> bool:
     """Return whether `WeightedBound` computes the bound of an autoencoder."""
+    model, posterior = batches.auto
     return (
-        batches.auto.posterior.n_components == 1
+        isinstance(model, VariationalAutoencoderModel)
+        and isinstance(posterior, AnchoredEncoder)
+        and posterior.n_components == 1
+        and all(isinstance(part.network, ResidualPerceptron) for part in batches.auto)
         and batches.anchor is not None
         and batches.cells is not None
+        and all(
+            leaf.requires_grad for part in batches.auto for leaf in part.parameters()
+        )
     )
 
 

@@ -494,6 +494,12 @@ class AnchoredEncoder(nn.Module):
         observed = observed.expand(x.shape)
         return self.at(self.infer(x, observed), observed)
 
+    @property
+    def has_fixed_anchor(self) -> bool:
+        """Whether the linear model stays as it is, so that anchors can be kept."""
+        parts = self.infer.parameters() if isinstance(self.infer, nn.Module) else ()
+        return not any(part.requires_grad for part in parts)
+
     def seen(self, anchor: Anchor, observed: Tensor) -> Tensor:
         """Return what the network sees; (*batch, n_inputs)."""
         return torch.cat([anchor.filled, observed.to(anchor.mean), anchor.mean], -1)

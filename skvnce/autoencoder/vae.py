@@ -322,7 +322,7 @@ class Batches:
         self.auto, self.data, self.anchor, self.cells = auto, data, None, None
         k = auto.model.prior().event_shape[0]
         fits = data.x.numel() + len(data.x) * k * (k + 1) <= _KEPT
-        if fits and isinstance(auto.posterior, AnchoredEncoder):
+        if fits and getattr(auto.posterior, "has_fixed_anchor", False):
             with torch.no_grad():
                 self.anchor = auto.posterior.infer(*data)
         if isinstance(auto.model, VariationalAutoencoderModel):
