@@ -239,6 +239,7 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         "max_iter": [checks.integer_from(1)],
         "tol": [checks.Number(Real, 0, None, closed="left")],
         "on_misfit": checks.ON_MISFIT,
+        "strategy": checks.STRATEGY,
         **checks.OF_IMPUTERS,
         "groups": [str, Integral, dict, None],
         "random_state": checks.RANDOM_STATE,

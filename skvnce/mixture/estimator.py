@@ -63,10 +63,6 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         ten or more, are predicted beyond all observed ones, of which no rank tells.
     max_iter : int, default=12
         Number of rounds of EM for each member of several components.
-    strategy : {"mean", "median", "mode"}, default="mean"
-        How `transform` fills numbers: by their conditional means, medians or modes.
-        Medians have the smallest mean absolute error.  Categories always get their most
-        probable level.
     min_value, max_value : None, "observed", float, array-like of shape \
             (n_features,) or dict, default=None
         Bounds of imputed values.  With None, they follow the model beyond the observed
@@ -183,7 +179,6 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         n_estimators: int = 8,
         marginals: Literal["both", "normal-scores", "raw"] = "both",
         max_iter: int = 12,
-        strategy: Literal["mean", "median", "mode"] = "mean",
         min_value: ByColumn | None = None,
         max_value: ByColumn | None = None,
         relations: Sequence[Any] | Literal["auto"] | None = None,
@@ -201,7 +196,6 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         self.n_estimators = n_estimators
         self.marginals = marginals
         self.max_iter = max_iter
-        self.strategy = strategy
         self.min_value = min_value
         self.max_value = max_value
         self.relations = relations

@@ -9,7 +9,7 @@ import torch
 from skvnce._imputer.fitted import Filled, average_density
 from skvnce._tables.values import NO_LIMITS, Limits
 from skvnce.mixture import density
-from skvnce.mixture.density import Arranged, Given, Mixture, quantiles
+from skvnce.mixture.density import Arranged, Mixture
 from skvnce.mixture.margins import Points
 
 
@@ -85,10 +85,6 @@ class MixtureModel(NamedTuple):
         found += self.points.log_slopes(nodes[:, ~self.is_categorical])
         return found, np.zeros(len(nodes))
 
-    def given(self, nodes: np.ndarray) -> Given:
-        """Compute the distributions of missing numbers given their rows."""
-        return Given.of(self.mixture, self._rows(nodes), self.points)
-
     def _rows(self, nodes: np.ndarray) -> Arranged:
         """Map rows to scores."""
         numbers, codes = split_columns(nodes, self.is_categorical)
@@ -116,24 +112,6 @@ class Averaged(NamedTuple):
             missing = np.isnan(nodes[:, j])
             filled[:, j] = np.where(missing, shares.argmax(1), nodes[:, j])
         return filled, probabilities
-
-    @property
-    def n_points(self) -> int:
-        """The number of tables in memory when quantiles are computed."""
-        return 2 * sum(len(one.mixture.weights) for one in self.models)
-
-    def points(
-        self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> Filled:
-        """Find quantiles of missing cells; see `_imputer.fill`."""
-        numbers, found = ~self.models[0].is_categorical, np.nan_to_num(nodes)
-        found = np.repeat(found[None], len(levels), axis=0)
-        members = [one.given(nodes) for one in self.models]
-        missing = np.isnan(nodes[:, numbers])
-        cells = quantiles(members, missing, levels)
-        found[..., numbers] = np.where(missing, cells, found[..., numbers])
-        has_levels = not numbers.all()
-        return found, self.fill(nodes)[1] if has_levels else {}
 
     def draw(
         self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
