@@ -196,7 +196,7 @@ BY_FOLDS = {"alphas": [0.3, 0.1], "selection": "cv", "cv": 2}
 add("cv", skvnce.CopulaGraphLearnerCV(quick, **BY_FOLDS), "holes")
 GRAPHS = "positive, positive holes, constant"
 add("", skvnce.TruncatedGaussianGraphLearner(), GRAPHS)
-for algorithm in ["vnce", "pseudo-likelihood", "maximum-likelihood"]:
+for algorithm in ["vnce", "maximum-likelihood"]:
     few = {"max_iter": 2, "n_steps": 2}
     add(
         algorithm,

@@ -201,8 +201,8 @@ class TruncatedGaussianGraphLearner(GraphLearner):
     ----------
     alpha : float, default=0.02
         Strength of the L1 penalty, which sets edges to zero, for scaled columns.
-    algorithm : {"score-matching", "maximum-likelihood", "pseudo-likelihood", "vnce", \
-            "vnce-cdi", "vnce-lognormal"}, default="score-matching"
+    algorithm : {"score-matching", "maximum-likelihood", "vnce", "vnce-cdi", \
+            "vnce-lognormal"}, default="score-matching"
         The loss of the M-step; the user guide describes all.  ``"score-matching"`` is
         usually the fastest, and robust; ``"maximum-likelihood"`` is the most accurate
         unless columns are nearly collinear; those of VNCE also estimate the normalising
@@ -333,7 +333,6 @@ class TruncatedGaussianGraphLearner(GraphLearner):
         algorithm: Literal[
             "score-matching",
             "maximum-likelihood",
-            "pseudo-likelihood",
             "vnce",
             "vnce-cdi",
             "vnce-lognormal",
