@@ -92,7 +92,7 @@ class GroupsMixin(Imputer):
     def _limits_of(self, lower, upper, X, checked):
         found = super()._limits_of(lower, upper, X, checked)
         columns = self._columns_of_groups()
-        groups_fit.check_limits(self._schema, columns, found, checked)
+        groups_fit.check_limits(self._schema, columns, found)
         return found
 
     def _fixed(self):
@@ -246,8 +246,8 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         "verbose": ["verbose"],
     }
 
-    _takes_limits = _has_density = True
-    _has_new_rows = property(lambda self: self.groups is None)
+    _takes_limits = True
+    _has_density = _has_new_rows = property(lambda self: self.groups is None)
 
     def __init__(
         self,

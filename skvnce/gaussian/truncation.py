@@ -120,12 +120,10 @@ def near_cells(
     data: Incomplete,
     low: Tensor,  # (features,) or (n, features)
     high: Tensor,  # (features,) or (n, features)
-    idle: float = _IDLE,
 ) -> list[Near]:
     """Find the rows with missing cells near bounds.
 
-    `idle`: distance in standard deviations from which a bound has no effect.  Returns
-    rows with the same number of near cells, in batches.
+    Returns rows with the same number of near cells, in batches.
     """
     factored, found = prepare(normal), []
     low, high = low.expand_as(data.x), high.expand_as(data.x)
@@ -133,7 +131,7 @@ def near_cells(
         given = batch.condition(factored)
         mean = batch.gather_cells(normal.mean + given.completed())
         covariance = torch.cholesky_inverse(given.factor)
-        found += _near_of(batch, mean, covariance, (low, high), idle)
+        found += _near_of(batch, mean, covariance, (low, high))
     return found
 
 
@@ -142,7 +140,6 @@ def _near_of(
     mean: Tensor,
     covariance: Tensor,
     ends: tuple[Tensor, Tensor],
-    idle: float,
 ) -> list[Near]:
     wider = (0, batch.block.shape[1])
     low, high = (
@@ -151,7 +148,7 @@ def _near_of(
     )
     deviation = covariance.diagonal(dim1=-2, dim2=-1).sqrt()
     below, above = (low - mean) / deviation, (high - mean) / deviation
-    near = (below > -idle) | (above < idle)
+    near = (below > -_IDLE) | (above < _IDLE)
     chance = log_interval(below, above).where(near, torch.inf)
     # in this order the weights vary less
     order = chance.argsort(dim=1, stable=True)  # most restricted cells first

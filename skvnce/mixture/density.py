@@ -100,38 +100,35 @@ class Arranged(NamedTuple):
 
 
 def responsibilities(
-    prepared: Prepared, data: Arranged, least: float = NONE
+    prepared: Prepared, data: Arranged
 ) -> tuple[np.ndarray, np.ndarray]:
     """Compute eq. (2) and log-densities of the observed cells.
 
     Returns `shares` (n, n_components): eq. (2), in the order of `data`; those below
-    `least` are 0; `log_density` (n,).
+    1e-6 are 0; `log_density` (n,).
     """
     from skvnce.mixture import kernels
 
     prior = prepared.mixture.log_weights(data.codes)
     nothing = np.zeros(len(prior)), prior  # weights of rows, of which no sum is needed
     rest = prepared.normals, prepared.log_dets, np.zeros(prior.shape, dtype=bool)
-    return kernels.expectation(data.groups, *nothing, *rest, (-np.inf, least))[:2]
+    return kernels.expectation(data.groups, *nothing, *rest, (-np.inf, NONE))[:2]
 
 
 def conditional_means(
     mixture: Mixture,
     data: Arranged,
     points: Points,  # the functions
-    shares: np.ndarray | None = None,
 ) -> tuple[np.ndarray, list[np.ndarray]]:
     """Compute means of functions of missing numbers, and probabilities of categories.
 
-    `shares` (n, n_components): probabilities of the components, in the order of `data`;
-    None is eq. (2).  Returns `means` (n, d): in the order of the table; arbitrary in
+    Returns `means` (n, d): in the order of the table; arbitrary in
     observed cells; `probabilities` (n, n_categories).
     """
     from skvnce.mixture import kernels
 
     prepared = prepare(mixture)
-    if shares is None:
-        shares, _ = responsibilities(prepared, data)
+    shares, _ = responsibilities(prepared, data)
     given = shares, prepared.normals, tuple(points)
     means = kernels.filled_rows(data.groups, *given)
     levels = [data.restored(shares @ one) for one in mixture.classes]
