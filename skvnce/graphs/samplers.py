@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from skvnce._core.distributions.truncated_normal import BoundedNormal, unit_quantile
-from skvnce._core.incomplete import Incomplete
+from skvnce._core.incomplete import Incomplete, patterns
 from skvnce._core.models import Info, Sampler, State
 from skvnce._core.random import Uniforms, global_stream
 from skvnce.graphs.truncated_gaussian import TruncatedGaussian
@@ -88,21 +88,8 @@ def missing_of(observed: Tensor) -> Missing:
     some, rows = (over.nonzero().squeeze(1) for over in (counts > 0, counts > 1))
     places = [column.nonzero().squeeze(1) for column in missing[some].unbind(1)]
     cells = [(j, place) for j, place in enumerate(places) if len(place)]
-    which, first = _distinct(missing[rows])
-    return Missing(some, cells, Patterns(rows, which, missing[rows[first]]))
-
-
-def _distinct(missing: Tensor) -> tuple[Tensor, Tensor]:
-    """Find the distinct rows of bool: the index of each row, and one row of each."""
-    # sums of 62 bits fit into int64
-    bits = 2 ** torch.arange(62)
-    which = torch.zeros(len(missing), dtype=torch.int64)
-    for part in missing.split(62, 1):  # `unique` of one number a row is much faster
-        word = (part * bits[: part.shape[1]]).sum(1)
-        words, place = torch.unique(word, return_inverse=True)
-        words, which = torch.unique(which * len(words) + place, return_inverse=True)
-    first = torch.zeros(len(words), dtype=torch.int64)
-    return which, first.scatter_(0, which, torch.arange(len(which)))
+    distinct, which = patterns(missing[rows])
+    return Missing(some, cells, Patterns(rows, which, distinct))
 
 
 @torch.no_grad()
