@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from graph_controls import CONTROLS, FILLERS, Control
 from plain_gibbs import gibbs, missing_cells
 from sklearn.utils._param_validation import StrOptions
 
@@ -18,8 +19,6 @@ from skvnce import TruncatedGaussianGraphLearner
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.models import run_chain
 from skvnce._core.random import seeded
-from skvnce.graphs.problem import CONTROLS
-from skvnce.graphs.pseudo_likelihood import FILLERS
 from skvnce.graphs.truncated_gaussian import TruncatedGaussian
 
 
@@ -33,7 +32,7 @@ class GraphControl(TruncatedGaussianGraphLearner):
     imputation = "mean"
 
     def _options(self):
-        return super()._options()._replace(imputation=self.imputation)
+        return Control(*super()._options(), self.imputation)
 
 
 def graph_learner(alpha=0.02, *, algorithm, imputation="mean", **given):
@@ -43,7 +42,7 @@ def graph_learner(alpha=0.02, *, algorithm, imputation="mean", **given):
     ----------
     imputation : {"mean", "noise", "uniform", "zeros"}, default="mean"
         What the two controls ``"imputed-..."`` fill in; see
-        `skvnce.graphs.pseudo_likelihood`.
+        `graph_controls`.
     """
     if imputation not in FILLERS:
         known = ", ".join(map(repr, FILLERS))

@@ -170,7 +170,6 @@ OF_GRAPH = {
     "ridge_linear": 1.0,
     "noise_ratio": 2,
     "n_steps": 3,
-    **MEDIANS,
     "max_iter": 1,
     "on_misfit": "ignore",
     "missing_values": -7,
@@ -220,7 +219,7 @@ CASES = {
     ),
     "copula graph": (
         skvnce.CopulaGraphLearner(max_iter=20, random_state=0),
-        {"alpha": 0.5, "max_iter": 2, "tol": 5.0, **MEDIANS, **OF_TABLES},
+        {"alpha": 0.5, "max_iter": 2, "tol": 5.0, **OF_TABLES},
     ),
     "lair": (
         skvnce.LAIRImputer(VAE, **DRAWN),
@@ -238,7 +237,6 @@ CASES = {
             "marginals": "raw",
             "max_iter": 2,
             "random_state": 1,
-            **MEDIANS,
             **OF_CELLS,
         },
     ),
@@ -279,7 +277,6 @@ CASES = {
             "max_samples": 20,
             "n_draws": 4,
             "n_steps": 3,
-            **MEDIANS,
             **OF_TABLES,
             "categorical_features": {"level": "passthrough"},  # None is that of `model`
         },

@@ -73,8 +73,8 @@ NO_NEW_ROWS = (
     "them by the density itself."
 )
 _TAKES_NO_LIMITS = (
-    "takes no limits of single cells (lower, upper). GaussianImputer, MixtureImputer "
-    "and CopulaGraphLearner do."
+    "takes no limits of single cells (lower, upper). GaussianImputer and "
+    "CopulaGraphLearner do."
 )
 
 

@@ -200,7 +200,6 @@ OF_CATEGORIES = {  # constraints of the parameters of estimators that read categ
 MISSING_VALUES = [Marker()]  # constraints of `missing_values`
 RELATIONS = [AUTO, None, list, tuple]  # constraints of `relations`
 OF_IMPUTERS = {  # constraints of the parameters of imputers of numbers and categories
-    "strategy": STRATEGY,
     "relations": RELATIONS,
     "missing_values": MISSING_VALUES,
     "keep_empty_features": ["boolean"],
@@ -515,7 +514,7 @@ def warn_of_unused_by_levels(estimator, schema):
         "columns that are passed through are not filled": passed,
     }
     no_numbers = len(levels) + len(passed) == len(columns)
-    if no_numbers:
+    if no_numbers and hasattr(estimator, "strategy"):
         reason = "no column has numbers, and levels are filled by probability"
         warn_of_unused(estimator, {"strategy": reason})
     for name in ("min_value", "max_value"):

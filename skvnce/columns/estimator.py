@@ -15,7 +15,6 @@ from skvnce._imputer.imputer import Imputer
 from skvnce._imputer.validation import (
     AUTO,
     RANDOM_STATE,
-    STRATEGY,
     Number,
     integer_from,
     read_table,
@@ -26,7 +25,7 @@ from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.columns.fit import (
     EstimatorLearner,
     classifies,
-    matrix_of,
+    listed_predictors,
     predictors_of,
     regresses,
 )
@@ -72,10 +71,8 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
     estimators : dict or None, default=None
         Models of single columns, by their names, or indices if X has no names:
         ``{"y": Ridge(), "grade": LogisticRegression()}``.  None leaves one to `model`.
-    predictors : dict, array-like of bool, "auto" or None, default=None
-        Which other columns estimators see: a dict of lists (None means all), or a
-        matrix of shape (n_features, n_features) with a row for each column that is
-        predicted, as in R's mice; a data frame has the names of the columns twice.
+    predictors : dict, "auto" or None, default=None
+        Which other columns estimators see: a dict of lists (None means all).
         ``"auto"`` selects columns whose absolute correlation with the column, or with
         whether it is observed, is at least 0.1.  None, and columns that the dict leaves
         out, see all; `model` always does.
@@ -89,12 +86,8 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
         Maximum number of rows, chosen at random, that an estimator learns from.
     n_draws : int, default=8
         Number of Gibbs chains of `transform` for each row with several missing cells.
-        Medians and modes take 63 chains.
     n_steps : int, default=3
         Number of sweeps of `sample`.
-    strategy : {"mean", "median", "mode"}, default="mean"
-        How `transform` fills numbers: by their conditional means, medians or modes.
-        Categories always get their most probable level.
     missing_values, keep_empty_features, add_indicator, categorical_features, \
             handle_unknown : default=None
         Parameters of `model`, or of the first of several; None leaves those of `model`.
@@ -180,13 +173,12 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
         "regressor": [None, Methods(_METHODS)],
         "classifier": [None, Methods([*_METHODS, "predict_proba"])],
         "estimators": [None, dict],
-        "predictors": [None, AUTO, dict, "array-like"],
+        "predictors": [None, AUTO, dict],
         "weight": [AUTO, Number(Real, 0, 1, closed="both")],
         "n_completions": [integer_from(1)],
         "max_samples": [integer_from(2)],
         "n_draws": [integer_from(1)],
         "n_steps": [integer_from(1)],
-        "strategy": STRATEGY,
         **PASSED_ON,
         "random_state": RANDOM_STATE,
         "verbose": ["verbose"],
@@ -199,13 +191,12 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
         regressor: Any = None,
         classifier: Any = None,
         estimators: Mapping[Any, Any] | None = None,
-        predictors: ByColumn | None = None,
+        predictors: Mapping[Any, Any] | Literal["auto"] | None = None,
         weight: float | Literal["auto"] = "auto",
         n_completions: int = 1,
         max_samples: int = 10_000,
         n_draws: int = 8,
         n_steps: int = 3,
-        strategy: Literal["mean", "median", "mode"] = "mean",
         missing_values: Any = None,
         keep_empty_features: bool | None = None,
         add_indicator: bool | None = None,
@@ -224,7 +215,6 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
         self.max_samples = max_samples
         self.n_draws = n_draws
         self.n_steps = n_steps
-        self.strategy = strategy
         self.missing_values = missing_values
         self.keep_empty_features = keep_empty_features
         self.add_indicator = add_indicator
@@ -303,7 +293,8 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
             place = schema.index_of(key, "estimators")
             if one is not None and low[place] < high[place]:
                 _check_kind(one, schema, place)
-        matrix_of(self.predictors, schema)
+        if isinstance(self.predictors, Mapping):
+            listed_predictors(self.predictors, schema)  # raises an error for wrong ones
 
     def _check_parameters(self):
         super()._check_parameters()
@@ -347,6 +338,10 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
         turns = range(max(map(len, each)))
         drawn = [[one[k % len(one)] for one in each] for k in turns]
         return [self._without_training(model_=one[0], models_=one) for one in drawn]
+
+    def _valid_cells(self, models):
+        # averages are of means, whatever the strategy of `model`
+        return [one._replace(strategy="mean") for one in super()._valid_cells(models)]
 
     def _own(self):
         return self.estimators or {}

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
 from scipy.optimize import minimize
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.model_selection import KFold
@@ -201,71 +200,37 @@ _FEWEST = 3  # rows from which a correlation is computed
 
 
 def predictors_of(
-    asked: Mapping | ArrayLike | str | None,  # (n_features, n_features)
+    asked: Mapping | str | None,  # see `ColumnImputer`
     schema: Schema,
     nodes: np.ndarray,  # (n, n_nodes)
     nominal: Sequence[bool],  # length n_nodes
 ) -> np.ndarray:  # (n_nodes, n_nodes), bool
     """Convert what the user asks for to whether the model of a row sees a column."""
-    columns = schema.model_columns
+    matrix = np.ones((len(nominal), len(nominal)), dtype=bool)
     if isinstance(asked, str):
         matrix = associated(nodes, nominal)
-    else:
-        matrix = matrix_of(asked, schema)[np.ix_(columns, columns)]
+    elif asked:
+        columns = schema.model_columns
+        for place, others in listed_predictors(asked, schema).items():
+            matrix[columns == place] = np.isin(columns, others)
     np.fill_diagonal(matrix, val=False)
     return matrix
 
 
-def matrix_of(asked: Mapping | ArrayLike | str | None, schema: Schema) -> np.ndarray:
-    """Convert what is known without the cells to (n_features, n_features), bool."""
-    expected = schema.n_columns, schema.n_columns
-    matrix = np.ones(expected, dtype=bool)
-    if isinstance(asked, Mapping):
-        for key, others in asked.items():
-            place = schema.index_of(key, "predictors")
-            if others is None:
-                continue
-            if isinstance(others, str) or not isinstance(others, Iterable):
-                raise TypeError(
-                    f"predictors[{key!r}] must be a list of columns or None, got "
-                    f"{others!r}."
-                )
-            places = [schema.index_of(one, f"predictors[{key!r}]") for one in others]
-            matrix[place] = np.isin(np.arange(schema.n_columns), places)
-    elif asked is not None and not isinstance(asked, str):
-        table = _table_of(_sorted_as(asked, schema))
-        if table.shape != expected or not np.isin(table, [0, 1]).all():
-            raise ValueError(
-                f"predictors must be a matrix of zeros and ones of shape {expected}, "
-                f"got one of shape {table.shape} and type {table.dtype}."
+def listed_predictors(asked: Mapping, schema: Schema) -> dict[int, list[int]]:
+    """List the columns that the models of some columns see, by indices of X."""
+    found = {}
+    for key, others in asked.items():
+        place = schema.index_of(key, "predictors")
+        if others is None:
+            continue
+        if isinstance(others, str) or not isinstance(others, Iterable):
+            raise TypeError(
+                f"predictors[{key!r}] must be a list of columns or None, got "
+                f"{others!r}."
             )
-        matrix = table.astype(bool)
-    return matrix
-
-
-def _table_of(asked):
-    try:
-        return np.asarray(asked)
-    except ValueError as error:
-        raise ValueError(
-            "predictors is no matrix: its rows have different lengths. Pass a row of "
-            "equal length for each column."
-        ) from error
-
-
-def _sorted_as(asked, schema):
-    """Sort the rows and columns of a data frame as those of X."""
-    if not (hasattr(asked, "columns") and hasattr(asked, "index")):
-        return asked
-    names = list(schema.all_names)
-    if sorted(map(str, asked.columns)) != sorted(map(str, names)) or sorted(
-        map(str, asked.index)
-    ) != sorted(map(str, names)):
-        raise ValueError(
-            "predictors is a data frame whose index and columns are not the columns of "
-            f"X: {', '.join(map(str, names))}. Pass an array for their order."
-        )
-    return asked.loc[names, names]
+        found[place] = [schema.index_of(one, f"predictors[{key!r}]") for one in others]
+    return found
 
 
 def associated(nodes: np.ndarray, nominal: Sequence[bool]) -> np.ndarray:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 
-from skvnce._core.random import row_keyed, weighted_quantiles
+from skvnce._core.random import row_keyed
 from skvnce._imputer.fitted import CellModel, Filled, in_turn, n_chains
 from skvnce._tables.values import NO_LIMITS, Limits
 
@@ -167,8 +167,6 @@ class Classification(NamedTuple):
 # a level of which one model is sure that it is impossible would have probability 0 in
 # the geometric mean, whatever the others say
 _FLOOR = 0.003  # least probability in a geometric mean
-_N_POINTS = 31  # quantiles that represent the distribution of a cell
-MIDDLES = (np.arange(_N_POINTS) + 0.5) / _N_POINTS  # their levels
 
 
 def averaged(
@@ -191,17 +189,6 @@ def pooled_shares(shares: Sequence[dict], weights: np.ndarray) -> dict:
         node: geometric([one[node] for one in shares], weights[:, node])
         for node in shares[0]
     }
-
-
-def quantiles(
-    points: Sequence[np.ndarray], weights: np.ndarray, levels: np.ndarray
-) -> np.ndarray:  # (n_levels, n, n_nodes)
-    """Find quantiles of averages of distributions that equally weighted points show."""
-    counts = [len(one) for one in points]
-    shares_of_draws = weights / np.array(counts)[:, None]
-    each = torch.from_numpy(np.repeat(shares_of_draws, counts, axis=0))[:, None]
-    values = torch.from_numpy(np.concatenate(points))
-    return weighted_quantiles(values, each, torch.from_numpy(levels)).numpy()
 
 
 def narrowed(draws: np.ndarray, means: np.ndarray, spreads: np.ndarray) -> np.ndarray:
@@ -231,20 +218,6 @@ class Pool(NamedTuple):
         found = [one.fill(nodes.copy(), limits) for one in self.models]
         cells, shares = zip(*found, strict=True)
         return averaged(cells, shares, self.weights)
-
-    @property
-    def n_points(self) -> int:
-        """Number of tables in memory while points are computed."""
-        return len(self.models) * len(MIDDLES)
-
-    def points(
-        self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> Filled:
-        """Find quantiles of the average; see `skvnce._imputer.fill`."""
-        found = [one.points(nodes.copy(), MIDDLES, limits) for one in self.models]
-        points, shares = zip(*found, strict=True)
-        averages = pooled_shares(shares, self.weights)
-        return quantiles(points, self.weights, levels), averages
 
     def draw(
         self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
@@ -286,17 +259,6 @@ class Turns(NamedTuple):
         cells, shares = self.filler.fill(nodes.copy(), limits)
         return _with_observed(cells, nodes), shares
 
-    @property
-    def n_points(self) -> int:
-        """Number of tables in memory while points are computed."""
-        return getattr(self.filler, "n_points", 1)
-
-    def points(
-        self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> Filled:
-        """Represent distributions; see `skvnce._imputer.fill`."""
-        return self.filler.points(nodes, levels, limits)
-
     def draw(
         self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
@@ -328,18 +290,9 @@ class Chains(NamedTuple):
     n_chains: int
     n_burn_in: int  # sweeps before those that count
     n_sweeps: int  # sweeps that count
-    keeps_draws: bool = False  # whether the draws of the chains are wanted
-
-
-class Found(NamedTuple):
-    """Predictions of a column in the rows that miss it."""
-
-    means: np.ndarray  # (n_missing, width), means, or probabilities of levels
-    draws: np.ndarray  # (n_chains, n_missing), of the last sweep
 
 
 ALONE = Chains(1, 0, 1)
-_OF_POINTS = Chains(63, 2, 1, keeps_draws=True)  # an odd number, whose median is a draw
 
 
 class ByColumns(NamedTuple):
@@ -364,52 +317,30 @@ class ByColumns(NamedTuple):
         start, shares = self.joint.fill(nodes.copy(), limits)
         filled = start.copy()
         levels = {node: one.copy() for node, one in shares.items()}
-        for node, rows, found in self._predictions(nodes, start, self.chains):
+        for node, rows, means in self._predictions(nodes, start):
             if node in levels:
-                levels[node][rows] = found.means
+                levels[node][rows] = means
             else:
-                filled[rows, node] = found.means[:, 0]
+                filled[rows, node] = means[:, 0]
         return averaged([start, filled], [shares, levels], self._both)
-
-    @property
-    def n_points(self) -> int:
-        """Number of tables in memory while points are computed."""
-        return len(MIDDLES) + _OF_POINTS.n_chains
-
-    def points(
-        self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> Filled:
-        """Find quantiles of the average; see `skvnce._imputer.fill`."""
-        start, _ = self.joint.fill(nodes.copy(), limits)
-        points, shares = self.joint.points(nodes.copy(), MIDDLES, limits)
-        drawn = np.repeat(start[None], _OF_POINTS.n_chains, axis=0)
-        own = {node: one.copy() for node, one in shares.items()}
-        for node, rows, found in self._predictions(nodes, start, _OF_POINTS):
-            drawn[:, rows, node] = found.draws
-            if node in own:
-                own[node][rows] = found.means
-        averages = pooled_shares([shares, own], self._both)
-        found = quantiles([points, drawn], self._both, levels)
-        return self._narrowed(found, nodes, limits), averages
 
     @property
     def _both(self) -> np.ndarray:
         """Weights of the joint model and of the column models; (2, n_nodes)."""
         return np.stack([1 - self.weights, self.weights])
 
-    def _predictions(self, nodes, start, chains):
-        """Predict by the column models; yields columns, rows and `Found`."""
+    def _predictions(self, nodes, start):
+        """Predict by the column models; yields columns, rows and predictions."""
         missing = np.isnan(nodes)
         several = missing.sum(1) > 1
-        # the chains of rows with one missing cell would be equal, but for their draws
-        alone = chains if chains.keeps_draws else ALONE
-        for rows, own in ((several, chains), (~several, alone)):
+        # the chains of rows with one missing cell would be equal
+        for rows, own in ((several, self.chains), (~several, ALONE)):
             if not rows.any():
                 continue
-            for node, found in predict(
+            for node, means in predict(
                 self.columns, start[rows], missing[rows], own, uniforms_of(nodes[rows])
             ).items():
-                yield node, np.flatnonzero(rows)[missing[rows, node]], found
+                yield node, np.flatnonzero(rows)[missing[rows, node]], means
 
     def draw(
         self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
@@ -420,7 +351,7 @@ class ByColumns(NamedTuple):
         return self._narrowed(drawn, nodes, limits)
 
     def _narrowed(self, cells, nodes, limits):
-        """Move draws, or quantiles, of missing cells towards the means."""
+        """Move draws of missing cells towards the means."""
         some = np.isnan(nodes) & (self.spreads < 1)
         if not some.any():
             return cells
@@ -438,10 +369,11 @@ def predict(
     """Average the predictions of columns over draws of the other missing cells.
 
     `uniforms`: maps the number of a sweep and a shape (n_chains, n, n_nodes) to uniform
-    numbers. Result: for each column, of the rows that miss it.
+    numbers. Result: for each column, means or probabilities of levels (n_missing,
+    width) of the rows that miss it.
     """
     state = np.repeat(start[None], chains.n_chains, axis=0)
-    means, drawn = {}, {}
+    means = {}
     for number in range(chains.n_burn_in + chains.n_sweeps):
         uniform, counts = uniforms(number, state.shape), number >= chains.n_burn_in
         for column in columns:
@@ -453,13 +385,12 @@ def predict(
                 state[:, rows].reshape(-1, state.shape[-1])
             )
             numbers = uniform[:, rows, j].ravel()
-            drawn[j], cells = column.draw(conditions, numbers, with_means=counts)
-            drawn[j] = drawn[j].reshape(chains.n_chains, -1)
+            drawn, cells = column.draw(conditions, numbers, with_means=counts)
             if counts:
                 cells = cells.reshape(chains.n_chains, len(rows), -1).mean(0)
                 means[j] = means.get(j, 0.0) + cells / chains.n_sweeps
-            state[:, rows, j] = drawn[j]
-    return {j: Found(means[j], drawn[j]) for j in means}
+            state[:, rows, j] = drawn.reshape(chains.n_chains, -1)
+    return means
 
 
 def redraw(

@@ -198,10 +198,6 @@ class ByModel(Imputer):
     def _cell_model(self):
         return self._by_columns(0)  # predictions need no models that draw
 
-    def _valid_cells(self, models):
-        strategy = {"strategy": self.strategy} if hasattr(self, "strategy") else {}
-        return [one._replace(**strategy) for one in super()._valid_cells(models)]
-
     def _drawing_models(self, n_draws, rows=None):
         return [self._by_columns(n_draws)]
 

@@ -92,7 +92,7 @@ class GroupsMixin(Imputer):
     def _limits_of(self, lower, upper, X, checked):
         found = super()._limits_of(lower, upper, X, checked)
         columns = self._columns_of_groups()
-        groups_fit.check_limits(self._schema, columns, found, checked)
+        groups_fit.check_limits(self._schema, columns, found)
         return found
 
     def _fixed(self):
@@ -239,14 +239,15 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         "max_iter": [checks.integer_from(1)],
         "tol": [checks.Number(Real, 0, None, closed="left")],
         "on_misfit": checks.ON_MISFIT,
+        "strategy": checks.STRATEGY,
         **checks.OF_IMPUTERS,
         "groups": [str, Integral, dict, None],
         "random_state": checks.RANDOM_STATE,
         "verbose": ["verbose"],
     }
 
-    _takes_limits = _has_density = True
-    _has_new_rows = property(lambda self: self.groups is None)
+    _takes_limits = True
+    _has_density = _has_new_rows = property(lambda self: self.groups is None)
 
     def __init__(
         self,

@@ -72,36 +72,17 @@ def check_where(schema, fixed, where):
             )
 
 
-def check_limits(schema, columns, limits, X):
-    """Check that limits leave a value to each group in columns of groups.
+def check_limits(schema, columns, limits):
+    """Raise an error for limits of columns that are constant within groups.
 
     `columns`, ndarray of int: indices of columns of the table that are constant within
-    groups; `limits`, Limits; `X` (n_samples, n_features).  Raises
-    `ValueError` if limits of a cell contradict another row of its group.
+    groups; `limits`, Limits.
     """
     columns = np.intersect1d(columns, limits.columns).astype(int)
-    if not len(columns):
-        return
-    numbers = _numbers_of(schema, X).astype(int)
-    known = by_group(np.fmax, X[:, columns], numbers)[numbers]
-    low, high = (part[:, columns].astype(X.dtype) for part in limits)
-    outside = np.argwhere((known < low) | (known > high))
-    if len(outside):
-        row, column = outside[0]
+    if len(columns):
         raise ValueError(
-            f"The limits [{low[row, column]:g}, {high[row, column]:g}] of "
-            f"{schema.label(columns[column])}, row {row}, contradict another row of "
-            f"its group, which has {known[row, column]:g}: the column is constant "
-            "within groups. Correct the limits or that cell."
-        )
-    most = by_group(np.maximum, low, numbers)[numbers]
-    crossed = np.argwhere(most > high)
-    if len(crossed):
-        row, column = crossed[0]
-        raise ValueError(
-            f"upper is {high[row, column]:g} in {schema.label(columns[column])}, row "
-            f"{row}, and lower is {most[row, column]:g} in another row of its group: "
-            "the column is constant within groups. Correct one of them."
+            f"lower and upper have limits of {schema.labels(columns)}, constant within "
+            "groups: only cells of other columns can have some. Leave them out."
         )
 
 
@@ -423,7 +404,7 @@ class Settings(NamedTuple):
                 "and leave out groups."
             )
         places = schema.model_columns[of_groups]
-        check_limits(schema, places, table.limits, table.rows)
+        check_limits(schema, places, table.limits)
         return cls(options.marginals, slopes, of_groups, n_draws, *rounds)
 
 

@@ -5,17 +5,15 @@ group have to be in one table.
 """
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import NamedTuple, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from skvnce._core.distributions.normal import Normal
 from skvnce._core.incomplete import Incomplete, Units
-from skvnce._core.random import row_keyed, row_lattice
-from skvnce._imputer.fitted import Filled, made_in_turn, repeated
+from skvnce._core.random import row_keyed
+from skvnce._imputer.fitted import Filled, made_in_turn
 from skvnce._imputer.held_out import occurrences
 from skvnce._tables.values import NO_LIMITS, Limits, distinct_rows
 from skvnce.gaussian.latent import fill
@@ -46,7 +44,6 @@ _PREDICTING = Chains(n_burn_in=20, n_sweeps=60)
 _BURN_IN, _APART, _LEAST_APART = 40, 10, 4  # sweeps before and between draws
 _MANY = 200  # sweeps between all draws above which fewer are made between two
 _GIVEN_EFFECTS = Chains(n_burn_in=10, n_sweeps=1)
-_SCORED = 64  # draws from which the probability of a row is estimated
 
 Ends = tuple[Tensor, ...]  # a pair, or () without limits
 
@@ -159,24 +156,6 @@ class GroupedNormal(NamedTuple):
             )
             for one, z in zip(models, _moved(rows, models), strict=True)
         ]
-
-    def log_density(
-        self, nodes: np.ndarray, *, with_errors: bool = False
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Estimate log-probabilities of rows, each as one of a new group; each (n,)."""
-        return repeated(partial(self._log_prob, nodes), with_errors=with_errors)
-
-    def _log_prob(self, nodes: np.ndarray, seed: int) -> np.ndarray:
-        cells, found = nodes[:, :-1], np.empty(len(nodes))
-        designs, which = np.unique(self.slopes.of(cells), axis=0, return_inverse=True)
-        for number, one in enumerate(designs):
-            rows = which.ravel() == number
-            design = torch.from_numpy(np.append(1.0, one))
-            normal = Normal(*self.levels.moments(self.effects[0], design))
-            data, numbers = Incomplete.from_array(cells[rows]), cells[rows]
-            given = data, row_lattice(numbers, seed), _SCORED
-            found[rows] = fill.log_prob(self.levels.whole, normal, *given).numpy()
-        return found
 
     def moments(self, one: tuple) -> Pair:
         """Return mean and covariance of the latent variables of a row.

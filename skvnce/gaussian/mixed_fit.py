@@ -204,11 +204,8 @@ def marginals_of(schema, data, weights, limits):
     return found, doubts
 
 
-def warn_of_tails(schema, doubts, normal="normal"):
-    """Warn of columns whose shape beyond the limits is not known from the data.
-
-    `normal` is the value of ``marginals`` by which columns have no shape of their own.
-    """
+def warn_of_tails(schema, doubts):
+    """Warn of columns whose shape beyond the limits is not known from the data."""
     names = schema.all_names
     found = [j for j, doubt in doubts.items() if doubt > _DOUBTFUL]
     if found:
@@ -218,7 +215,7 @@ def warn_of_tails(schema, doubts, normal="normal"):
             "distribution beyond the limits, so that filled cells depend on an average "
             "of shapes, or they follow none of these. If you know the shape, say it: "
             "take logarithms of a lognormal column, set min_value where values begin "
-            f"above 0, or set marginals={normal!r} if all columns are normal.",
+            "above 0, or set marginals='normal' if all columns are normal.",
             MisfitWarning,
         )
 

@@ -9,7 +9,6 @@ regression.  All rows with the same number of such cells are processed together.
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from math import log
 from typing import NamedTuple
 
 import torch
@@ -121,12 +120,10 @@ def near_cells(
     data: Incomplete,
     low: Tensor,  # (features,) or (n, features)
     high: Tensor,  # (features,) or (n, features)
-    idle: float = _IDLE,
 ) -> list[Near]:
     """Find the rows with missing cells near bounds.
 
-    `idle`: distance in standard deviations from which a bound has no effect.  Returns
-    rows with the same number of near cells, in batches.
+    Returns rows with the same number of near cells, in batches.
     """
     factored, found = prepare(normal), []
     low, high = low.expand_as(data.x), high.expand_as(data.x)
@@ -134,7 +131,7 @@ def near_cells(
         given = batch.condition(factored)
         mean = batch.gather_cells(normal.mean + given.completed())
         covariance = torch.cholesky_inverse(given.factor)
-        found += _near_of(batch, mean, covariance, (low, high), idle)
+        found += _near_of(batch, mean, covariance, (low, high))
     return found
 
 
@@ -143,7 +140,6 @@ def _near_of(
     mean: Tensor,
     covariance: Tensor,
     ends: tuple[Tensor, Tensor],
-    idle: float,
 ) -> list[Near]:
     wider = (0, batch.block.shape[1])
     low, high = (
@@ -152,7 +148,7 @@ def _near_of(
     )
     deviation = covariance.diagonal(dim1=-2, dim2=-1).sqrt()
     below, above = (low - mean) / deviation, (high - mean) / deviation
-    near = (below > -idle) | (above < idle)
+    near = (below > -_IDLE) | (above < _IDLE)
     chance = log_interval(below, above).where(near, torch.inf)
     # in this order the weights vary less
     order = chance.argsort(dim=1, stable=True)  # most restricted cells first
@@ -238,56 +234,6 @@ def _shifted(shift: Tensor, batches: list[Near], shift_of: Callable) -> Tensor:
 
 def _points(count: int) -> int:
     return next(n for at, n in reversed(_POINTS.items()) if count >= at)
-
-
-def log_inside(
-    normal: Normal,
-    data: Incomplete,
-    low: Tensor,
-    high: Tensor,
-    lattice: Lattice,
-    most: int | None = None,
-) -> Tensor:
-    """Estimate log-probabilities of the bounds, given the observed cells; (n,).
-
-    Parameters are those of `mean_shift`, and the maximum number of points.  Exact in
-    rows with one near cell.
-    """
-    found = data.x.new_zeros(len(data.x))
-    for near in near_cells(normal, data, low, high):
-        count = near.low.shape[1]
-        n_points = min(_points(count), most or _points(count)) if count > 1 else 1
-        for part in near.parts(n_points * data.x.shape[1]):
-            rows = data.take(part.rows)
-            table = lattice(rows)(0, data.x.new_empty(n_points, *rows.x.shape))
-            log_weight = part.draw(part.uniforms(table, count))[2]
-            found[part.rows] = log_weight.logsumexp(0) - log(n_points)
-    return found
-
-
-def draw_limited(
-    normal: Normal, data: Incomplete, low: Tensor, high: Tensor, lattice: Lattice
-) -> Tensor:
-    """Draw the missing cells that have a bound, each row once; (n, features).
-
-    One of 64 weighted draws is selected; a single cell of a row is drawn exactly.
-    Other cells are 0.
-    """
-    found = torch.zeros_like(data.x)
-    for near in near_cells(normal, data, low, high, torch.inf):
-        count = near.low.shape[1]
-        n_points = _DRAWN if count > 1 else 1
-        for part in near.parts(n_points * found.shape[1]):
-            like = found.new_empty(n_points, len(part.rows), count + 1)
-            uniform = inside(lattice(data.take(part.rows))(0, like))
-            z, _, log_weight = part.draw(uniform[..., :count])
-            # where the sum of the weights passes a uniform number
-            below = log_weight.softmax(0).cumsum(0)[:-1] < uniform[0, :, count]
-            z = z[below.sum(0), torch.arange(len(part.rows))]
-            cells = torch.zeros_like(part.mean)
-            cells[:, :count] = (part.mean + part.shifts(z))[:, :count]
-            _put(found, part, cells)
-    return found.clamp(low, high).where((low > -torch.inf) | (high < torch.inf), 0.0)
 
 
 def _put(shift: Tensor, near: Near, moved: Tensor) -> None:

@@ -51,9 +51,6 @@ class CopulaGraphLearner(GraphLearner):
         Maximum number of rounds of EM, of one E-step and one M-step each.
     tol : float, default=2e-3
         EM stops if no association changes by more than `tol` in a round.
-    strategy : {"mean", "median", "mode"}, default="mean"
-        How `transform` fills numbers: by their conditional means, medians (of smallest
-        mean absolute error) or modes.  Categories always get their most probable level.
     on_misfit : {"warn", "raise", "ignore"}, default="warn"
         What `fit` does if means, or shares of levels, predict held-out cells of columns
         better (`held_out_gain_`): it warns (`skvnce.exceptions.MisfitWarning`) or
@@ -158,7 +155,6 @@ class CopulaGraphLearner(GraphLearner):
         "alpha": [validation.Number(Real, 0, None, closed="left")],
         "max_iter": [validation.integer_from(1)],
         "tol": [validation.Number(Real, 0, None, closed="left")],
-        "strategy": validation.STRATEGY,
         "on_misfit": validation.ON_MISFIT,
         "missing_values": validation.MISSING_VALUES,
         "keep_empty_features": ["boolean"],
@@ -173,7 +169,6 @@ class CopulaGraphLearner(GraphLearner):
         *,
         max_iter: int = 100,
         tol: float = 2e-3,
-        strategy: Literal["mean", "median", "mode"] = "mean",
         on_misfit: Literal["warn", "raise", "ignore"] = "warn",
         missing_values: Any = np.nan,
         keep_empty_features: bool = False,
@@ -185,7 +180,6 @@ class CopulaGraphLearner(GraphLearner):
         self.alpha = alpha
         self.max_iter = max_iter
         self.tol = tol
-        self.strategy = strategy
         self.on_misfit = on_misfit
         self.missing_values = missing_values
         self.keep_empty_features = keep_empty_features

@@ -20,7 +20,6 @@ from skvnce._imputer import callbacks, validation
 from skvnce._imputer.base import TrainingTable
 from skvnce._imputer.fill import score
 from skvnce._imputer.fitted import Fitted
-from skvnce._imputer.imputer import Imputer
 from skvnce._imputer.validation import needs_memory
 from skvnce._tables.schema import Schema
 from skvnce._types import Seed, TableLike
@@ -167,7 +166,7 @@ class Search(NamedTuple):
     report: dict  # attributes of the path, to which rules add theirs
 
 
-class GraphSearch(callbacks.CallbackSupportMixin, Imputer):
+class GraphSearch(GraphLearner):
     """Base class of graph learners that choose the strength of their L1 penalty.
 
     Subclasses set `_parts` and what a fitted graph of that class can do.  Their
@@ -233,7 +232,6 @@ class GraphSearch(callbacks.CallbackSupportMixin, Imputer):
         subsamples.
     """
 
-    _is_for_filling = GraphLearner._is_for_filling
     _parameter_constraints = {
         "alphas": [validation.integer_from(2), "array-like"],
         "selection": [StrOptions({"ebic", "cv", "cv-1se", "stability"})],
@@ -320,11 +318,6 @@ class GraphSearch(callbacks.CallbackSupportMixin, Imputer):
                 fitted = self._empty_path(learner._empty_graph(schema), alphas)
         finish()
         return self._publish(fitted)
-
-    edges, to_networkx = GraphLearner.edges, GraphLearner.to_networkx
-    _associations = GraphLearner._associations
-    _edge_columns = GraphLearner._edge_columns
-    _cells_of = GraphLearner._cells_of
 
     def _settings(self):
         return self._parts["model"](None) if self.model is None else self.model

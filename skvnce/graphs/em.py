@@ -262,7 +262,7 @@ def completed_by_gibbs(data: Incomplete, n_chains: int = 2) -> EStep:
     complete = bool(data.observed.all())
     shape = (1 if complete else n_chains, *data.x.shape)
     missing = missing_of(data.observed.expand(shape))
-    uniforms = antithetic if n_chains > 1 else global_stream
+    uniforms = antithetic() if n_chains > 1 else global_stream
 
     def init() -> State:
         mean = observed_mean(data.x, data.observed)

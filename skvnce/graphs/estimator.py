@@ -81,7 +81,7 @@ def predicted(problem, theta, kept, rows, *, alpha, n_steps):  # (n_rows, n_node
         start = start[rows]
     uniforms = row_keyed(part.to_array(), 0)
     chains = em.to_model(theta, centre), part, start, burn_in, _STEPS, uniforms
-    filled = model.Chains(*chains).approximate_mean()
+    filled = model.Chains(*chains).mean()
     return (filled * scale).numpy()
 
 
@@ -201,8 +201,8 @@ class TruncatedGaussianGraphLearner(GraphLearner):
     ----------
     alpha : float, default=0.02
         Strength of the L1 penalty, which sets edges to zero, for scaled columns.
-    algorithm : {"score-matching", "maximum-likelihood", "pseudo-likelihood", "vnce", \
-            "vnce-cdi", "vnce-lognormal"}, default="score-matching"
+    algorithm : {"score-matching", "maximum-likelihood", "vnce", "vnce-cdi", \
+            "vnce-lognormal"}, default="score-matching"
         The loss of the M-step; the user guide describes all.  ``"score-matching"`` is
         usually the fastest, and robust; ``"maximum-likelihood"`` is the most accurate
         unless columns are nearly collinear; those of VNCE also estimate the normalising
@@ -220,9 +220,6 @@ class TruncatedGaussianGraphLearner(GraphLearner):
     n_steps : int, default=30
         Number of Gibbs sweeps that `transform` and `score_samples` average over, after
         half as many sweeps of burn-in.  `sample` makes the sum of both.
-    strategy : {"mean", "median", "mode"}, default="mean"
-        How `transform` fills numbers: by their conditional means, medians (of smallest
-        mean absolute error) or modes.
     max_iter : int, default=100
         Maximum number of rounds of EM, of one E-step and one M-step each.
     tol : "auto" or float, default="auto"
@@ -320,7 +317,6 @@ class TruncatedGaussianGraphLearner(GraphLearner):
         ],
         "noise_ratio": [validation.integer_from(1)],
         "n_steps": [validation.integer_from(1)],
-        "strategy": validation.STRATEGY,
         "max_iter": [validation.integer_from(1)],
         "tol": [validation.AUTO, validation.Number(Real, 0, None, closed="left")],
         "on_misfit": validation.ON_MISFIT,
@@ -337,7 +333,6 @@ class TruncatedGaussianGraphLearner(GraphLearner):
         algorithm: Literal[
             "score-matching",
             "maximum-likelihood",
-            "pseudo-likelihood",
             "vnce",
             "vnce-cdi",
             "vnce-lognormal",
@@ -347,7 +342,6 @@ class TruncatedGaussianGraphLearner(GraphLearner):
         ridge_linear: float | Literal["auto"] = "auto",
         noise_ratio: int = 10,
         n_steps: int = 30,
-        strategy: Literal["mean", "median", "mode"] = "mean",
         max_iter: int = 100,
         tol: float | Literal["auto"] = "auto",
         on_misfit: Literal["warn", "raise", "ignore"] = "warn",
@@ -363,7 +357,6 @@ class TruncatedGaussianGraphLearner(GraphLearner):
         self.ridge_linear = ridge_linear
         self.noise_ratio = noise_ratio
         self.n_steps = n_steps
-        self.strategy = strategy
         self.max_iter = max_iter
         self.tol = tol
         self.on_misfit = on_misfit

@@ -212,7 +212,7 @@ def maximum_likelihood(
             theta = theta._replace(precision=point[:, :d], linear=linear)
             model = em.to_model(theta, centre)
         rows, _ = of_data.step(state[0], model)
-        chains, _ = block_gibbs(model, every, antithetic).step(state[1], unseen)
+        chains, _ = block_gibbs(model, every, antithetic()).step(state[1], unseen)
         check_chains(chains.x, rows.x)
         means = [
             expected_statistic(model, x, observed, centre)[:, :width]

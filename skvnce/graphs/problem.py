@@ -9,34 +9,20 @@ from torch import Tensor
 from skvnce._core.incomplete import Incomplete
 from skvnce.graphs import em, empirical_bayes
 from skvnce.graphs.maximum_likelihood import evidence, extended_bic, maximum_likelihood
-from skvnce.graphs.pseudo_likelihood import impute, pseudo_likelihood
 from skvnce.graphs.score_matching import score_matching
-from skvnce.graphs.vnce import lognormal, vnce_lognormal
-from skvnce.graphs.vnce_cdi import mean_of_draws, vnce, vnce_cdi
+from skvnce.graphs.vnce import vnce_lognormal
+from skvnce.graphs.vnce_cdi import vnce, vnce_cdi
 
 _OF_DATA = {
     "score-matching": score_matching,
     "maximum-likelihood": maximum_likelihood,
-    "pseudo-likelihood": pseudo_likelihood,
-    "imputed-score-matching": score_matching,
 }
 _BY_CONTRAST = {
     "vnce": vnce,
     "vnce-cdi": vnce_cdi,
-    "vnce-cdi-mean": partial(vnce_cdi, write=mean_of_draws),
     "vnce-lognormal": vnce_lognormal,
-    "vnce-lognormal-plain": partial(vnce_lognormal, family=lognormal),
-    "imputed-nce": vnce,
 }
-# Of the papers, for comparisons: estimators do not offer them.
-CONTROLS = (
-    "imputed-nce",
-    "imputed-score-matching",
-    "vnce-cdi-mean",
-    "vnce-lognormal-plain",
-)
-ALGORITHMS = sorted({*_OF_DATA, *_BY_CONTRAST} - {*CONTROLS})
-_BY_GIBBS = {"score-matching", "pseudo-likelihood"}  # those whose E-step is a pilot's
+ALGORITHMS = sorted({*_OF_DATA, *_BY_CONTRAST})
 # Least number of averaged rounds after a pilot fit.  The noise of the draws is then
 # about a tenth of the standard error of an edge strength (measured on the ring).
 _AVERAGED = 5
@@ -46,30 +32,28 @@ _FAR = 0.2  # share of the distance between the pilot and the fit that rounds ma
 class Options(NamedTuple):
     """How a method is built."""
 
-    algorithm: str  # one of `ALGORITHMS` or `CONTROLS`
+    algorithm: str  # one of `ALGORITHMS`
     fit_linear: bool
     # rows of noise for each row of data, of the algorithms that contrast with noise
     noise_ratio: int
-    # what the controls ``"imputed-..."`` fill in; see `graphs.pseudo_likelihood`
-    imputation: str = "mean"
 
     @property
     def contrasts(self) -> bool:
         """Whether data are contrasted with noise, which gives the scale, too."""
         return self.algorithm in _BY_CONTRAST
 
+    @property
+    def by_gibbs(self) -> bool:
+        """Whether the E-step is that of a pilot fit."""
+        return self.algorithm == "score-matching"
+
     def method(self, data: Incomplete, centre: Tensor) -> tuple[em.Method, Incomplete]:
-        """Build the method for a scaled table; complete the table if it imputes."""
-        fit_linear, of_data = self.fit_linear, data
-        if self.algorithm.startswith("imputed"):
-            data = impute(data, self.imputation)
+        """Build the method for a scaled table; also return what it learns from."""
+        given = {"fit_linear": self.fit_linear}
         if not self.contrasts:
-            build = _OF_DATA[self.algorithm]
-            return build(data, centre, fit_linear=fit_linear), data
-        build, ratio = _BY_CONTRAST[self.algorithm], self.noise_ratio
-        noise = em.marginals(of_data)
-        method = build(data, noise, centre, noise_ratio=ratio, fit_linear=fit_linear)
-        return method, data
+            return _OF_DATA[self.algorithm](data, centre, **given), data
+        build, given["noise_ratio"] = _BY_CONTRAST[self.algorithm], self.noise_ratio
+        return build(data, em.marginals(data), centre, **given), data
 
 
 class Problem(NamedTuple):
@@ -142,7 +126,7 @@ class Problem(NamedTuple):
         if self.options.contrasts:
             return theta, None
         method = em.coarse(self.options.method(data, self.units.centre)[0])
-        by_gibbs = self.options.algorithm in _BY_GIBBS
+        by_gibbs = self.options.by_gibbs
         if by_gibbs:
             method = method._replace(e_step=em.completed_by_gibbs(data, n_chains=1))
         fit = em.learn_graph(
@@ -176,6 +160,6 @@ def make_problem(
     if ridge_linear is None and fit_linear:
         pilot = empirical_bayes.pilot(scaled, start, centre, ridge)
         start, ridge_linear = pilot.theta, pilot.ridge_linear
-        state = pilot.state if options.algorithm in _BY_GIBBS else None
+        state = pilot.state if options.by_gibbs else None
     ridges = ridge, ridge_linear or 0.0
     return Problem(options, method, start, units, scaled, *ridges, state)

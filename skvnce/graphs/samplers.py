@@ -20,14 +20,13 @@ Goodman and Sokal (1989), Multigrid Monte Carlo method; Li and Ghosh (2015), Eff
 sampling methods for truncated multivariate normal and Student-t distributions.
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from skvnce._core.distributions.truncated_normal import BoundedNormal, unit_quantile
-from skvnce._core.incomplete import Incomplete
+from skvnce._core.incomplete import Incomplete, patterns
 from skvnce._core.models import Info, Sampler, State
 from skvnce._core.random import Uniforms, global_stream
 from skvnce.graphs.truncated_gaussian import TruncatedGaussian
@@ -89,21 +88,8 @@ def missing_of(observed: Tensor) -> Missing:
     some, rows = (over.nonzero().squeeze(1) for over in (counts > 0, counts > 1))
     places = [column.nonzero().squeeze(1) for column in missing[some].unbind(1)]
     cells = [(j, place) for j, place in enumerate(places) if len(place)]
-    which, first = _distinct(missing[rows])
-    return Missing(some, cells, Patterns(rows, which, missing[rows[first]]))
-
-
-def _distinct(missing: Tensor) -> tuple[Tensor, Tensor]:
-    """Find the distinct rows of bool: the index of each row, and one row of each."""
-    # sums of 62 bits fit into int64
-    bits = 2 ** torch.arange(62)
-    which = torch.zeros(len(missing), dtype=torch.int64)
-    for part in missing.split(62, 1):  # `unique` of one number a row is much faster
-        word = (part * bits[: part.shape[1]]).sum(1)
-        words, place = torch.unique(word, return_inverse=True)
-        words, which = torch.unique(which * len(words) + place, return_inverse=True)
-    first = torch.zeros(len(words), dtype=torch.int64)
-    return which, first.scatter_(0, which, torch.arange(len(which)))
+    distinct, which = patterns(missing[rows])
+    return Missing(some, cells, Patterns(rows, which, distinct))
 
 
 @torch.no_grad()
@@ -182,10 +168,9 @@ class Line(NamedTuple):
     end: Tensor  # (rows,)
     usable: Tensor  # bool (rows,)
 
-    def steps(self, shift: Tensor | float = 0.0) -> BoundedNormal:
-        """Return the distribution of steps, whose location may be shifted."""
-        loc = self.loc + shift
-        return BoundedNormal(loc, *self[2:5], validate_args=False)
+    def steps(self) -> BoundedNormal:
+        """Return the distribution of steps."""
+        return BoundedNormal(*self[1:5], validate_args=False)
 
 
 class Place(NamedTuple):
@@ -228,39 +213,6 @@ def move_along(
     flat = x.flatten(0, -2).clone()
     flat[lines.rows] = inside.where(lines.missing > 0, first.x).T
     return flat.view(x.shape)
-
-
-def expected_steps(lines: Lines, model: TruncatedGaussian, x: Tensor) -> Tensor:
-    """Compute the mean step along each line; (width, rows)."""
-    return torch.stack(
-        [
-            line.steps().mean.where(line.usable, 0.0)
-            for line in _lines_at(lines, model, x)
-        ]
-    )
-
-
-def step_slopes(lines: Lines, model: TruncatedGaussian, x: Tensor) -> Tensor:
-    """Compute the derivatives of `expected_steps` in the location; (width, rows).
-
-    1 if truncation has no effect; differences over one standard deviation.
-    """
-    slopes = []
-    for line in _lines_at(lines, model, x):
-        ahead, back = (line.steps(move * line.scale).mean for move in (0.5, -0.5))
-        slopes.append(((ahead - back) / line.scale).where(line.usable, 1.0))
-    return torch.stack(slopes)
-
-
-def _lines_at(lines: Lines, model: TruncatedGaussian, x: Tensor) -> Iterator[Line]:
-    at = _place(lines, model, x)
-    return (_line(lines, at, k) for k in range(lines.basis.shape[1]))
-
-
-def directions_of(lines: Lines, rows: Tensor) -> Tensor:
-    """Return the directions of some rows of `Lines`; (rows, width, features)."""
-    combined = lines.weights[lines.which[rows]] @ lines.basis.T
-    return combined * lines.missing.T[rows][:, None]
 
 
 def _segment(x: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
@@ -311,11 +263,9 @@ def block_gibbs(
     # maps (step, template) to numbers in [0, 1) of the shape of the template, here
     # (*chains, n, features + directions)
     uniforms: Uniforms = global_stream,
-    *,
-    lines: Lines | None = None,  # from `lines_of`, if they exist already
 ) -> Sampler[State, Info]:
     """Build a sampler of sweeps over the missing cells, then along slow directions."""
-    lines = lines_of(model.precision, missing.patterns) if lines is None else lines
+    lines = lines_of(model.precision, missing.patterns)
     # the same in tables without lines: random numbers are functions of the row alone
     width = n_directions(model.precision) if lines is None else lines.basis.shape[1]
 
@@ -336,12 +286,16 @@ def block_gibbs(
     return Sampler(init, step)
 
 
-def antithetic(step: int, x: Tensor) -> Tensor:
+def antithetic(uniforms: Uniforms = global_stream) -> Uniforms:
     """Draw u for the first of two chains, and 1 - u for the second.
 
     The average of both estimates linear functions of the draws with much less
     noise.
     """
-    u = torch.rand_like(x[0])
-    # u may be 0, and quantiles need numbers below 1
-    return torch.stack([u, (1 - u).clamp(max=1 - torch.finfo(x.dtype).eps)])
+
+    def pairs(step: int, x: Tensor) -> Tensor:
+        u = uniforms(step, x[0])
+        # u may be 0, and quantiles need numbers below 1
+        return torch.stack([u, (1 - u).clamp(max=1 - torch.finfo(x.dtype).eps)])
+
+    return pairs

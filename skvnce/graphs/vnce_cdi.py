@@ -189,11 +189,6 @@ def one_draw(cells: Tensor) -> Tensor:
     return cells[0]
 
 
-def mean_of_draws(cells: Tensor) -> Tensor:
-    """Keep the mean of the draws, as the thesis does."""
-    return cells.mean(0)
-
-
 class State(NamedTuple):
     """Imputations (n, features), q and its optimiser."""
 

@@ -10,7 +10,6 @@ distribution of the missing cells.
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -101,64 +100,39 @@ class Arranged(NamedTuple):
 
 
 def responsibilities(
-    prepared: Prepared, data: Arranged, least: float = NONE
+    prepared: Prepared, data: Arranged
 ) -> tuple[np.ndarray, np.ndarray]:
     """Compute eq. (2) and log-densities of the observed cells.
 
     Returns `shares` (n, n_components): eq. (2), in the order of `data`; those below
-    `least` are 0; `log_density` (n,).
+    1e-6 are 0; `log_density` (n,).
     """
     from skvnce.mixture import kernels
 
     prior = prepared.mixture.log_weights(data.codes)
     nothing = np.zeros(len(prior)), prior  # weights of rows, of which no sum is needed
     rest = prepared.normals, prepared.log_dets, np.zeros(prior.shape, dtype=bool)
-    return kernels.expectation(data.groups, *nothing, *rest, (-np.inf, least))[:2]
+    return kernels.expectation(data.groups, *nothing, *rest, (-np.inf, NONE))[:2]
 
 
 def conditional_means(
     mixture: Mixture,
     data: Arranged,
     points: Points,  # the functions
-    shares: np.ndarray | None = None,
 ) -> tuple[np.ndarray, list[np.ndarray]]:
     """Compute means of functions of missing numbers, and probabilities of categories.
 
-    `shares` (n, n_components): probabilities of the components, in the order of `data`;
-    None is eq. (2).  Returns `means` (n, d): in the order of the table; arbitrary in
+    Returns `means` (n, d): in the order of the table; arbitrary in
     observed cells; `probabilities` (n, n_categories).
     """
     from skvnce.mixture import kernels
 
     prepared = prepare(mixture)
-    if shares is None:
-        shares, _ = responsibilities(prepared, data)
+    shares, _ = responsibilities(prepared, data)
     given = shares, prepared.normals, tuple(points)
     means = kernels.filled_rows(data.groups, *given)
     levels = [data.restored(shares @ one) for one in mixture.classes]
     return data.restored(means), levels
-
-
-def conditional_moments(
-    prepared: Prepared, data: Arranged
-) -> tuple[np.ndarray, np.ndarray]:
-    """Compute means and standard deviations of missing numbers in each component.
-
-    Returns `means`, `deviations` (n_components, n, d): in the order of the table; 0 in
-    observed cells.
-    """
-    (centres, precisions), n_components = prepared.normals, len(prepared.log_dets)
-    means, deviations = np.zeros((2, n_components, *data.x.shape))
-    for first, last in pairwise(data.starts):
-        seen = np.flatnonzero(data.observed[first])
-        hidden = np.flatnonzero(~data.observed[first])
-        inverse = np.linalg.inv(precisions[:, hidden[:, None], hidden])
-        gap = data.x[first:last, seen] - centres[:, None, seen]
-        pull = gap @ precisions[:, seen[:, None], hidden]
-        means[:, first:last, hidden] = centres[:, None, hidden] - pull @ inverse
-        spread = np.sqrt(inverse.diagonal(axis1=1, axis2=2))
-        deviations[:, first:last, hidden] = spread[:, None]
-    return data.restored(means), data.restored(deviations)
 
 
 def chosen(shares: np.ndarray, uniform: np.ndarray) -> np.ndarray:
@@ -194,111 +168,3 @@ def draw(
         new = (uniform_levels[j][:, data.order, None] > below).sum(-1)
         codes[..., j] = np.where(codes[..., j] < 0, new, codes[..., j])
     return data.restored(rows), data.restored(codes)
-
-
-# ----------------------------------------
-# Quantiles of missing numbers by averages of mixtures of normals.
-#
-# The distribution function of a cell x of a row is the average over members of
-#
-#     F(x) = sum_k p(k | observed) Phi((s(x) - mean_k) / deviation_k),               (1)
-#
-# with the scores s of the member, which increase, and the conditional normals of its
-# components.  F increases.  Its quantile is between those of the components, and is
-# found by steps that alternately halve this interval, and divide it by a line (regula
-# falsi).
-
-
-_STEPS = 20  # errors of F are then below 1e-6
-
-
-class Given(NamedTuple):
-    """The distributions of the missing numbers of rows by one mixture."""
-
-    shares: np.ndarray  # (n, n_components), of the components
-    means: np.ndarray  # (n_components, n, d), of scores
-    deviations: np.ndarray  # (n_components, n, d)
-    points: Points  # from scores to cells
-
-    @classmethod
-    def of(cls, mixture: Mixture, data: Arranged, points: Points) -> Self:
-        """Compute those of rows."""
-        prepared = prepare(mixture)
-        shares = data.restored(responsibilities(prepared, data)[0])
-        return cls(shares, *conditional_moments(prepared, data), points)
-
-    def column(self, j: int, rows: np.ndarray) -> "Column":
-        """Select the cells of a column in some rows, by their indices."""
-        shares = self.shares[rows]
-        owners, used = shares.nonzero()
-        starts = np.searchsorted(owners, np.arange(len(shares)))
-        moments = (part[used, rows[owners], j] for part in self[1:3])
-        return Column(owners, starts, shares[owners, used], *moments, j, self.points)
-
-
-class Column(NamedTuple):
-    """The distributions of missing cells of one column by one mixture.
-
-    Most components do not count in a row, and are left out.
-    """
-
-    # int (n_pairs,), the row of each pair of a row and a component, increasing
-    owners: np.ndarray
-    starts: np.ndarray  # int (n,), the first pair of each row
-    shares: np.ndarray  # (n_pairs,)
-    means: np.ndarray  # (n_pairs,)
-    deviations: np.ndarray  # (n_pairs,)
-    place: int  # of the column
-    points: Points
-
-    def below(self, cells: np.ndarray) -> np.ndarray:
-        """Compute eq. (1) at cells (n_levels, n)."""
-        scores = self.points.scores_of(self.place, cells)[:, self.owners]
-        z = torch.from_numpy((scores - self.means) / self.deviations)
-        found = torch.special.ndtr(z).numpy() * self.shares
-        return np.add.reduceat(found, self.starts, axis=1)
-
-    def ends(self, levels: np.ndarray) -> np.ndarray:
-        """Find the outermost quantiles of components; (2, n_levels, n)."""
-        z = torch.special.ndtri(torch.from_numpy(levels)).numpy()
-        scores = self.means + z * self.deviations
-        ends = [
-            outermost.reduceat(scores, self.starts, axis=1)
-            for outermost in (np.minimum, np.maximum)
-        ]
-        return np.interp(ends, *self.points.pair(self.place))
-
-
-def quantiles(
-    members: Sequence[Given], missing: np.ndarray, levels: np.ndarray
-) -> np.ndarray:
-    """Find quantiles of missing numbers (n, d); (n_levels, n, d), 0 where observed."""
-    found = np.zeros((len(levels), *missing.shape))
-    for j, rows in enumerate(map(np.flatnonzero, missing.T)):
-        if len(rows):
-            columns = [one.column(j, rows) for one in members]
-            found[:, rows, j] = _inverted(columns, levels[:, None])
-    return found
-
-
-def _inverted(columns: Sequence[Column], levels: np.ndarray) -> np.ndarray:
-    """Find where the average of eq. (1) over members reaches levels; (n_levels, n)."""
-
-    def shares(cells: np.ndarray) -> np.ndarray:
-        return sum(one.below(cells) for one in columns) / len(columns)
-
-    def divided(low: np.ndarray, high: np.ndarray) -> np.ndarray:
-        """Find the cells where a line reaches the levels."""
-        width = (up_to - below).clip(np.finfo(float).tiny)
-        return low + ((levels - below) / width).clip(0, 1) * (high - low)
-
-    ends = np.array([one.ends(levels) for one in columns])
-    low, high = ends[:, 0].min(0), ends[:, 1].max(0)
-    below, up_to = shares(low), shares(high)
-    for number in range(_STEPS):
-        middle = divided(low, high) if number % 2 else low + (high - low) / 2
-        share = shares(middle)
-        is_less = share < levels
-        low, high = np.where(is_less, [middle, high], [low, middle])
-        below, up_to = np.where(is_less, [share, up_to], [below, share])
-    return divided(low, high)

@@ -20,7 +20,7 @@ EM approach. Fraley, C. and Raftery, A. E. (2007), Bayesian regularization for n
 mixture estimation and model-based clustering.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import log
 from typing import NamedTuple
 
@@ -224,7 +224,7 @@ class Fit(NamedTuple):
 
 
 def fit_mixture(
-    source: Callable[[Mixture], Arranged],  # makes the rows of a round
+    data: Arranged,  # the rows
     weights: np.ndarray,  # (n,), in the order of the rows
     means: np.ndarray,  # (n_components, d)
     shares: np.ndarray,  # (n, n_components), in the order of the rows
@@ -234,9 +234,8 @@ def fit_mixture(
 ) -> Fit:
     """Fit a mixture, from means and responsibilities.
 
-    `source`: maps the parameters to rows: the same in each round, or with other draws
-    of cells (stochastic EM); `n_factors`: those of each component, see `factors`; 0
-    leaves covariances unrestricted.
+    `n_factors`: those of each component, see `factors`; 0 leaves covariances
+    unrestricted.
     """
     n_components, d = means.shape
     noise = LEAST_VARIANCE * np.eye(d)
@@ -246,17 +245,16 @@ def fit_mixture(
     )
     even = np.full(n_components, 1 / n_components)
     mixture = Mixture(even, means, every, classes)
-    skipped, found, current, data = shares == 0, [], prior, None
+    # in the first round each row is of its cluster alone
+    skipped, found, current = shares == 0, [], prior
     specific = np.zeros((n_components, d))
     if n_factors:
         specific += first_noise(prior.within + noise, n_factors, LEAST_VARIANCE)
     for number in range(n_rounds):
-        before, data = data, source(mixture)
         given = weights, prior.centre, skipped, LEAST_SHARE
         sums, log_likelihood = expected(prepare(mixture), data, *given)
         found.append(log_likelihood)
-        # in the first round each row is of its cluster alone
-        if data is not before:  # other draws may be of another component
+        if not number:
             skipped = np.zeros(shares.shape, dtype=bool)
         left = max(0.0, 1 - 2 * number / n_rounds)  # 0 in the second half
         current = prior._replace(

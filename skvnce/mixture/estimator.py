@@ -24,7 +24,6 @@ from skvnce._imputer.validation import (
     warn_of_unused_by_levels,
 )
 from skvnce._types import ByColumn, Seed, TableLike
-from skvnce.gaussian.mixed_fit import warn_of_tails
 from skvnce.mixture.fit import MARGINALS, Settings, Shape, fit_ensemble
 from skvnce.mixture.model import Averaged
 
@@ -64,10 +63,6 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         ten or more, are predicted beyond all observed ones, of which no rank tells.
     max_iter : int, default=12
         Number of rounds of EM for each member of several components.
-    strategy : {"mean", "median", "mode"}, default="mean"
-        How `transform` fills numbers: by their conditional means, medians or modes.
-        Medians have the smallest mean absolute error.  Categories always get their most
-        probable level.
     min_value, max_value : None, "observed", float, array-like of shape \
             (n_features,) or dict, default=None
         Bounds of imputed values.  With None, they follow the model beyond the observed
@@ -137,7 +132,7 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
 
     There is no `partial_fit`: the components of new rows would have to be found anew.
     A large table in parts is fitted by a sample of its rows.  The user guide has the
-    choice of components, the prior, the fit with limits of cells, and what is exact.
+    choice of components, the prior, and what is exact.
     The model is arrays, not a torch module.  Loops are compiled by numba when they are
     first used, for some ten seconds, and the code is kept on disk.
 
@@ -159,7 +154,7 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     True
     """
 
-    _takes_limits = _has_density = _has_new_rows = True
+    _has_density = _has_new_rows = True
     # with categories, whose relations components blur
     _is_for_filling = property(lambda self: self._schema.is_categorical.any())
 
@@ -184,7 +179,6 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         n_estimators: int = 8,
         marginals: Literal["both", "normal-scores", "raw"] = "both",
         max_iter: int = 12,
-        strategy: Literal["mean", "median", "mode"] = "mean",
         min_value: ByColumn | None = None,
         max_value: ByColumn | None = None,
         relations: Sequence[Any] | Literal["auto"] | None = None,
@@ -202,7 +196,6 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         self.n_estimators = n_estimators
         self.marginals = marginals
         self.max_iter = max_iter
-        self.strategy = strategy
         self.min_value = min_value
         self.max_value = max_value
         self.relations = relations
@@ -218,13 +211,7 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
 
     @reports_fit
     def fit(
-        self,
-        X: TableLike,
-        y: object = None,
-        sample_weight: ArrayLike | None = None,
-        *,
-        lower: ByColumn | None = None,
-        upper: ByColumn | None = None,
+        self, X: TableLike, y: object = None, sample_weight: ArrayLike | None = None
     ) -> Self:
         """Fit the members to the observed cells.
 
@@ -238,10 +225,6 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
             Ignored.
         sample_weight : array-like of shape (n_samples,), default=None
             Frequencies of the rows: a row of weight k counts as k equal rows.
-        lower, upper : array-like of shape (n_samples, n_features), or dict, \
-                default=None
-            Limits of single missing cells, such as detection limits, between which
-            stochastic EM draws them; see `GaussianImputer`.
 
         Returns
         -------
@@ -250,13 +233,13 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         Raises
         ------
         ValueError
-            If X has infinite cells or no observed cell, if limits leave no value, if a
-            parameter is out of range, or, with ``on_misfit="raise"``, if a column is
-            predicted worse than by its mean.
+            If X has infinite cells or no observed cell, if a parameter is out of range,
+            or, with ``on_misfit="raise"``, if a column is predicted worse than by its
+            mean.
         TypeError
             If a parameter has a wrong type.
         """
-        table = self._read(X, sample_weight, lower, upper)
+        table = self._read(X, sample_weight)
         schema, cells = table.schema, table.cells
         _, finish = report_rounds(self, None, X=cells.table)
         numbers = schema.model_columns[~schema.is_categorical]
@@ -285,11 +268,9 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
             rng = np.random.default_rng(seed_from(self.random_state))
             fit = fit_ensemble(cells, schema, self._settings_of_fit(), rng)
             model, shape = Averaged(fit.members), fit.shape
-            warn_of_tails(schema, fit.doubts, "raw")
 
         def predict(kept, rows):
-            own = cells.limits.of(rows)
-            filled, shares = Averaged(fit.without).fill(kept[rows], own)
+            filled, shares = Averaged(fit.without).fill(kept[rows])
             return schema.values.clipped(filled, schema.model_columns), shares
 
         known = {"weights": cells.weights, "scale": cells.scale}

@@ -15,41 +15,15 @@ from skvnce._core.incomplete import Incomplete
 from skvnce._core.progress import steps
 from skvnce._core.random import seeded
 from skvnce._imputer.fitted import CellModel
-from skvnce._imputer.held_out import Keys, cells_to_hide, some_rows, spare_limited
+from skvnce._imputer.held_out import Keys, cells_to_hide, some_rows
 from skvnce._tables.model_columns import ModelCells
 from skvnce._tables.schema import Schema
 from skvnce._tables.values import fair_scores
 from skvnce.gaussian import em as normal_em
-from skvnce.gaussian.latent.columns import Marginal
-from skvnce.gaussian.latent.nominal import cdf
-from skvnce.gaussian.mixed_fit import marginals_of
 from skvnce.mixture import em, margins
-from skvnce.mixture.density import Mixture
-from skvnce.mixture.limited import Free, Limited
-from skvnce.mixture.margins import Pair, Points
-from skvnce.mixture.model import MixtureModel, rows_of, split_columns
-
-
-def known_scores(cells: ModelCells, schema: Schema) -> tuple[dict[int, Pair], dict]:
-    """Estimate normal scores of the columns with limits, as `GaussianImputer` does.
-
-    Returns `known`: by number column: see `margins.normal_scores`; `doubts`: by column
-    of the model: see `gaussian.mixed_fit.warn_of_tails`.
-    """
-    data, weights = Incomplete.from_array(cells.nodes), torch.from_numpy(cells.weights)
-    found, doubts = marginals_of(schema, data, weights, cells.limits)
-    places = np.cumsum(~schema.is_categorical) - 1
-    return {int(places[j]): _pair(one) for j, one in found.items()}, doubts
-
-
-def _pair(marginal: Marginal) -> Pair:
-    values, low, high = (part.numpy() for part in marginal)
-    return margins.by_share(values, (cdf(low) + cdf(high)) / 2)
-
-
-# ----------------------------------------
-# Fit a mixture to weighted rows, and what all mixtures of a table start from.
-
+from skvnce.mixture.density import Arranged
+from skvnce.mixture.margins import Points
+from skvnce.mixture.model import MixtureModel, split_columns
 
 MARGINALS = {
     "normal-scores": (margins.normal_scores,),
@@ -61,7 +35,6 @@ STRENGTH = 0.5  # of the prior for covariances, in rows a column
 _OF_NORMAL = 0.05  # the same of the normal distribution from which components start
 _OF_CLASSES = 1.0  # of the prior for categories, in rows
 _ROUNDS_OF_NORMAL = 60
-_AT_A_TIME = 3  # rounds of the normal distribution between draws of limited cells
 _MOST_COMPONENTS = 20  # with more, errors of other tables hardly decrease
 _ROWS = 10  # rows a component, below which it finds groups in noise
 _WIDE = 300  # columns from which a round of EM takes minutes
@@ -136,28 +109,19 @@ def posterior_weights(
     return drawn * (weights.sum() / drawn.sum(2, keepdims=True))
 
 
-def start_of(
-    cells: ModelCells,
-    schema: Schema,
-    to_scores: Callable,
-    rng: np.random.Generator,
-) -> Start:
-    """Fit one normal distribution to the scores of all rows.
-
-    `rng` draws cells within limits.
-    """
-    numbers, _ = split_columns(cells.nodes, schema.is_categorical)
+def start_of(cells: ModelCells, schema: Schema, to_scores: Callable) -> Start:
+    """Fit one normal distribution to the scores of all rows."""
+    numbers, codes = split_columns(cells.nodes, schema.is_categorical)
     points = to_scores(numbers, cells.weights)
-    given = _rows(cells, schema, points, _valid(points, cells, schema))
-    normal, filled = _normal(given, cells.weights, rng)
-    shares = _shares(given.codes, cells.weights, schema)
+    normal, filled = _normal(points.to_scores(numbers), cells.weights)
+    shares = _shares(codes, cells.weights, schema)
     prior = em.Prior(
         STRENGTH * filled.shape[1],
         normal.covariance.numpy(),
         normal.mean.numpy(),
         tuple(_OF_CLASSES * one for one in shares),
     )
-    indicators = map(_indicators, given.codes.T, shares)
+    indicators = map(_indicators, codes.T, shares)
     return Start(to_scores, points, prior, np.column_stack([filled, *indicators]))
 
 
@@ -174,8 +138,6 @@ def is_beyond(cells: ModelCells, schema: Schema, raw: Start) -> bool:
     filled = schema.values.clipped(filled, columns)
     low, high = np.fmin.reduce(numbers), np.fmax.reduce(numbers)
     far, missing = _BEYOND * cells.scale[are_numbers], np.isnan(numbers)
-    # the normal scores of cells with limits are estimated
-    missing &= ~cells.limits.of(np.arange(len(missing)), are_numbers).known
     beyond = missing & ((filled < low - far) | (filled > high + far))
     count, total = cells.weights @ beyond, cells.weights @ missing
     some = (count >= _FEWEST_BEYOND) & (count >= _SHARE_BEYOND * total)
@@ -193,44 +155,34 @@ def fit_member(
 ) -> MixtureModel:
     """Fit a mixture to weighted rows.
 
-    `rng`: chooses the rows at which clusters start, and draws cells within limits.
+    `rng`: chooses the rows at which clusters start.
     """
-    numbers, _ = split_columns(cells.nodes, schema.is_categorical)
+    numbers, codes = split_columns(cells.nodes, schema.is_categorical)
     points = start.to_scores(numbers, weights)
-    valid = _valid(points, cells, schema)
-    given = _rows(cells, schema, points, valid)
+    scores = points.to_scores(numbers)
     if shape == (1, 0):
-        normal, _ = _normal(given, weights, rng)
-        shares = _shares(given.codes, weights, schema)
+        normal, _ = _normal(scores, weights)
+        shares = _shares(codes, weights, schema)
         mixture = em.of_one(normal.mean.numpy(), normal.covariance.numpy(), shares)
     else:
-        source, order = given.source(weights, _mixture_of_start(start), rng)
+        data = Arranged.of(scores, codes)
         shares, centres = em.clustered(start.rows, weights, shape.n_components, rng)
         means = centres[:, : numbers.shape[1]]  # without those of indicators
-        known = weights[order], means, shares[order], start.prior
+        known = weights[data.order], means, shares[data.order], start.prior
         sizes = n_rounds, shape.n_factors
-        mixture = em.fit_mixture(source, *known, *sizes).mixture
+        mixture = em.fit_mixture(data, *known, *sizes).mixture
     if not np.isfinite(mixture.covariances).all():
         raise np.linalg.LinAlgError("a covariance is not finite")
+    valid = _valid(points, cells, schema)
     return MixtureModel(mixture, schema.is_categorical, valid, points)
 
 
 def model_of_start(cells: ModelCells, schema: Schema, start: Start) -> MixtureModel:
     """Return the model of one component from which all mixtures start."""
     valid = _valid(start.points, cells, schema)
-    known = schema.is_categorical, valid, start.points
-    return MixtureModel(_mixture_of_start(start), *known)
-
-
-def _mixture_of_start(start: Start) -> Mixture:
     shares = [one / one.sum() for one in start.prior.classes]
-    return em.of_one(start.prior.centre, start.prior.within, shares)
-
-
-def _rows(
-    cells: ModelCells, schema: Schema, points: Points, valid: Points
-) -> Free | Limited:
-    return rows_of(cells.nodes, schema.is_categorical, cells.limits, points, valid)
+    mixture = em.of_one(start.prior.centre, start.prior.within, shares)
+    return MixtureModel(mixture, schema.is_categorical, valid, start.points)
 
 
 def _valid(points, cells, schema):
@@ -247,25 +199,20 @@ def _valid(points, cells, schema):
     return valid.with_peaks(peaks)
 
 
-def _normal(given, weights, rng):
+def _normal(scores, weights):
     """Fit one normal distribution, and fill the scores by its conditional means.
 
     Returns the normal distribution and the filled scores (n, d).
     """
-    d = given.scores.shape[1]
+    d = scores.shape[1]
     start = Normal(torch.zeros(d).double(), torch.eye(d).double())
     if not d:
-        return start, given.scores
-    stopping = {"tol": 1e-3, "on_round": lambda *_: False}
-
-    def go_on(scores, normal, n_rounds=_AT_A_TIME):
-        known = Incomplete.from_array(scores), torch.from_numpy(weights)
-        known = *known, _OF_NORMAL * d, normal
-        return normal_em.fit_normal(*known, max_iter=n_rounds, **stopping).normal
-
-    normal = go_on(given.scores, start, _ROUNDS_OF_NORMAL)
-    normal, scores = given.averaged(normal, go_on, rng)
+        return start, scores
     data = Incomplete.from_array(scores)
+    known = data, torch.from_numpy(weights), _OF_NORMAL * d, start
+    stopping = {"max_iter": _ROUNDS_OF_NORMAL, "tol": 1e-3}
+    fit = normal_em.fit_normal(*known, **stopping, on_round=lambda *_: False)
+    normal = fit.normal
     return normal, normal_em.conditional_mean(normal, data).numpy()
 
 
@@ -367,7 +314,6 @@ class Ensemble(NamedTuple):
     # one with each kind of marginals, fitted without these cells
     without: list[MixtureModel]
     shape: Shape  # of all of them
-    doubts: dict  # see `known_scores`
 
 
 class _Fits(NamedTuple):
@@ -420,17 +366,14 @@ def fit_ensemble(
     hidden = np.zeros(cells.nodes.shape, dtype=bool)
     if is_open or settings.is_checked:
         hidden = cells_to_hide(cells.nodes, cells.weights, schema.joined)
-    hidden = spare_limited(hidden, cells.limits)
     kept = cells._replace(nodes=np.where(hidden, np.nan, cells.nodes))
-    known, doubts = known_scores(cells, schema)
     by_rank = margins.have_peaks(cells.nodes[:, ~schema.is_categorical], cells.weights)
-    kinds = {
-        margins.normal_scores: partial(margins.normal_scores, known=known),
-        # chosen once, as random weights of members make peaks of single rows
-        margins.standardised: partial(margins.standardised, by_rank=by_rank),
-    }
-    chosen = MARGINALS[settings.marginals]
-    starts = [start_of(kept, schema, kinds[kind], rng) for kind in chosen]
+    # chosen once, as random weights of members make peaks of single rows
+    raw = partial(margins.standardised, by_rank=by_rank)
+    starts = [
+        start_of(kept, schema, raw if kind is margins.standardised else kind)
+        for kind in MARGINALS[settings.marginals]
+    ]
     # the last of both kinds has the columns as they are
     if len(starts) > 1 and is_beyond(cells, schema, starts[-1]):
         starts = starts[-1:]
@@ -449,7 +392,7 @@ def fit_ensemble(
             shape = _best(found, cells, hidden, schema.is_categorical)
         without = found[shape]
     members = fits.members(cells, weights, shape, settings.n_rounds)
-    return Ensemble(members, hidden, without, shape, doubts)
+    return Ensemble(members, hidden, without, shape)
 
 
 def _sizes(size, schema):

@@ -54,11 +54,6 @@ class Points(NamedTuple):
         """Return the functions of some columns."""
         return type(self)(*(part[columns] for part in self))
 
-    @property
-    def ends(self) -> Pair:
-        """Return the smallest and the largest cell of each function; (d,) each."""
-        return self.cells[:, 0], self.cells[:, -1]
-
     def to_scores(self, x: np.ndarray) -> np.ndarray:
         """Map cells (n, d) to scores; NaN stays."""
         found = np.empty(x.shape)
@@ -202,15 +197,9 @@ def have_peaks(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return np.array(found, dtype=bool)
 
 
-def normal_scores(
-    x: np.ndarray, weights: np.ndarray, known: dict[int, Pair] | None = None
-) -> Points:
-    """Make the scores that are normal quantiles of the ranks in columns of (n, d).
-
-    `known` has the scores and cells of columns whose ranks do not tell them.
-    """
-    pairs = [_by_rank(*_observed(column, weights)) for column in x.T]
-    return Points.of([(known or {}).get(j, pair) for j, pair in enumerate(pairs)])
+def normal_scores(x: np.ndarray, weights: np.ndarray) -> Points:
+    """Make the scores that are normal quantiles of the ranks in columns of (n, d)."""
+    return Points.of([_by_rank(*_observed(column, weights)) for column in x.T])
 
 
 def peaks(x: np.ndarray, weights: np.ndarray, points: Points) -> list[Peaks]:
@@ -296,15 +285,8 @@ def _by_rank(values: np.ndarray, weights: np.ndarray) -> Pair:
     if len(unique) < 3:  # two points have no shape
         return _standard(values, weights)
     mass = np.bincount(place, weights)
-    return by_share(unique, (mass.cumsum() - mass / 2) / mass.sum())
-
-
-def by_share(unique: np.ndarray, share: np.ndarray) -> Pair:
-    """Make the scores and cells of a column from its distribution function.
-
-    `unique` (n_values,): increasing cells; `share` (n_values,): probability of smaller
-    cells, and of half of the equal ones.
-    """
+    # of smaller cells, and of half of the equal ones
+    share = (mass.cumsum() - mass / 2) / mass.sum()
     scores = torch.special.ndtri(torch.from_numpy(share)).numpy()
     scores = scores.clip(-_FARTHEST, _FARTHEST)
     kept = np.concatenate([[True], np.diff(scores) > 0])

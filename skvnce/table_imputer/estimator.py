@@ -17,6 +17,7 @@ from skvnce._imputer.validation import (
     BOUND,
     OF_IMPUTERS,
     RANDOM_STATE,
+    STRATEGY,
     integer_from,
     warn_of_unused_by_levels,
 )
@@ -158,6 +159,7 @@ class TableImputer(CallbackSupportMixin, Imputer):
         "n_parameter_draws": [integer_from(1)],
         "min_value": BOUND,
         "max_value": BOUND,
+        "strategy": STRATEGY,
         **OF_IMPUTERS,
         "random_state": RANDOM_STATE,
         "verbose": ["verbose"],

@@ -429,7 +429,7 @@ def fit_mixture(start: Start, hidden: Tensor) -> Mixture | None:
     prior = em.Prior(STRENGTH * d, normal.covariance.numpy(), normal.mean.numpy())
     shares, centres = em.clustered(filled, weights, size, _generator())
     given = weights[arranged.order], centres, shares[arranged.order], prior
-    found = em.fit_mixture(lambda _: arranged, *given, _ROUNDS).mixture
+    found = em.fit_mixture(arranged, *given, _ROUNDS).mixture
     return found if np.isfinite(found.covariances).all() else None
 
 

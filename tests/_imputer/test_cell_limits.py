@@ -11,7 +11,7 @@ from scipy.stats import kstest, multivariate_normal, norm, truncnorm
 from sklearn.base import clone
 from statistical import FAILURE
 
-from skvnce import ColumnImputer, CopulaGraphLearner, GaussianImputer, MixtureImputer
+from skvnce import ColumnImputer, CopulaGraphLearner, GaussianImputer
 from skvnce._tables.values import check_distance, limits_of
 from skvnce.exceptions import MisfitWarning
 from skvnce.options import Chunks
@@ -411,7 +411,6 @@ CROSSED[ROW, COLUMN] = 50.0
 SIMPLE = {"on_misfit": "ignore", "random_state": 0}
 OF_CELLS = [
     GaussianImputer(**SIMPLE),
-    MixtureImputer(2, max_iter=2, **SIMPLE),
     CopulaGraphLearner(max_iter=2, **SIMPLE),
 ]
 WRONG_LIMITS = [

@@ -195,7 +195,7 @@ def test_antithetic_chains_stay_exact(seed):
     data = Incomplete.from_array(np.tile(row, (N, 1)))
     observed = data.observed.expand(2, N, 4)
     model = orthant_of(covariance, mean)
-    sampler = block_gibbs(model, missing_of(observed), antithetic)
+    sampler = block_gibbs(model, missing_of(observed), antithetic())
     with seeded(seed):
         start = sampler.init(data, torch.ones(2, N, 4).double())
         first, second = run_chain(sampler, start, data, 12).x[..., :3].numpy()

@@ -7,18 +7,18 @@ from functools import partial
 
 import numpy as np
 import pytest
+from graph_controls import CONTROLS, FILLERS
 from graph_simulation import graph_learner
 
 from skvnce import TruncatedGaussianGraphLearner, TruncatedGaussianGraphLearnerCV
 from skvnce._core.incomplete import Incomplete
 from skvnce.exceptions import DivergenceError
 from skvnce.graphs import maximum_likelihood
-from skvnce.graphs.problem import ALGORITHMS, CONTROLS
-from skvnce.graphs.pseudo_likelihood import FILLERS
+from skvnce.graphs.problem import ALGORITHMS
 
 CHAINS = "maximum-likelihood"
 VNCE = ["vnce", "vnce-cdi", "vnce-lognormal"]
-METHODS = ["score-matching", CHAINS, "pseudo-likelihood", *VNCE, *CONTROLS]
+METHODS = ["score-matching", CHAINS, *VNCE, *CONTROLS]
 IMPUTE = ["imputed-score-matching", "imputed-nce"]
 # three rounds on 40 rows, where a warning of a misfit is right at some seeds
 pytestmark = pytest.mark.filterwarnings("ignore::skvnce.exceptions.MisfitWarning")
@@ -79,7 +79,7 @@ def check_fitted(fitted, X):
 
 
 def test_estimators_offer_no_control(X):
-    assert {*METHODS} == {*ALGORITHMS, *CONTROLS} and len(CONTROLS) == 4
+    assert {*METHODS} == {*ALGORITHMS, *CONTROLS} and len(CONTROLS) == 5
     for name in CONTROLS:
         with pytest.raises(ValueError, match=f"'algorithm' .*{name!r}"):
             TruncatedGaussianGraphLearner(algorithm=name).fit(X)

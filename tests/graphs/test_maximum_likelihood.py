@@ -5,6 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from graph_controls import negative_log_pseudo_likelihood, pseudo_likelihood
 from oracles import GATE, log_integral, orthant_rule, rejection, symmetric_basis, z_mean
 from scipy.optimize import minimize
 
@@ -24,10 +25,6 @@ from skvnce.graphs.maximum_likelihood import (
     quadratic_of,
     running_mean,
     within_reach,
-)
-from skvnce.graphs.pseudo_likelihood import (
-    negative_log_pseudo_likelihood,
-    pseudo_likelihood,
 )
 from skvnce.graphs.truncated_gaussian import TruncatedGaussian
 

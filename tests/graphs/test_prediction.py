@@ -48,7 +48,7 @@ def test_the_mean_of_one_missing_cell_is_exact(model, seed):
     hidden = x.copy()
     hidden[np.arange(20), columns] = np.nan
     data = Incomplete.from_array(hidden)
-    filled = Chains(model, data, START, 1, 2).conditional_mean().numpy()
+    filled = Chains(model, data, START, 1, 2).mean().numpy()
     expected = model.conditionals(torch.tensor(x)).mean.detach().numpy()
     at = np.arange(20), columns
     np.testing.assert_allclose(filled[at], expected[at], rtol=1e-12)
@@ -60,7 +60,7 @@ def imputed_means(target, seed):
     copies = np.tile(ROWS, (200, 1))
     with seeded(seed):
         data = Incomplete.from_array(copies)
-        filled = Chains(target, data, START, 15, 20).conditional_mean()
+        filled = Chains(target, data, START, 15, 20).mean()
     return filled.numpy().reshape(200, *ROWS.shape)
 
 
@@ -90,7 +90,7 @@ def block_table(mean, n, rng):
 def block_means(model, rows):
     start = torch.full((4,), np.nanmean(rows)).double()
     data, u = Incomplete.from_array(rows), row_keyed(rows, 0)
-    return Chains(model, data, start, 15, 30, u).conditional_mean().numpy()
+    return Chains(model, data, start, 15, 30, u).mean().numpy()
 
 
 def averages_of_draws(model, rows, seed, n_steps=30):

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from graph_controls import FILLERS, impute
 from oracles import GATE, z_mean
 
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import seeded
-from skvnce.graphs.pseudo_likelihood import FILLERS, impute
 
 D, N = 3, 4000
 

@@ -302,7 +302,7 @@ def test_the_covariance_within_components_is_that_of_groups():
     prior = em.Prior(1.0, np.cov(x.T), x.mean(0))
     shares, means = em.clustered(x, weights, 3, rng)
     rows = weights[data.order], means, shares[data.order]
-    fit = em.fit_mixture(lambda _: data, *rows, prior, 12)
+    fit = em.fit_mixture(data, *rows, prior, 12)
     assert (fit.prior.within.diagonal() < 0.02).all()
     assert (prior.within.diagonal() > 0.9).all()  # negative control
     assert fit.log_likelihoods[-1] > fit.log_likelihoods[0]

@@ -101,7 +101,7 @@ def test_em_with_as_many_factors_as_columns_is_that_without():
     x = rows_of(truth, 3 * rng.normal(size=(2, 6)), 60, rng)
     data, prior = Arranged.of(x), em.Prior(3.0, np.eye(6), np.zeros(6))
     shares = np.eye(2)[np.repeat([0, 1], 60)][data.order]
-    given = lambda _: data, np.ones(120), np.zeros((2, 6)), shares, prior
+    given = data, np.ones(120), np.zeros((2, 6)), shares, prior
     fits = (em.fit_mixture(*given, 200, q).mixture for q in (0, 6, 1))
     full, same, fewer = (one.covariances for one in fits)
     np.testing.assert_allclose(same, full, atol=1e-3)
@@ -152,6 +152,6 @@ def test_copies_and_constants_give_finite_covariances():
     within = np.cov(x.T) + LEAST * np.eye(6)
     data, prior = Arranged.of(x), em.Prior(3.0, within, x.mean(0))
     shares = np.eye(2)[np.repeat([0, 1], 20)][data.order]
-    given = lambda _: data, np.ones(40), np.zeros((2, 6)), shares, prior, 12
+    given = data, np.ones(40), np.zeros((2, 6)), shares, prior, 12
     found = em.fit_mixture(*given, 2).mixture.covariances
     assert np.isfinite(found).all() and (np.linalg.eigvalsh(found) > 1e-8).all()

@@ -403,7 +403,7 @@ def test_new_rows_are_of_all_members():
         def __init__(self, number):
             self.number = number
 
-        def draw(self, nodes, n_draws, limits):
+        def draw(self, nodes, n_draws):
             return np.full((n_draws, *nodes.shape), self.number)
 
     drawn = models._replace(models=[Seen(k) for k in range(4)])

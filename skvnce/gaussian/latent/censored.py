@@ -15,13 +15,14 @@ at the smallest valid value.  Likewise above all observed values.  Positive numb
 are not normal if more than one cell in 10,000 would become negative.
 """
 
-from collections.abc import Callable
-from math import inf, pi, sqrt
-from typing import NamedTuple, Self
+from math import inf
+from typing import Any, NamedTuple, Self
 
+import numpy as np
 import torch
+from scipy import stats
 from torch import Tensor
-from torch.special import gammainc, gammaincc, gammaln, ndtri
+from torch.special import ndtri
 
 from skvnce._core.random import normal_cdf
 from skvnce.gaussian.latent.columns import Limits, Marginal, at_least
@@ -48,10 +49,6 @@ from skvnce.gaussian.latent.columns import Limits, Marginal, at_least
 # from 0.05 to 158, at which a gamma distribution is nearly normal
 SHAPES = torch.logspace(-1.3, 2.2, 141, dtype=torch.float64)
 _NEAR = 0.9  # share of the observed cells that are near the limit
-# down to the smallest numbers, which quantiles of small shapes reach
-_LOGARITHMS = (-690.0, 9.0)  # range of those of gamma quantiles
-# down to 6e-13 of the logarithm
-_HALVINGS = 50
 _LIGHT = 1e-4  # weight, relative to the largest, below which a curve is left out
 _NEGATIVE = 1e-4  # share of negative cells above which positive cells are not normal
 # beyond 8 lies a share of 6e-16 of a normal distribution
@@ -65,87 +62,39 @@ _FITS, _SMALL = 1.45, 0.015
 class Family(NamedTuple):
     """Distributions with ``F(q) = p``, one for each parameter."""
 
-    log_density: Callable[[Tensor], Tensor]  # map x (n, 1) to (n, n_parameters)
-    cdf: Callable[[Tensor], Tensor]
-    # maps normal scores z (n, 1) to ``F^-1(Phi(z))``, (n, n_parameters)
-    quantile: Callable[[Tensor], Tensor]
+    distribution: Any  # of scipy, with n_parameters parameters
+
+    def log_density(self, x: Tensor) -> Tensor:
+        """Compute the log-densities at x (n, 1); (n, n_parameters)."""
+        return torch.from_numpy(self.distribution.logpdf(x.numpy()))
+
+    def cdf(self, x: Tensor) -> Tensor:
+        """Compute the distribution functions at x (n, 1); (n, n_parameters)."""
+        return torch.from_numpy(self.distribution.cdf(x.numpy()))
+
+    def quantile(self, z: Tensor) -> Tensor:
+        """Map normal scores z (n, 1) to ``F^-1(Phi(z))``; (n, n_parameters)."""
+        share = normal_cdf(-z.abs()).numpy()  # of the nearer tail, which has all digits
+        below, above = self.distribution.ppf(share), self.distribution.isf(share)
+        return torch.from_numpy(np.where(z < 0, below, above))
 
 
 def normal(q: Tensor, z: Tensor, scales: Tensor) -> Family:
     """Make normal distributions with some standard deviations and ``F(q) = Phi(z)``."""
-    mean = q - scales * z
-
-    def log_density(x: Tensor) -> Tensor:
-        return -((x - mean) / scales).square() / 2 - (scales * sqrt(2 * pi)).log()
-
-    return Family(
-        log_density,
-        lambda x: normal_cdf((x - mean) / scales),
-        lambda at: mean + scales * at,
-    )
+    return Family(stats.norm(*(one.numpy() for one in (q - scales * z, scales))))
 
 
 def lognormal(q: Tensor, z: Tensor, scales: Tensor) -> Family:
     """Make the distributions whose logarithms are normal."""
-    of_log = normal(q.log(), z, scales)
-    return Family(
-        lambda x: of_log.log_density(x.log()) - x.log(),
-        lambda x: of_log.cdf(x.log()),
-        lambda at: of_log.quantile(at).exp(),
-    )
+    units = (q.log() - scales * z).exp()
+    return Family(stats.lognorm(scales.numpy(), scale=units.numpy()))
 
 
-def weibull(q: Tensor, z: Tensor) -> Family:
-    """Make the Weibull distributions of some shapes."""
-    unit = q / _exponential(z) ** (1 / SHAPES)
-
-    def log_density(x: Tensor) -> Tensor:
-        ratio = x / unit
-        return (SHAPES / unit).log() + (SHAPES - 1) * ratio.log() - ratio**SHAPES
-
-    return Family(
-        log_density,
-        lambda x: -torch.expm1(-((x / unit) ** SHAPES)),
-        lambda at: unit * _exponential(at) ** (1 / SHAPES),
-    )
-
-
-def _exponential(z: Tensor) -> Tensor:
-    """Compute ``-log(1 - Phi(z))``, accurately in both tails."""
-    # clamped, because both branches are computed
-    lower = -torch.log1p(-normal_cdf(z.clamp(max=0)))
-    return torch.where(z < 0, lower, -torch.special.log_ndtr(-z))
-
-
-def gamma(q: Tensor, z: Tensor) -> Family:
-    """Make the gamma distributions of some shapes."""
-    unit = q / _gamma_quantile(z[None, None])[0]
-
-    def log_density(x: Tensor) -> Tensor:
-        constant = gammaln(SHAPES) + unit.log()
-        return (SHAPES - 1) * (x / unit).log() - x / unit - constant
-
-    return Family(
-        log_density,
-        lambda x: gammainc(SHAPES, x / unit),
-        lambda at: unit * _gamma_quantile(at),
-    )
-
-
-def _gamma_quantile(z: Tensor) -> Tensor:
-    """Invert the distribution function by halving; (n, 1) to (n, n_shapes)."""
-    low = torch.full((len(z), len(SHAPES)), _LOGARITHMS[0], dtype=torch.float64)
-    high, shapes = torch.full_like(low, _LOGARITHMS[1]), SHAPES.expand_as(low)
-    share, is_lower = normal_cdf(-z.abs()), z < 0
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        x = middle.exp()
-        # each tail by the function that is accurate in it
-        below = torch.where(
-            is_lower, gammainc(shapes, x) < share, gammaincc(shapes, x) > share
-        )
-        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-    return ((low + high) / 2).exp()
+def of_shapes(kind: stats.rv_continuous, q: Tensor, z: Tensor) -> Family:
+    """Make distributions of some shapes, in the units in which ``F(q) = Phi(z)``."""
+    shapes = SHAPES.numpy()
+    units = q / Family(kind(shapes)).quantile(z[None, None])[0]
+    return Family(kind(shapes, scale=units.numpy()))
 
 
 class Tail(NamedTuple):
@@ -165,6 +114,8 @@ class Tail(NamedTuple):
         return self._replace(values=self.values[kept], scores=self.scores[kept])
 
 
+# families that are far from the cells have no weight
+@np.errstate(over="ignore", divide="ignore", invalid="ignore")
 def tail_of(
     limit: Tensor,  # q and p, numbers
     share: Tensor,
@@ -212,7 +163,8 @@ def _families(
         return [(plain, even)]
     negative = plain.cdf(torch.zeros(1, 1).to(values))[0] > _NEGATIVE
     logs = lognormal(limit, z, _scale(values.log(), shares) * SHAPES)
-    others = [logs, weibull(limit, z), gamma(limit, z)]
+    kinds = stats.weibull_min, stats.gamma
+    others = [logs, *(of_shapes(kind, limit, z) for kind in kinds)]
     prior = even.where(~negative, -torch.inf)
     return [(plain, prior), *((one, even) for one in others)]
 

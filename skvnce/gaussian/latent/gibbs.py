@@ -23,6 +23,7 @@ from typing import Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 import torch
+from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from skvnce._core.distributions.normal import Normal
@@ -178,13 +179,8 @@ def groups(covariance: np.ndarray) -> list[np.ndarray]:
     linked = np.abs(covariance) > _SAME * np.outer(scale, scale)
     if linked.sum() <= len(linked):
         return []
-    label = np.arange(len(linked))
-    while True:
-        least = np.where(linked, label, len(label)).min(1)
-        if (least == label).all():
-            break
-        label = least
-    found = [np.flatnonzero(label == first) for first in np.unique(label)]
+    n_groups, label = connected_components(linked)
+    found = [np.flatnonzero(label == number) for number in range(n_groups)]
     return [members for members in found if len(members) > 1]
 
 

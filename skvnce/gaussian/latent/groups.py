@@ -91,31 +91,17 @@ class Levels(NamedTuple):
         """Number of effects of a group: intercepts and slopes."""
         return self.rows.size * self.n_effects
 
-    def moments(
-        self, effects: "Effects", design: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
+    def moments(self, effects: "Effects") -> tuple[Tensor, Tensor]:
         """Compute mean and covariance of the latent variables of a row of a new group.
 
-        `design` is w of eq. (1), (n_effects,); slopes of None are multiplied by 0.
+        Slopes are multiplied by 0.
         """
-        size, total = self.rows.size, self.whole.size
-        if design is None:
-            some = torch.cat(
-                [
-                    torch.arange(size),
-                    torch.arange(self.n_random, len(effects.between.mean)),
-                ]
-            )
-            covariance = effects.between.covariance[some][:, some]
-            covariance[:size, :size] += effects.within.covariance
-            return effects.between.mean[some], covariance
-        maps = torch.block_diag(
-            torch.kron(design[None], torch.eye(size).to(design)),
-            torch.eye(self.groups.size).to(design),
-        )
-        covariance = maps @ effects.between.covariance @ maps.T
+        size = self.rows.size
+        of_groups = torch.arange(self.n_random, len(effects.between.mean))
+        some = torch.cat([torch.arange(size), of_groups])
+        covariance = effects.between.covariance[some][:, some]
         covariance[:size, :size] += effects.within.covariance
-        return maps @ effects.between.mean, covariance.reshape(total, total)
+        return effects.between.mean[some], covariance
 
     def divided(self, bounds: Bounds) -> tuple[Bounds, Bounds]:
         """Divide what is known about rows by the two kinds of columns."""

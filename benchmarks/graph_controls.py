@@ -1,18 +1,25 @@
-"""The M-step by pseudo-likelihood: all univariate conditionals at once.
+"""Methods of graph learners that the package does not offer, for comparisons.
 
-The loss is minus the mean over rows of ``sum_j log p(x_j | x_-j)`` (Besag 1975), where
-each conditional is a normal truncated at zero.  One product of the rows with K gives
-all of them, so that a value and its gradient take n d^2 operations.
+Of the papers: the controls of VNCE, and single imputation.  And an M-step by
+pseudo-likelihood, all univariate conditionals at once: its loss is minus the mean over
+rows of ``sum_j log p(x_j | x_-j)`` (Besag 1975), where each conditional is a normal
+truncated at zero.  One product of the rows with K gives all of them, so that a value
+and its gradient take n d^2 operations.
 """
 
 from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from skvnce._core.incomplete import Incomplete
 from skvnce.graphs import em
+from skvnce.graphs.score_matching import score_matching
 from skvnce.graphs.truncated_gaussian import conditionals
+from skvnce.graphs.vnce import lognormal, vnce_lognormal
+from skvnce.graphs.vnce_cdi import vnce, vnce_cdi
 
 _TOL = (1e-3, 1e-5)  # see `em.MStep`
 
@@ -86,3 +93,49 @@ def impute(data: Incomplete, strategy: str) -> Incomplete:
         )
     filled = data.with_values(FILLERS[strategy](data))
     return Incomplete(filled, torch.ones_like(data.observed))
+
+
+def mean_of_draws(cells: Tensor) -> Tensor:
+    """Keep the mean of the draws, as the thesis does; see `vnce_cdi`."""
+    return cells.mean(0)
+
+
+OF_DATA = {
+    "imputed-score-matching": score_matching,
+    "pseudo-likelihood": pseudo_likelihood,
+}
+BY_CONTRAST = {
+    "imputed-nce": vnce,
+    "vnce-cdi-mean": partial(vnce_cdi, write=mean_of_draws),
+    "vnce-lognormal-plain": partial(vnce_lognormal, family=lognormal),
+}
+CONTROLS = sorted({*OF_DATA, *BY_CONTRAST})
+
+
+class Control(NamedTuple):
+    """How a control is built; see `skvnce.graphs.problem.Options`."""
+
+    algorithm: str
+    fit_linear: bool
+    noise_ratio: int
+    imputation: str  # what the controls ``"imputed-..."`` fill in, of `FILLERS`
+
+    @property
+    def contrasts(self) -> bool:
+        """Whether data are contrasted with noise."""
+        return self.algorithm in BY_CONTRAST
+
+    @property
+    def by_gibbs(self) -> bool:
+        """Whether the E-step is that of a pilot fit."""
+        return self.algorithm == "pseudo-likelihood"
+
+    def method(self, data: Incomplete, centre: Tensor) -> tuple[em.Method, Incomplete]:
+        """Build the method for a scaled table; complete the table if it imputes."""
+        of_data, given = data, {"fit_linear": self.fit_linear}
+        if self.algorithm.startswith("imputed"):
+            data = impute(data, self.imputation)
+        if not self.contrasts:
+            return OF_DATA[self.algorithm](data, centre, **given), data
+        build, given["noise_ratio"] = BY_CONTRAST[self.algorithm], self.noise_ratio
+        return build(data, em.marginals(of_data), centre, **given), data
