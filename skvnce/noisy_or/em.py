@@ -24,7 +24,7 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
-from skvnce._core.training.adam import Optimiser, descend, named_leaves, train
+from skvnce._core.training.adam import FlatAdam, descend, named_leaves, train
 from skvnce.noisy_or.model import (
     CauseNetwork,
     Cells,
@@ -357,7 +357,7 @@ def learn(
 def learn_once(
     learner: Learner,
     table: Rows,
-    optimiser: Optimiser,
+    optimiser: FlatAdam,
     *,
     penalty: float,
     batch_size: int,
