@@ -1,5 +1,6 @@
 """Binary tables drawn from noisy-OR models with known causes."""
 
+from importlib.resources import files
 from typing import NamedTuple
 
 import numpy as np
@@ -9,16 +10,6 @@ from skvnce._types import Seed
 
 _STRENGTH = 0.8  # probability with which a cause turns its cells on
 _PRIOR = 1 / 8
-_PATTERNS = """
-###..... ........ ........ ........ ........ ........ ...##... ........ .......#
-#.#..... ........ ........ ........ ........ ######## ...##... ........ ........
-###..... .....#.. ........ #....... ......#. ........ ...##... ........ ........
-........ ....###. ........ ##...... .....#.. ........ ...##... ........ ........
-........ ......#. ........ #.#..... ....#... ........ ........ ........ ........
-........ .....#.. ....#### #..#.... ...#.... ........ ........ ###..... ........
-........ ........ ....#..# #....... ..#..... ........ ........ #.#..... ........
-........ ........ ....#### ........ .#...... ........ ........ ###..... ........
-"""
 
 
 class BinaryPatterns(NamedTuple):
@@ -72,7 +63,8 @@ def make_binary_patterns(
     ((1000, 64), (1000, 8))
     """
     rng = check_random_state(random_state)
-    rows = [line.split() for line in _PATTERNS.split("\n") if line]
+    drawing = files("skvnce.datasets") / "data" / "binary_patterns.txt"
+    rows = [line.split() for line in drawing.read_text("utf-8").splitlines()]
     on = np.array([[list(part) for part in row] for row in rows]) == "#"
     *components, leak = _STRENGTH * on.transpose(1, 0, 2).reshape(9, 64)
     causes = (rng.random_sample((n_samples, 8)) < _PRIOR).astype(float)

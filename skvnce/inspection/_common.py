@@ -1,6 +1,5 @@
 """Helpers of the displays: colours, axes, names, and checks of the estimator."""
 
-from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
@@ -26,17 +25,14 @@ def axes_or_new(ax, width, height):
     return plt.subplots(figsize=(width, height), layout="constrained")[1]
 
 
-def panels(n, most, each, width=None):
+def panels(n, most, each):
     """Make a figure of n panels of a size in rows, at most `most` in one."""
     import matplotlib.pyplot as plt
 
-    check_width(width)
-    if width is not None:
-        most = max(1, min(most, int(width / each[2])))
     shape = -(-n // min(n, most)), min(n, most)
     figure, axes = plt.subplots(
         *shape,
-        figsize=(width or 1 + each[0] * shape[1], 0.5 + each[1] * shape[0]),
+        figsize=(1 + each[0] * shape[1], 0.5 + each[1] * shape[0]),
         # always an array of two dimensions
         squeeze=False,
         layout="constrained",
@@ -44,12 +40,6 @@ def panels(n, most, each, width=None):
     for ax in axes.ravel()[n:]:
         ax.set_visible(False)
     return figure, axes.ravel()[:n]
-
-
-def check_width(width):
-    """Check the width of a figure."""
-    if width is not None and not (isinstance(width, Real) and width > 0):
-        raise ValueError(f"width must be a number of inches above 0, got {width!r}")
 
 
 def room(ax):

@@ -26,7 +26,7 @@ from skvnce.inspection._common import (
 KINDS = ("density", "strip", "scatter")
 _MOST = 12  # maximum number of panels that are chosen without being asked for
 _PER_ROW = 4
-_PANEL = 2.6, 2.2, 1.8  # width, height and least width in inches
+_PANEL = 2.6, 2.2  # width and height in inches
 _JITTER = 0.35  # half of the width of a strip
 _FEWEST = 20  # cells of a density; of fewer ones a mark each is drawn
 
@@ -115,7 +115,6 @@ class ImputationDisplay:
         *,
         columns: Sequence[str | int] | None = None,
         kind: Literal["density", "strip", "scatter"] = "density",
-        width: float | None = None,
     ) -> Self:
         """Draw observed and drawn cells.
 
@@ -124,9 +123,6 @@ class ImputationDisplay:
         X, draws, columns
             As of the class; two columns with ``kind="scatter"``.
         kind : {"density", "strip", "scatter"}, default="density"
-        width : float or None, default=None
-            Of the figure in inches, which has fewer panels in a row if it is narrow;
-            None chooses it.
 
         Returns
         -------
@@ -142,13 +138,12 @@ class ImputationDisplay:
         >>> ImputationDisplay.from_draws(df, draws).columns
         ['Height', 'TotChol']
         """
-        return cls(X, draws, columns).plot(kind=kind, width=width)
+        return cls(X, draws, columns).plot(kind=kind)
 
     def plot(
         self,
         *,
         kind: Literal["density", "strip", "scatter"] = "density",
-        width: float | None = None,
     ) -> Self:
         """Draw a panel for each column, or one of two; parameters of `from_draws`.
 
@@ -160,8 +155,8 @@ class ImputationDisplay:
         if kind not in KINDS:
             raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
         if kind == "scatter":
-            return self._scatter(width)
-        self.figure_, self.axes_ = panels(len(self._places), _PER_ROW, _PANEL, width)
+            return self._scatter()
+        self.figure_, self.axes_ = panels(len(self._places), _PER_ROW, _PANEL)
         draw = {"density": _density, "strip": _strip}[kind]
         for ax, place in zip(self.axes_, self._places, strict=True):
             column, groups = self._table.columns[place], self._groups(place)
@@ -197,13 +192,13 @@ class ImputationDisplay:
         observed = self._table.cells[~missing, place]
         return [observed, *(draw[missing, place] for draw in self._draws)]
 
-    def _scatter(self, width):
+    def _scatter(self):
         if len(self._places) != 2:
             raise ValueError(
                 'kind="scatter" draws two columns against each other, got '
                 f"{len(self._places)}; pass columns=[..., ...]"
             )
-        self.figure_, self.axes_ = panels(1, 1, (4.0, 4.0, 1.0), width)
+        self.figure_, self.axes_ = panels(1, 1, (4.0, 4.0))
         [ax], (rise, fall) = self.axes_, colours(self.axes_[0])
         cells = self._table.cells[:, self._places]
         drawn = self._missing[:, self._places].any(1)
@@ -542,7 +537,7 @@ def _label_columns(ax, names, share=1.0):
 
 _LABELS = ("mean", "explained variance")
 _TRACES = 5  # maximum number of parameters that are drawn
-_CURVE_PANEL = 3.0, 2.2, 2.5  # width, height and least width in inches
+_CURVE_PANEL = 3.0, 2.2  # width and height in inches
 _CONVERGED = 1.05  # as in `skvnce.metrics.split_r_hat`
 
 
@@ -587,7 +582,7 @@ class ConvergenceDisplay:
         self.names, self.n_burn_in = list(names), n_burn_in
 
     @classmethod
-    def from_estimator(cls, estimator: Any, *, width: float | None = None) -> Self:
+    def from_estimator(cls, estimator: Any) -> Self:
         """Draw the rounds of a fit.
 
         Parameters
@@ -596,9 +591,6 @@ class ConvergenceDisplay:
             With ``loss_curve_``, and perhaps ``trace_`` (`GaussianImputer` fitted to a
             table with categories).  Ensembles have them in ``estimators_``, and
             `ColumnImputer` in ``model_``.
-        width : float or None, default=None
-            Of the figure in inches, which has fewer panels in a row if it is narrow;
-            None chooses it.
 
         Returns
         -------
@@ -627,12 +619,12 @@ class ConvergenceDisplay:
                 estimator, "trace_", "r_hat_", "latent_names_", "n_burn_in_"
             )
             chain = dict(trace=trace, r_hat=r_hat, names=names, n_burn_in=burn_in)
-        display = cls(losses, **chain).plot(width=width)
+        display = cls(losses, **chain).plot()
         if chain:
             estimator._warn_of_slow_chain(vars(estimator))
         return display
 
-    def plot(self, *, width: float | None = None) -> Self:
+    def plot(self) -> Self:
         """Draw the loss and the slowest parameters, as of `from_estimator`.
 
         Returns
@@ -641,7 +633,7 @@ class ConvergenceDisplay:
             Itself.
         """
         chosen = self._slowest()
-        self.figure_, self.axes_ = panels(1 + len(chosen), 3, _CURVE_PANEL, width)
+        self.figure_, self.axes_ = panels(1 + len(chosen), 3, _CURVE_PANEL)
         rise, fall = colours(self.axes_[0])
         rounds = np.arange(1, 1 + len(self.loss_curve))
         self.axes_[0].plot(rounds, self.loss_curve, color=rise, lw=1)

@@ -6,7 +6,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skvnce.inspection._common import FAINT, axes_or_new, check_width, colours
+from skvnce.inspection._common import FAINT, axes_or_new, colours
 
 # ----------------------------------------
 # Plot of the scores of imputers.
@@ -19,7 +19,7 @@ _LABELS = {
     "brier": "Brier score",
     "seconds": "seconds",
 }
-_NAMES, _LEAST = 1.2, 1.3  # inches of names of imputers, and of a narrow panel
+_NAMES = 1.2  # inches of names of imputers
 
 
 class ReportDisplay:
@@ -53,9 +53,7 @@ class ReportDisplay:
         self.report, self.level = report, level
 
     @classmethod
-    def from_report(
-        cls, report: ArrayLike, *, level: float | None = 0.9, width: float | None = None
-    ) -> Self:
+    def from_report(cls, report: ArrayLike, *, level: float | None = 0.9) -> Self:
         """Draw a report.
 
         Parameters
@@ -64,67 +62,42 @@ class ReportDisplay:
             From `skvnce.evaluation.imputation_report`.
         level : float or None, default=0.9
             Nominal coverage; None leaves out the line.
-        width : float or None, default=None
-            Of the figure in inches; if it is narrow, the scores are in several rows.
-            None chooses it.
 
         Returns
         -------
         ReportDisplay
         """
-        return cls(report, level).plot(width=width)
+        return cls(report, level).plot()
 
-    def plot(self, *, width: float | None = None) -> Self:
-        """Draw repetitions as dots, means as lines; `width` as of `from_report`.
+    def plot(self) -> Self:
+        """Draw repetitions as dots, means as lines.
 
         Returns
         -------
         ReportDisplay
             Itself.
         """
+        import matplotlib.pyplot as plt
+
         mechanisms = list(dict.fromkeys(self.report["mechanism"]))
         imputers = list(dict.fromkeys(self.report["imputer"]))
-        self._make_panels(len(mechanisms), len(imputers), width)
+        shape = len(mechanisms), len(self.scores)
+        size = _NAMES + 2.1 * shape[1], shape[0] * (1.0 + 0.35 * len(imputers))
+        options = {"sharey": True, "squeeze": False, "layout": "constrained"}
+        self.figure_, self.axes_ = plt.subplots(*shape, figsize=size, **options)
         for row, mechanism in zip(self.axes_, mechanisms, strict=True):
             chosen = self.report[self.report["mechanism"] == mechanism]
             for ax, score in zip(row, self.scores, strict=True):
                 _panel(ax, chosen, score, imputers)
                 if score == "coverage" and self.level is not None:
                     ax.axvline(self.level, color="0.6", lw=1, zorder=0)
-            for ax in row[:: self._per_row]:
-                # a $ in a name is no formula
-                ax.set_ylabel(mechanism, parse_math=False)
+            # a $ in a name is no formula
+            row[0].set_ylabel(mechanism, parse_math=False)
         for ax, score in zip(self.axes_[-1], self.scores, strict=True):
             ax.set_xlabel(_LABELS[score])
         self.axes_[0, 0].set_yticks(range(len(imputers)), imputers, parse_math=False)
         self.axes_[0, 0].set_ylim(len(imputers) - 0.5, -0.5)
         return self
-
-    def _make_panels(self, n_mechanisms, n_imputers, width):
-        """Make a panel for each mechanism and score; `_per_row` scores in a row."""
-        import matplotlib.pyplot as plt
-
-        check_width(width)
-        n = len(self.scores)
-        # names of imputers take the rest of the width
-        most = n if width is None else int((width - _NAMES) / _LEAST)
-        self._per_row = max(1, min(n, most))
-        blocks = -(-n // self._per_row)
-        n_rows = blocks * n_mechanisms
-        size = width or _NAMES + 2.1 * n, n_rows * (1.0 + 0.35 * n_imputers)
-        options = {"sharey": True, "squeeze": False, "layout": "constrained"}
-        self.figure_, grid = plt.subplots(
-            n_rows, self._per_row, figsize=size, **options
-        )
-        grid = grid.reshape(blocks, n_mechanisms, -1).swapaxes(0, 1)
-        grid = grid.reshape(n_mechanisms, -1)
-        self.axes_ = grid[:, :n]
-        for ax in grid[:, n:].ravel():
-            ax.set_visible(False)
-        if width is not None:
-            for ax in self.axes_.ravel():
-                ax.locator_params(axis="x", nbins=3)
-                ax.tick_params(axis="x", labelsize="small")
 
 
 def _panel(ax, report, score, imputers):

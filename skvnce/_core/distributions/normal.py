@@ -138,10 +138,6 @@ class ByMissing(NamedTuple):
         drawn = _backward(self.factor, self.whitened + noise)
         return self.residual - self.batch.scatter(drawn)
 
-    def covariance(self, weight: Tensor) -> Tensor:
-        """Sum the covariances of the missing cells; (features, features)."""
-        return Covariances.of(self.batch.x).added(self, weight).by_missing[:-1, :-1]
-
     def variance(self) -> Tensor:
         """Compute the variance of each missing cell, 0 of others; (n, features)."""
         eye = torch.eye(self.factor.shape[-1]).to(self.factor)
@@ -183,11 +179,6 @@ class ByObserved(NamedTuple):
         y = noise @ self.normal.root.T
         surprise = self.batch.gather_cells(self.residual - y * self.batch.seen)
         return y + self._predict(_forward(self.factor, surprise))
-
-    def covariance(self, weight: Tensor) -> Tensor:
-        """Sum the covariances of the missing cells; (features, features)."""
-        sums = Covariances.of(self.batch.x).added(self, weight)
-        return sums.total(self.normal)
 
     def _predict(self, whitened: Tensor) -> Tensor:
         weights = self.batch.scatter(_backward(self.factor, whitened))

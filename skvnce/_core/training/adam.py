@@ -199,18 +199,6 @@ class WrittenOut(Protocol):
 Loss = Callable[[Tensor], Tensor] | WrittenOut
 
 
-class Optimiser(Protocol):
-    """What makes steps: `FlatAdam`, or an optimiser of torch."""
-
-    def zero_grad(self) -> None:
-        """Forget the gradients."""
-        ...
-
-    def step(self) -> None:
-        """Make a step along the gradients, in place."""
-        ...
-
-
 def train(
     # mean loss of the rows with the given indices, a tensor
     loss: Callable[[Tensor], Tensor],
@@ -248,9 +236,9 @@ def descend(
     # returns the batches of indices of an epoch
     batches: Callable[[], Iterable[Tensor]],
     *,
-    optimiser: Optimiser,
+    optimiser: FlatAdam,
     max_iter: int,  # number of epochs
-    # a `Schedule` or a scheduler of torch, whose step is called after each epoch
+    # its step is called after each epoch
     schedule: Schedule | None = None,
     # called with the epoch and its mean loss; stops by returning True
     on_epoch: Callable[[int, float], bool] = lambda epoch, loss: False,
@@ -265,7 +253,7 @@ def descend(
             tell("batch", n_batch)
             value, has_gradient = _differentiated(loss, rows, optimiser)
             if has_gradient:
-                gradients = _gradients(optimiser, named)
+                gradients = optimiser.gradients
                 norm = _checked_norm(value, gradients, named)
                 if norm > max_norm:
                     torch._foreach_mul_(gradients, max_norm / norm)
@@ -284,7 +272,7 @@ def descend(
 
 
 def _differentiated(
-    loss: Loss, rows: Tensor, optimiser: Optimiser
+    loss: Loss, rows: Tensor, optimiser: FlatAdam
 ) -> tuple[Tensor, bool]:
     """Compute a loss and set the gradients; return it and whether there are any."""
     if hasattr(loss, "differentiate"):
@@ -303,13 +291,6 @@ def named_leaves(parts: dict[str, nn.Module]) -> list[tuple[str, Tensor]]:
         for part, module in parts.items()
         for name, leaf in module.named_parameters()
     ]
-
-
-def _gradients(optimiser: Optimiser, named: list[tuple[str, Tensor]]) -> list[Tensor]:
-    """Get all gradients, as few vectors if the optimiser has them so."""
-    if isinstance(optimiser, FlatAdam):
-        return optimiser.gradients
-    return [leaf.grad for _, leaf in named if leaf.grad is not None]
 
 
 def _weighted_mean(values: list[Tensor], sizes: list[int]) -> float:

@@ -101,13 +101,21 @@ def test_a_loss_that_is_not_finite_is_refused():
     assert v.item() == 1
 
 
-# Any optimiser
+# Steps along the gradient
+
+
+class PlainSteps(FlatAdam):
+    """Steps of a length along the gradient."""
+
+    def step(self):
+        [group], [piece] = self.param_groups, self._pieces
+        piece.flat.values.sub_(group["lr"] * piece.flat.gradients)
 
 
 def go(loss, named, **settings):
     """Descend by plain steps of length 1 along the gradient."""
     leaves = [leaf for _, leaf in named]
-    optimiser = torch.optim.SGD(leaves, lr=1.0)
+    optimiser = PlainSteps(leaves, lr=1.0)
     rates = []
 
     def rate(epoch):
@@ -124,7 +132,7 @@ def go(loss, named, **settings):
         loss,
         named,
         optimiser=optimiser,
-        schedule=torch.optim.lr_scheduler.LambdaLR(optimiser, rate),
+        schedule=Schedule(optimiser, rate),
         **settings,
     )
     return found, rates
