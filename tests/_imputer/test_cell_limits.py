@@ -306,6 +306,7 @@ def test_missing_limits_are_announced(fitted):
         (fitted.transform, {}),
         (fitted.sample, {}),
         (fitted.interval, few),
+        (fitted.quantile, few),
     ]
     for call, given in calls:
         with pytest.warns(UserWarning, match="filled without limits. Pass lower"):

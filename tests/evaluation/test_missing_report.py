@@ -224,7 +224,7 @@ def test_shuffled_columns_have_no_relations():
     rng = np.random.default_rng(1)
     table = table.apply(rng.permutation).assign(**indicators(rng, 4, N).iloc[:, :1])
     found = missing_report(table.mask(np.c_[holes, holes[:, :1]]), **QUICK)
-    assert found.relations == type(found.relations)([], 0, [], 0)
+    assert found.relations == type(found.relations)([], 0, {}, [], [], 0)
     assert "no column follows exactly" in found.to_html()
 
 
