@@ -100,6 +100,20 @@ def sinkhorn(x, y):
     return across - (transport(x, x, eps) + transport(y, y, eps)) / 2
 
 
+def laplacian(x, y):
+    """Compute the squared discrepancy (MMD) of two samples by the Laplacian kernel.
+
+    Its unit is the median distance of two rows of `y`.
+    """
+    x, y = x.double(), y.double()
+    unit = torch.pdist(y).median()
+    within, across = (
+        torch.exp(-torch.cdist(a, b) / unit).mean()
+        for a, b in ((torch.stack([x, y]), torch.stack([x, y])), (x, y))
+    )
+    return float(2 * within - 2 * across)
+
+
 # Binary images
 
 

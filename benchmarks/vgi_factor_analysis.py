@@ -10,6 +10,7 @@ fitted is kept in a file, and a later run goes on from there.
 """
 
 import time
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -171,24 +172,19 @@ def independent():
     return StandardConditionals(D, NormalHead(), nn.Identity(), D, (3, 3))
 
 
-def body():
-    """Make the layers that all conditionals share."""
-    return nn.Sequential(
-        nn.Linear(D, 18), nn.LeakyReLU(0.01), nn.Linear(18, 18), nn.LeakyReLU(0.01)
-    )
+def shared(kind=StandardConditionals, d=D, width=18, hidden=(3,)):
+    """Make conditionals that share a body of two layers."""
+    rectifier = nn.LeakyReLU(0.01)
+    layers = nn.Linear(d, width), rectifier, nn.Linear(width, width), rectifier
+    return kind(d, NormalHead(), nn.Sequential(*layers), width, hidden)
 
 
-def shared():
-    """Make conditionals that share a body."""
-    return StandardConditionals(D, NormalHead(), body(), 18, (3,))
-
-
-def extended():
-    """Make conditionals that share a body, which sees the cell's previous value."""
-    return ExtendedConditionals(D, NormalHead(), body(), 18, (3,))
-
-
-CONDITIONALS = {"independent": independent, "shared": shared, "extended": extended}
+# the body of extended ones sees the cell's previous value
+CONDITIONALS = {
+    "independent": independent,
+    "shared": shared,
+    "extended": partial(shared, ExtendedConditionals),
+}
 
 
 def start_model():

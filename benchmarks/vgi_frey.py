@@ -13,7 +13,8 @@ Those that are there are not computed again, and the report is written from FILE
 
 import copy
 import time
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ from _data import load_array
 from _paper import along, medians
 from _report import made_by
 from _runner import main_of
+from scipy.linalg import cho_solve, cholesky, solve_triangular
 from torch import nn
 from torch.distributions import Normal
 from torch.nn.functional import embedding
@@ -34,11 +36,17 @@ from vgi_factor_analysis import (
     hide,
     in_units,
     normal,
+    shared,
     standardised,
 )
 
 from skvnce._core.incomplete import Incomplete
 from skvnce.autoencoder.factor_analysis import FactorModel
+from skvnce.vgi.conditionals import (
+    ExtendedConditionals,
+    StandardConditionals,
+    anchor,
+)
 from skvnce.vgi.densities import FactorDensity
 from skvnce.vgi.training import Chains, Pair, TrainingSettings, from_marginals, train
 
@@ -51,7 +59,14 @@ SIXTHS = 1, 3, 5  # missing
 SHARES = 3, 2, 1, 0  # of the epochs of a curve: 1/8, 1/4, 1/2, 1
 GIBBS, FROM_EM = "VGI", "VGI, started at EM"
 FILLED = "observed marginals", "means of columns"
-FITTED = "EM, complete data", *FILLED, "EM", GIBBS, FROM_EM  # in order of need
+CHAINED, N_STEPS = "chained regressions", 2  # of the precisions of a regression
+# of figure 19: G and M of the paper, and epochs; conditionals of body and networks
+NETWORKS = {
+    "VGI, standard networks": StandardConditionals,
+    "VGI, extended networks": ExtendedConditionals,
+}
+AS_PAPER, N_SHORT, WIDTH = TrainingSettings(5, 10, 480, 0.03, 0.001), 24, 200
+FITTED = "EM, complete data", *FILLED, "EM", CHAINED, GIBBS, FROM_EM, *NETWORKS
 
 
 class Study(NamedTuple):
@@ -206,13 +221,64 @@ def fit_means(data, rank):
     return fit_complete(data.with_values(mean.expand_as(data.x)), rank, EM)
 
 
+def chained(data, rng, n_sweeps=10):
+    """Complete a table by draws of chained Bayesian ridge regressions.
+
+    What scikit-learn's IterativeImputer does with ``sample_posterior=True``: it starts
+    at the means, columns with the fewest missing cells come first, and each cell is
+    drawn from the predictive distribution of its column.  Here the precisions of noise
+    and slopes are those of the last sweep but for two steps of their fixed point.
+    """
+    data, mean, std = standardised(data)
+    x, observed = data.x.numpy().copy(), data.observed.numpy()
+    n, d = x.shape
+    unit, precisions = np.eye(d - 1), np.ones((d, 2))  # of noise and slopes
+    for _, j in product(range(n_sweeps), np.argsort(-observed.sum(0), kind="stable")):
+        seen, others = observed[:, j], np.delete(x, j, 1)
+        y, z = x[seen, j], others[seen]
+        centre, level = z.mean(0), y.mean()
+        z, y = z - centre, y - level
+        gram, cross = z.T @ z, z.T @ y
+        noise, ridge = precisions[j]
+        for _ in range(N_STEPS):
+            root = cholesky(noise * gram + ridge * unit, lower=True)
+            slopes = noise * cho_solve((root, True), cross)
+            inverse = solve_triangular(root, unit, lower=True)
+            n_fitted = d - 1 - ridge * (inverse**2).sum()
+            ridge = n_fitted / (slopes @ slopes)
+            noise = (len(y) - n_fitted) / ((y - z @ slopes) ** 2).sum()
+        precisions[j] = noise, ridge
+        apart = others[~seen] - centre
+        variance = 1 / noise + ((apart @ inverse.T) ** 2).sum(1)
+        draws = rng.normal(size=len(apart)) * np.sqrt(variance)
+        x[~seen, j] = level + apart @ slopes + draws
+    return mean + std * torch.tensor(x)
+
+
+def fit_chained(data, rank, truth, seed):
+    """Fit to one and more stacked tables by chained regressions; the divergences."""
+    tables, found = [], []
+    for number in range(COPIES):
+        tables.append(chained(data, np.random.default_rng([seed, number])))
+        model = fit_complete(torch.stack(tables), rank, EM)
+        found.append(round(float(normal(truth, model)), 3))
+    return {"kl": found[-1], "by tables": found}
+
+
 def scaled_back(model, mean, std):
     """Undo `in_units`."""
     scale = 1 / std
     return in_units(model._replace(mean=model.mean - mean), 0 * mean, scale)
 
 
-def by_vgi(data, start, n_epochs, study, seed):
+def anchored(kind, model):
+    """Make conditionals of networks that share a body, exact for a model at first."""
+    found = shared(kind, len(model.mean), WIDTH, ())
+    anchor(found, model.mean, model.precision())
+    return found
+
+
+def by_vgi(data, start, n_epochs, study, seed, conditionals=LinearConditionals):
     """Fit by variational Gibbs inference from a model and its conditionals.
 
     Returns
@@ -226,7 +292,7 @@ def by_vgi(data, start, n_epochs, study, seed):
     scaled = Incomplete(scaled.x.float(), scaled.observed)
     chains = Chains(scaled, from_marginals(scaled, study.n_chains))
     density = FactorDensity.of(FactorModel(*(p.float().contiguous() for p in start)))
-    pair = Pair(density, LinearConditionals(start))
+    pair = Pair(density, conditionals(start).float())
     halves = Halves(pair, n_epochs)
     train(
         pair,
@@ -247,19 +313,24 @@ def by_vgi(data, start, n_epochs, study, seed):
     }
 
 
-def evaluate(found, truth, test):
-    """Judge what `by_vgi` returns: the curve, and the conditionals at the end."""
+def curve_of(found, truth):
+    """Judge the models that `by_vgi` returns."""
     curve = [
         [epoch, *(round(float(normal(truth, model)), 3) for model, _ in pairs)]
         for epoch, pairs in found.items()
     ]
+    return {"kl": curve[-1][2], "curve": curve}
+
+
+def evaluate(found, truth, test):
+    """Judge what `by_vgi` returns: the curve, and the conditionals at the end."""
     model, q = list(found.values())[-1][1]  # averaged
     conditionals = {}
     for name, target in (("truth", truth), ("model", model)):
         kl = conditional_kl(q, target, test).flatten()
         ranks = (kl.kthvalue(round(p * len(kl))).values for p in (0.5, 0.95))
         conditionals[name] = [float(f"{float(value):.3g}") for value in ranks]
-    return {"kl": curve[-1][2], "curve": curve, "conditionals": conditionals}
+    return curve_of(found, truth) | {"conditionals": conditionals}
 
 
 def fits(name, data, sixths, seed):
@@ -277,14 +348,23 @@ def fits(name, data, sixths, seed):
             by_vgi(data, start(), n_epochs, study, seed), truth, test
         )
 
+    def network(kind):
+        short, how = study._replace(settings=AS_PAPER), partial(anchored, kind)
+        start, begin = marginals(), time.process_time()
+        found = curve_of(by_vgi(data, start, N_SHORT, short, seed, how), truth)
+        per_epoch = (time.process_time() - begin) / N_SHORT
+        return found | {"seconds an epoch": round(per_epoch, 3)}
+
     n_epochs = study.n_epochs[sixths]
     return {
         "EM, complete data": plain(lambda: fit_complete(x, study.rank, EM)),
         "observed marginals": plain(marginals),
         "means of columns": plain(lambda: fit_means(data, study.rank)),
         "EM": plain(em),
+        CHAINED: lambda: fit_chained(data, study.rank, truth, seed),
         GIBBS: gibbs(marginals, n_epochs),
         FROM_EM: gibbs(em, n_epochs // 4),
+        **{name: partial(network, kind) for name, kind in NETWORKS.items()},
     }
 
 
@@ -306,7 +386,10 @@ def measured(key, options):
 def page(results, options):
     """Write divergences, and those of conditionals, by the share of missing cells."""
     records, keys = results.records, ("sixths", "method")
-    fits = [record for record in records if "curve" in record]
+    curves = [record for record in records if "curve" in record]
+    fits = [record for record in curves if "conditionals" in record]
+    scores = {"kl": "KL(truth, fit)", "seconds": "CPU s"}
+    scores |= {"seconds an epoch": "CPU s an epoch"}
 
     def averaged(record, share):
         return [record["curve"][SHARES.index(share)][2]]
@@ -317,9 +400,9 @@ def page(results, options):
     return [
         "# Variational Gibbs inference of factor analysis, 560 columns",
         made_by("vgi_frey.py", "KL(truth, fit) in nats (figure 4, right), medians."),
-        medians(records, keys, {"kl": "KL(truth, fit)", "seconds": "CPU s"}, 4),
+        medians(records, keys, scores, 4),
         "After 1 / 2^k of the epochs, averaged over the second half of them:",
-        along(fits, keys, SHARES, averaged),
+        along(curves, keys, SHARES, averaged),
         "Median KL(q_j, exact conditional) (figure 6, right):",
         along(fits, keys, ("truth", "model"), near),
     ]
