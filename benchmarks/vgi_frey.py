@@ -23,7 +23,8 @@ from _data import load_array
 from _paper import along, medians
 from _report import made_by
 from _runner import main_of
-from scipy.linalg import cho_solve, cholesky, solve_triangular
+from scipy.linalg import cholesky
+from scipy.linalg.lapack import strtri
 from torch import nn
 from torch.distributions import Normal
 from torch.nn.functional import embedding
@@ -41,14 +42,22 @@ from vgi_factor_analysis import (
 )
 
 from skvnce._core.incomplete import Incomplete
-from skvnce.autoencoder.factor_analysis import FactorModel
+from skvnce._core.training.adam import FlatAdam, Schedule, descend
+from skvnce.autoencoder.factor_analysis import FactorModel, infer
 from skvnce.vgi.conditionals import (
     ExtendedConditionals,
     StandardConditionals,
     anchor,
 )
 from skvnce.vgi.densities import FactorDensity
-from skvnce.vgi.training import Chains, Pair, TrainingSettings, from_marginals, train
+from skvnce.vgi.training import (
+    Chains,
+    Pair,
+    TrainingSettings,
+    epochs,
+    from_marginals,
+    train,
+)
 
 MARGIN = 0.15  # of grey values, before the logit
 EM = {"floor": 1e-6, "max_iter": 300, "tol": 1e-3}
@@ -57,7 +66,7 @@ COPIES = 5  # imputations of the observed marginals
 DECAY = 32  # epochs after which the learning rates start to fall
 SIXTHS = 1, 3, 5  # missing
 SHARES = 3, 2, 1, 0  # of the epochs of a curve: 1/8, 1/4, 1/2, 1
-GIBBS, FROM_EM = "VGI", "VGI, started at EM"
+GIBBS, FROM_EM, MCEM = "VGI", "VGI, started at EM", "Monte Carlo EM"
 FILLED = "observed marginals", "means of columns"
 CHAINED, N_STEPS = "chained regressions", 2  # of the precisions of a regression
 # of figure 19: G and M of the paper, and epochs; conditionals of body and networks
@@ -66,7 +75,7 @@ NETWORKS = {
     "VGI, extended networks": ExtendedConditionals,
 }
 AS_PAPER, N_SHORT, WIDTH = TrainingSettings(5, 10, 480, 0.03, 0.001), 24, 200
-FITTED = "EM, complete data", *FILLED, "EM", CHAINED, GIBBS, FROM_EM, *NETWORKS
+FITTED = "EM, complete data", *FILLED, "EM", CHAINED, GIBBS, FROM_EM, MCEM, *NETWORKS
 
 
 class Study(NamedTuple):
@@ -229,30 +238,30 @@ def chained(data, rng, n_sweeps=10):
     drawn from the predictive distribution of its column.  Here the precisions of noise
     and slopes are those of the last sweep but for two steps of their fixed point.
     """
-    data, mean, std = standardised(data)
-    x, observed = data.x.numpy().copy(), data.observed.numpy()
-    n, d = x.shape
-    unit, precisions = np.eye(d - 1), np.ones((d, 2))  # of noise and slopes
+    scaled, mean, std = standardised(data)
+    x, observed = scaled.x.numpy().astype(np.float32), data.observed.numpy()
+    d = x.shape[1]
+    unit, precisions = np.eye(d, dtype=x.dtype), np.ones((d, 2), x.dtype)
     for _, j in product(range(n_sweeps), np.argsort(-observed.sum(0), kind="stable")):
-        seen, others = observed[:, j], np.delete(x, j, 1)
-        y, z = x[seen, j], others[seen]
-        centre, level = z.mean(0), y.mean()
-        z, y = z - centre, y - level
-        gram, cross = z.T @ z, z.T @ y
+        seen = observed[:, j]
+        others, y = x - x[seen].mean(0), x[seen, j]
+        others[:, j] = 0  # its slope is then zero, and not one of those fitted
+        z, level = others[seen], y.mean()
+        gram, cross = z.T @ z, z.T @ (y - level)
         noise, ridge = precisions[j]
         for _ in range(N_STEPS):
             root = cholesky(noise * gram + ridge * unit, lower=True)
-            slopes = noise * cho_solve((root, True), cross)
-            inverse = solve_triangular(root, unit, lower=True)
-            n_fitted = d - 1 - ridge * (inverse**2).sum()
+            inverse = strtri(root, lower=1)[0]
+            slopes = noise * (inverse.T @ (inverse @ cross))
+            n_fitted = d - ridge * (inverse**2).sum()
             ridge = n_fitted / (slopes @ slopes)
-            noise = (len(y) - n_fitted) / ((y - z @ slopes) ** 2).sum()
+            noise = (len(y) - n_fitted) / ((y - level - z @ slopes) ** 2).sum()
         precisions[j] = noise, ridge
-        apart = others[~seen] - centre
+        apart = others[~seen]
         variance = 1 / noise + ((apart @ inverse.T) ** 2).sum(1)
         draws = rng.normal(size=len(apart)) * np.sqrt(variance)
         x[~seen, j] = level + apart @ slopes + draws
-    return mean + std * torch.tensor(x)
+    return data.with_values(mean + std * torch.tensor(x).double())
 
 
 def fit_chained(data, rank, truth, seed):
@@ -278,6 +287,22 @@ def anchored(kind, model):
     return found
 
 
+def density_of(model):
+    """Make the density that is trained."""
+    return FactorDensity.of(FactorModel(*(p.float().contiguous() for p in model)))
+
+
+def restored(density, mean, std):
+    """Return the trained model in the units of the data."""
+    model = FactorModel(*(part.double() for part in density.factors()))
+    return in_units(model, mean, std)
+
+
+def decay(epoch):
+    """Return the factor of the learning rates."""
+    return (1 + epoch / DECAY) ** -0.5
+
+
 def by_vgi(data, start, n_epochs, study, seed, conditionals=LinearConditionals):
     """Fit by variational Gibbs inference from a model and its conditionals.
 
@@ -291,26 +316,57 @@ def by_vgi(data, start, n_epochs, study, seed, conditionals=LinearConditionals):
     start = scaled_back(start, mean, std)
     scaled = Incomplete(scaled.x.float(), scaled.observed)
     chains = Chains(scaled, from_marginals(scaled, study.n_chains))
-    density = FactorDensity.of(FactorModel(*(p.float().contiguous() for p in start)))
-    pair = Pair(density, conditionals(start).float())
+    pair = Pair(density_of(start), conditionals(start).float())
     halves = Halves(pair, n_epochs)
     train(
         pair,
         chains,
         study.settings,
         n_epochs=n_epochs,
-        schedule=lambda epoch: (1 + epoch / DECAY) ** -0.5,
+        schedule=decay,
         on_epoch=lambda epoch, loss: bool(halves(epoch)),
     )
 
-    def restored(density, q):
-        model = FactorModel(*(part.double() for part in density.factors()))
-        return in_units(model, mean, std), Scaled(q, mean, std)
-
     return {
-        epoch: [restored(*both) for both in pairs]
+        epoch: [(restored(d, mean, std), Scaled(q, mean, std)) for d, q in pairs]
         for epoch, pairs in halves.found.items()
     }
+
+
+def by_mcem(data, start, n_epochs, study, seed):
+    """Fit by Monte Carlo EM: each visit of a row draws it from the model, exactly.
+
+    Returns what `by_vgi` does, without conditionals.
+    """
+    torch.manual_seed(seed)
+    scaled, mean, std = standardised(data)
+    density = density_of(scaled_back(start, mean, std))
+    scaled = Incomplete(scaled.x.float(), scaled.observed)
+    halves, settings = Halves([density], n_epochs), study.settings
+    optimiser = FlatAdam(list(density.parameters()), lr=settings.learning_rate)
+    descend(
+        lambda rows: -density.log_prob(draws(density, scaled.take(rows))).mean(),
+        list(density.named_parameters()),
+        epochs(len(scaled.x), settings.batch_size),
+        optimiser=optimiser,
+        schedule=Schedule(optimiser, decay),
+        max_iter=n_epochs,
+        on_epoch=lambda epoch, loss: bool(halves(epoch)),
+    )
+    return {
+        epoch: [(restored(one, mean, std), None) for (one,) in several]
+        for epoch, several in halves.found.items()
+    }
+
+
+def draws(density, data):
+    """Complete rows by p(x_mis | x_obs) of factor analysis."""
+    mean, loadings, variance = model = density.factors()
+    latents, root = infer(model, *data)
+    noise = torch.randn_like(latents).unsqueeze(-1)
+    z = latents + torch.linalg.solve_triangular(root.mT, noise, upper=True).squeeze(-1)
+    x = mean + z @ loadings.T + variance.sqrt() * torch.randn_like(data.x)
+    return data.with_values(x)
 
 
 def curve_of(found, truth):
@@ -364,6 +420,9 @@ def fits(name, data, sixths, seed):
         CHAINED: lambda: fit_chained(data, study.rank, truth, seed),
         GIBBS: gibbs(marginals, n_epochs),
         FROM_EM: gibbs(em, n_epochs // 4),
+        MCEM: lambda: curve_of(
+            by_mcem(data, marginals(), n_epochs, study, seed), truth
+        ),
         **{name: partial(network, kind) for name, kind in NETWORKS.items()},
     }
 
