@@ -124,6 +124,17 @@ def fit_complete(x, rank=RANK, limits=EM):
     return in_units(found, mean, std)
 
 
+def draw_rows(model, data, n):
+    """Complete rows by n draws of p(x_mis | x_obs); (n, rows, columns)."""
+    found = infer(model, *data)
+    noise = torch.randn(n, *found.mean.shape, 1).to(data.x)
+    root = found.factor.mT.expand(n, *found.factor.shape)
+    z = found.mean + torch.linalg.solve_triangular(root, noise, upper=True)[..., 0]
+    x = model.mean + z @ model.loadings.T
+    x = x + model.noise_variance.sqrt() * torch.randn(n, *data.x.shape).to(x)
+    return data.with_values(x)
+
+
 def fit_marginal(data, seed):
     """Fill by observed cells of the same column, and fit."""
     torch.manual_seed(seed)
@@ -172,11 +183,11 @@ def independent():
     return StandardConditionals(D, NormalHead(), nn.Identity(), D, (3, 3))
 
 
-def shared(kind=StandardConditionals, d=D, width=18, hidden=(3,)):
+def shared(kind=StandardConditionals, d=D, width=18, hidden=(3,), head=NormalHead):
     """Make conditionals that share a body of two layers."""
     rectifier = nn.LeakyReLU(0.01)
     layers = nn.Linear(d, width), rectifier, nn.Linear(width, width), rectifier
-    return kind(d, NormalHead(), nn.Sequential(*layers), width, hidden)
+    return kind(d, head(), nn.Sequential(*layers), width, hidden)
 
 
 # the body of extended ones sees the cell's previous value

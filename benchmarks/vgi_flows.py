@@ -22,8 +22,8 @@ from _data import load, load_array
 from _paper import along, medians
 from _report import made_by, table
 from _runner import main_of
-from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from torch import Tensor, nn
+from vgi_factor_analysis import shared
 
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.models import Sampler
@@ -129,10 +129,7 @@ def flow_of(name, **settings):
 
 def conditionals_of(d):
     """Make the conditionals of VGI, with one body for all columns."""
-    body = nn.Sequential(
-        nn.Linear(d, WIDTH), nn.LeakyReLU(), nn.Linear(WIDTH, WIDTH), nn.LeakyReLU()
-    )
-    return ExtendedConditionals(d, FAMILY(), body, WIDTH, HEAD)
+    return shared(ExtendedConditionals, d, WIDTH, HEAD, FAMILY)
 
 
 class Clock:

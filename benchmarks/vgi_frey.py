@@ -32,6 +32,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from vgi_factor_analysis import (
     Scaled,
     conditional_kl,
+    draw_rows,
     fit_complete,
     fit_em,
     hide,
@@ -43,7 +44,7 @@ from vgi_factor_analysis import (
 
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.training.adam import FlatAdam, Schedule, descend
-from skvnce.autoencoder.factor_analysis import FactorModel, infer
+from skvnce.autoencoder.factor_analysis import FactorModel
 from skvnce.vgi.conditionals import (
     ExtendedConditionals,
     StandardConditionals,
@@ -66,8 +67,7 @@ COPIES = 5  # imputations of the observed marginals
 DECAY = 32  # epochs after which the learning rates start to fall
 SIXTHS = 1, 3, 5  # missing
 SHARES = 3, 2, 1, 0  # of the epochs of a curve: 1/8, 1/4, 1/2, 1
-GIBBS, FROM_EM, MCEM = "VGI", "VGI, started at EM", "Monte Carlo EM"
-FILLED = "observed marginals", "means of columns"
+GIBBS, MCEM, FILLED = "VGI", "Monte Carlo EM", "observed marginals"
 CHAINED, N_STEPS = "chained regressions", 2  # of the precisions of a regression
 # of figure 19: G and M of the paper, and epochs; conditionals of body and networks
 NETWORKS = {
@@ -75,7 +75,7 @@ NETWORKS = {
     "VGI, extended networks": ExtendedConditionals,
 }
 AS_PAPER, N_SHORT, WIDTH = TrainingSettings(5, 10, 480, 0.03, 0.001), 24, 200
-FITTED = "EM, complete data", *FILLED, "EM", CHAINED, GIBBS, FROM_EM, MCEM, *NETWORKS
+FITTED = "EM, complete data", FILLED, "EM", CHAINED, GIBBS, MCEM, *NETWORKS
 
 
 class Study(NamedTuple):
@@ -224,12 +224,6 @@ def fit_marginals(data, rank):
     return fit_complete(from_marginals(data, COPIES), rank, EM)
 
 
-def fit_means(data, rank):
-    """Fill by the means of the columns, and fit."""
-    mean = data.x.sum(0) / data.observed.sum(0)
-    return fit_complete(data.with_values(mean.expand_as(data.x)), rank, EM)
-
-
 def chained(data, rng, n_sweeps=10):
     """Complete a table by draws of chained Bayesian ridge regressions.
 
@@ -343,9 +337,13 @@ def by_mcem(data, start, n_epochs, study, seed):
     density = density_of(scaled_back(start, mean, std))
     scaled = Incomplete(scaled.x.float(), scaled.observed)
     halves, settings = Halves([density], n_epochs), study.settings
+
+    def drawn(rows):
+        return draw_rows(density.factors(), scaled.take(rows), study.n_chains)
+
     optimiser = FlatAdam(list(density.parameters()), lr=settings.learning_rate)
     descend(
-        lambda rows: -density.log_prob(draws(density, scaled.take(rows))).mean(),
+        lambda rows: -density.log_prob(drawn(rows)).mean(),
         list(density.named_parameters()),
         epochs(len(scaled.x), settings.batch_size),
         optimiser=optimiser,
@@ -357,16 +355,6 @@ def by_mcem(data, start, n_epochs, study, seed):
         epoch: [(restored(one, mean, std), None) for (one,) in several]
         for epoch, several in halves.found.items()
     }
-
-
-def draws(density, data):
-    """Complete rows by p(x_mis | x_obs) of factor analysis."""
-    mean, loadings, variance = model = density.factors()
-    latents, root = infer(model, *data)
-    noise = torch.randn_like(latents).unsqueeze(-1)
-    z = latents + torch.linalg.solve_triangular(root.mT, noise, upper=True).squeeze(-1)
-    x = mean + z @ loadings.T + variance.sqrt() * torch.randn_like(data.x)
-    return data.with_values(x)
 
 
 def curve_of(found, truth):
@@ -393,16 +381,15 @@ def fits(name, data, sixths, seed):
     """List the fits to one mask: functions that return a record."""
     study, truth = STUDIES[name], truth_of(name)
     x, test = simulate(name, study.n_train, 0), simulate(name, study.n_test, 1)
-    em = cache(lambda: fit_em(data, study.rank, EM | {"max_iter": study.n_rounds}))
+    limits = EM | {"max_iter": study.n_rounds}
     marginals = cache(lambda: fit_marginals(data, study.rank))
 
     def plain(fit):
         return lambda: {"kl": round(float(normal(truth, fit())), 3)}
 
-    def gibbs(start, n_epochs):
-        return lambda: evaluate(
-            by_vgi(data, start(), n_epochs, study, seed), truth, test
-        )
+    def gibbs():
+        found = by_vgi(data, marginals(), n_epochs, study, seed)
+        return evaluate(found, truth, test)
 
     def network(kind):
         short, how = study._replace(settings=AS_PAPER), partial(anchored, kind)
@@ -414,12 +401,10 @@ def fits(name, data, sixths, seed):
     n_epochs = study.n_epochs[sixths]
     return {
         "EM, complete data": plain(lambda: fit_complete(x, study.rank, EM)),
-        "observed marginals": plain(marginals),
-        "means of columns": plain(lambda: fit_means(data, study.rank)),
-        "EM": plain(em),
+        FILLED: plain(marginals),
+        "EM": plain(lambda: fit_em(data, study.rank, limits)),
         CHAINED: lambda: fit_chained(data, study.rank, truth, seed),
-        GIBBS: gibbs(marginals, n_epochs),
-        FROM_EM: gibbs(em, n_epochs // 4),
+        GIBBS: gibbs,
         MCEM: lambda: curve_of(
             by_mcem(data, marginals(), n_epochs, study, seed), truth
         ),
