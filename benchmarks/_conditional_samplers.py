@@ -164,7 +164,8 @@ def langevin(problem, z, n_moves):
     Returns the draws, and the acceptance rate of each row in the second half.
     """
     vae, data = problem.vae, problem.data
-    scale = vae.posterior(draws_given(vae, data, z)).base_dist.scale.mean(0)
+    drawn = data.with_values(vae.likelihood(z).sample())
+    scale = vae.posterior(drawn).base_dist.scale.mean(0)
     log_size = torch.full_like(scale[:, :1], -0.5)
     rates = []
     log_p, drift = slope(vae, data, z, scale)
@@ -195,12 +196,6 @@ def slope(vae, data, z, scale):
     log_p = cells + vae.prior().log_prob(z)
     (gradient,) = torch.autograd.grad(log_p.sum(), z)
     return log_p.detach(), gradient * scale
-
-
-def draws_given(vae, data, z):
-    """Draw the missing cells given latents."""
-    likelihood = vae.likelihood(z)
-    return data.with_values(likelihood.sample())
 
 
 # Warm-ups

@@ -19,13 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from _autoencoders import Autoencoder, bound, train
-from _conditional_samplers import (
-    ABLATIONS,
-    FRACTIONS,
-    METHODS,
-    Problem,
-    reference,
-)
+from _conditional_samplers import ABLATIONS, FRACTIONS, METHODS, Problem, reference
 from _conditional_scores import (
     laplacian,
     rmse,

@@ -178,11 +178,6 @@ def fit_mean_field(data, start, max_iter=5000, tol=1e-8):
     return model
 
 
-def independent():
-    """Make conditionals each with a network of its own."""
-    return StandardConditionals(D, NormalHead(), nn.Identity(), D, (3, 3))
-
-
 def shared(kind=StandardConditionals, d=D, width=18, hidden=(3,), head=NormalHead):
     """Make conditionals that share a body of two layers."""
     rectifier = nn.LeakyReLU(0.01)
@@ -190,9 +185,11 @@ def shared(kind=StandardConditionals, d=D, width=18, hidden=(3,), head=NormalHea
     return kind(d, head(), nn.Sequential(*layers), width, hidden)
 
 
-# the body of extended ones sees the cell's previous value
+# independent ones have networks of their own; extended ones see the previous value
 CONDITIONALS = {
-    "independent": independent,
+    "independent": lambda: StandardConditionals(
+        D, NormalHead(), nn.Identity(), D, (3, 3)
+    ),
     "shared": shared,
     "extended": partial(shared, ExtendedConditionals),
 }
@@ -330,7 +327,7 @@ def consistency(n, seed, size):
     data = hide(simulate(n, 2, seed), 0.5, seed)
     fits = {
         "EM": fit_em(data),
-        "VGI": fit_vgi(data, independent, seed, size.n_steps)[0],
+        "VGI": fit_vgi(data, CONDITIONALS["independent"], seed, size.n_steps)[0],
     }
     for name, model in fits.items():
         yield {

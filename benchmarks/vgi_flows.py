@@ -304,6 +304,7 @@ def by_mcem(start, clock, watch):
 
     on_completed(
         start,
+        clock,
         watch,
         n_steps=n_steps,
         sampler=Sampler(*map(clock.imputes, sampler)),
@@ -312,7 +313,7 @@ def by_mcem(start, clock, watch):
     return {"steps": steps}
 
 
-def on_completed(start, watch, n_steps=lambda epoch: 0, **more):
+def on_completed(start, clock, watch, n_steps=lambda epoch: 0, **more):
     """Fit to completed rows."""
     mcem.train(
         start.model,
@@ -329,16 +330,7 @@ def on_completed(start, watch, n_steps=lambda epoch: 0, **more):
     return {}
 
 
-def on_complete_rows(start, clock, watch):
-    """Fit to rows without missing cells."""
-    return on_completed(start, watch)
-
-
-FITS = {
-    "VGI": by_vgi,
-    "MCEM": by_mcem,
-    "complete": on_complete_rows,
-}
+FITS = {"VGI": by_vgi, "MCEM": by_mcem, "complete": on_completed}
 
 
 def fit(table, fraction, method, mask, limit):

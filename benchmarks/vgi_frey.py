@@ -45,11 +45,7 @@ from vgi_factor_analysis import (
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.training.adam import FlatAdam, Schedule, descend
 from skvnce.autoencoder.factor_analysis import FactorModel
-from skvnce.vgi.conditionals import (
-    ExtendedConditionals,
-    StandardConditionals,
-    anchor,
-)
+from skvnce.vgi.conditionals import ExtendedConditionals, StandardConditionals, anchor
 from skvnce.vgi.densities import FactorDensity
 from skvnce.vgi.training import (
     Chains,

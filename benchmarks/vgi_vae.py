@@ -33,6 +33,7 @@ from vgi_factor_analysis import complete as whole
 from vgi_factor_analysis import draw_rows, shared
 
 from skvnce._core.incomplete import Incomplete
+from skvnce._core.models import log_joint
 from skvnce._core.random import global_stream
 from skvnce._core.training.adam import descend
 from skvnce.autoencoder import losses
@@ -46,12 +47,6 @@ from skvnce.vgi.training import observed_hypercube
 
 DAMPED = 1e-2  # share of the diagonal that scoring adds at first
 WIDER = 1.15  # the proposal's deviations over those at the mode
-
-
-def log_joint(model, x, observed, z):
-    """Compute log p(x_obs, z); z (*sample, n, latents)."""
-    seen = (model.likelihood(z).log_prob(x) * observed).sum(-1)
-    return seen + model.prior().log_prob(z)
 
 
 def information(model, observed, z):
@@ -185,21 +180,21 @@ class Decoder(nn.Module):
 class Completed(nn.Module):
     """Read a completed row."""
 
+    n_tables = 1
+
     def __init__(self):
         super().__init__()
-        self.inner = perceptron(D, 2 * LATENTS)
+        self.inner = perceptron(self.n_tables * D, 2 * LATENTS)
 
     def forward(self, x, observed):
         """Compute the outputs."""
         return self.inner(x)
 
 
-class Masked(nn.Module):
+class Masked(Completed):
     """Read a row, zero where missing, and its mask."""
 
-    def __init__(self):
-        super().__init__()
-        self.inner = perceptron(2 * D, 2 * LATENTS)
+    n_tables = 2
 
     def forward(self, x, observed):
         """Compute the outputs."""
