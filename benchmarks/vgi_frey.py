@@ -70,7 +70,8 @@ NETWORKS = {
     "VGI, standard networks": StandardConditionals,
     "VGI, extended networks": ExtendedConditionals,
 }
-AS_PAPER, N_SHORT, WIDTH = TrainingSettings(5, 10, 480, 0.03, 0.001), 24, 200
+AS_PAPER, WIDTH = TrainingSettings(5, 10, 480, 0.03, 0.001), 200
+N_SHORT = {1: 96} | dict.fromkeys(range(2, 6), 24)
 FITTED = "EM, complete data", FILLED, "EM", CHAINED, GIBBS, MCEM, *NETWORKS
 
 
@@ -390,9 +391,9 @@ def fits(name, data, sixths, seed):
     def network(kind):
         short, how = study._replace(settings=AS_PAPER), partial(anchored, kind)
         start, begin = marginals(), time.process_time()
-        found = curve_of(by_vgi(data, start, N_SHORT, short, seed, how), truth)
-        per_epoch = (time.process_time() - begin) / N_SHORT
-        return found | {"seconds an epoch": round(per_epoch, 3)}
+        found = by_vgi(data, start, N_SHORT[sixths], short, seed, how)
+        per_epoch = (time.process_time() - begin) / N_SHORT[sixths]
+        return curve_of(found, truth) | {"seconds an epoch": round(per_epoch, 3)}
 
     n_epochs = study.n_epochs[sixths]
     return {
