@@ -233,9 +233,8 @@ _WORD = re.compile(r"[a-z][a-z]+")
 _LARGEST = ("earn", "acq", "money-fx")  # topics of reuters_titles
 FUSED = "acq", "money-fx"  # of features learned by AVI from few titles, in the paper
 WORDS = "words themselves"
-FEW, N_PLANES = 250, 5  # titles, and subsets of them of which a plane is made
-# subsets of each number of titles
-N_SUBSETS = {FEW: 20, 1000: 5, 5000: 3}
+N_SUBSETS = {250: 12, 1000: 5, 5000: 3}  # of so many titles
+PLANES, N_PLANES = (250, 50), 5  # titles and causes, and subsets, of planes
 TEST = 1000  # titles held out, as in the paper
 
 
@@ -354,7 +353,7 @@ def classified(way, causes, n, seed, effort):
         x, x_test = model.transform(x), model.transform(x_test)
     classifier = LogisticRegression(max_iter=2000).fit(x, topics[train])
     found = {"accuracy": 100 * float(classifier.score(x_test, topics[is_test]))}
-    if way != WORDS and n == FEW and seed < N_PLANES:
+    if way != WORDS and (n, causes) == PLANES and seed < N_PLANES:
         found["neighbours"] = neighbours_of(x_test, topics[is_test])
     return found
 
@@ -420,7 +419,7 @@ def parts_of(options):
         "topics": Part(topical, ("n", [5519, 2000]), ("way", AMORTISED), few, **effort),
         "classes": Part(
             classified,
-            (("n", "seed"), [(FEW, 0)] if quick else subsets),
+            (("n", "seed"), [(250, 0)] if quick else subsets),
             (("way", "causes"), [*product(AMORTISED, (50, 100, 150)), (WORDS, None)]),
             **effort,
         ),
