@@ -107,11 +107,9 @@ def laplacian(x, y):
     """
     x, y = x.double(), y.double()
     unit = torch.pdist(y).median()
-    within, across = (
-        torch.exp(-torch.cdist(a, b) / unit).mean()
-        for a, b in ((torch.stack([x, y]), torch.stack([x, y])), (x, y))
-    )
-    return float(2 * within - 2 * across)
+    pairs = (x, x), (y, y), (x, y)
+    xx, yy, xy = (torch.exp(-torch.cdist(*pair) / unit).mean() for pair in pairs)
+    return float(xx + yy - 2 * xy)
 
 
 # Binary images

@@ -155,10 +155,9 @@ class Clock:
 
         def timed(*arguments, **more):
             begin = time.process_time()
-            try:
-                return function(*arguments, **more)
-            finally:
-                self.imputing += time.process_time() - begin
+            found = function(*arguments, **more)
+            self.imputing += time.process_time() - begin
+            return found
 
         return timed
 

@@ -14,7 +14,6 @@ Those that are there are not computed again, and the report is written from FILE
 import copy
 import time
 from functools import cache, lru_cache, partial
-from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -23,14 +22,13 @@ from _data import load_array
 from _paper import along, medians
 from _report import made_by
 from _runner import main_of
-from scipy.linalg import cholesky
-from scipy.linalg.lapack import strtri
 from torch import nn
 from torch.distributions import Normal
 from torch.nn.functional import embedding
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from vgi_factor_analysis import (
     Scaled,
+    chained,
     conditional_kl,
     draw_rows,
     fit_complete,
@@ -64,7 +62,7 @@ DECAY = 32  # epochs after which the learning rates start to fall
 SIXTHS = 1, 3, 5  # missing
 SHARES = 3, 2, 1, 0  # of the epochs of a curve: 1/8, 1/4, 1/2, 1
 GIBBS, MCEM, FILLED = "VGI", "Monte Carlo EM", "observed marginals"
-CHAINED, N_STEPS = "chained regressions", 2  # of the precisions of a regression
+CHAINED = "chained regressions"
 # of figure 19: G and M of the paper, and epochs; conditionals of body and networks
 NETWORKS = {
     "VGI, standard networks": StandardConditionals,
@@ -219,40 +217,6 @@ def simulate(name, n, seed):
 def fit_marginals(data, rank):
     """Fill by observed cells of the same column, and fit: algorithm 4 at its end."""
     return fit_complete(from_marginals(data, COPIES), rank, EM)
-
-
-def chained(data, rng, n_sweeps=10):
-    """Complete a table by draws of chained Bayesian ridge regressions.
-
-    What scikit-learn's IterativeImputer does with ``sample_posterior=True``: it starts
-    at the means, columns with the fewest missing cells come first, and each cell is
-    drawn from the predictive distribution of its column.  Here the precisions of noise
-    and slopes are those of the last sweep but for two steps of their fixed point.
-    """
-    scaled, mean, std = standardised(data)
-    x, observed = scaled.x.numpy().astype(np.float32), data.observed.numpy()
-    d = x.shape[1]
-    unit, precisions = np.eye(d, dtype=x.dtype), np.ones((d, 2), x.dtype)
-    for _, j in product(range(n_sweeps), np.argsort(-observed.sum(0), kind="stable")):
-        seen = observed[:, j]
-        others, y = x - x[seen].mean(0), x[seen, j]
-        others[:, j] = 0  # its slope is then zero, and not one of those fitted
-        z, level = others[seen], y.mean()
-        gram, cross = z.T @ z, z.T @ (y - level)
-        noise, ridge = precisions[j]
-        for _ in range(N_STEPS):
-            root = cholesky(noise * gram + ridge * unit, lower=True)
-            inverse = strtri(root, lower=1)[0]
-            slopes = noise * (inverse.T @ (inverse @ cross))
-            n_fitted = d - ridge * (inverse**2).sum()
-            ridge = n_fitted / (slopes @ slopes)
-            noise = (len(y) - n_fitted) / ((y - level - z @ slopes) ** 2).sum()
-        precisions[j] = noise, ridge
-        apart = others[~seen]
-        variance = 1 / noise + ((apart @ inverse.T) ** 2).sum(1)
-        draws = rng.normal(size=len(apart)) * np.sqrt(variance)
-        x[~seen, j] = level + apart @ slopes + draws
-    return data.with_values(mean + std * torch.tensor(x).double())
 
 
 def fit_chained(data, rank, truth, seed):
