@@ -165,11 +165,9 @@ def measured(key, options):
     for fraction, x in found.items():
         errors, energy = scores(name, x)
         curve.append([fraction, *rounded([rmse(errors, hidden), energy.mean()])])
-    return {
-        "curve": curve,
-        **final(x, truth, errors, energy),
-        "seconds": round(seconds, 1),
-    }
+    ended = final(x, truth, errors, energy)
+    mae = sum(ended["absolute"]) / int(hidden.sum())
+    return {"curve": curve, **ended, "mae": mae, "seconds": round(seconds, 1)}
 
 
 def final(x, truth, errors, energy):
@@ -216,6 +214,7 @@ def page(results, options):
     """Write medians of scores, at the end and along the budget."""
     records, keys = results.records, ("table", "method")
     ends = {"sinkhorn": "Sinkhorn", "energy to truth": "energy to the truth"}
+    ends |= {"laplacian": "Laplacian to the truth", "mae": "MAE"}
     return [
         "# Conditional sampling of autoencoders: tables",
         made_by("vae_tables.py", "Medians over seeds; less is better."),

@@ -62,7 +62,7 @@ DECAY = 32  # epochs after which the learning rates start to fall
 SIXTHS = 1, 3, 5  # missing
 SHARES = 3, 2, 1, 0  # of the epochs of a curve: 1/8, 1/4, 1/2, 1
 GIBBS, MCEM, FILLED = "VGI", "Monte Carlo EM", "observed marginals"
-CHAINED = "chained regressions"
+CHAINED, N_TABLES = "chained regressions", 2  # the paper stacks five
 # of figure 19: G and M of the paper, and epochs; conditionals of body and networks
 NETWORKS = {
     "VGI, standard networks": StandardConditionals,
@@ -222,7 +222,7 @@ def fit_marginals(data, rank):
 def fit_chained(data, rank, truth, seed):
     """Fit to one and more stacked tables by chained regressions; the divergences."""
     tables, found = [], []
-    for number in range(COPIES):
+    for number in range(N_TABLES):
         tables.append(chained(data, np.random.default_rng([seed, number])))
         model = fit_complete(torch.stack(tables), rank, EM)
         found.append(round(float(normal(truth, model)), 3))
