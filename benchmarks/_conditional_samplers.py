@@ -16,7 +16,6 @@ import torch
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.models import (
     Sampler,
-    State,
     columns,
     observed_log_prob,
     run_chain,
@@ -79,10 +78,6 @@ class Resampling(NamedTuple):
 
     n_particles: int  # K and R
     n_replenish: int
-    # keep the first imputations as components of the proposal (an ablation)
-    fixed: bool = False
-    # draw from the proposals of all iterations, else take the last particles
-    pooled: bool = True
 
     @property
     def cost(self):
@@ -92,8 +87,7 @@ class Resampling(NamedTuple):
     def make(self, problem):
         """Build the sampler."""
         counts = {"n_particles": self.n_particles, "n_replenish": self.n_replenish}
-        sampler = lair(*problem.parts, **counts)
-        return holding_x(sampler) if self.fixed else sampler
+        return lair(*problem.parts, **counts)
 
     def __call__(self, problem):
         """Run it; {fraction of the budget: tables (draws, n, features)}."""
@@ -104,8 +98,7 @@ class Resampling(NamedTuple):
             n_steps = int(fraction * problem.budget / self.cost)
             state = run_chain(sampler, state, data, n_steps - done, pool.visit)
             done = n_steps
-            pooled = pool.draws(problem.vae, data) if self.pooled else state.x
-            found[fraction] = pooled
+            found[fraction] = pool.draws(problem.vae, data)
         return found
 
 
@@ -171,7 +164,8 @@ def langevin(problem, z, n_moves):
     Returns the draws, and the acceptance rate of each row in the second half.
     """
     vae, data = problem.vae, problem.data
-    scale = vae.posterior(draws_given(vae, data, z)).base_dist.scale.mean(0)
+    drawn = data.with_values(vae.likelihood(z).sample())
+    scale = vae.posterior(drawn).base_dist.scale.mean(0)
     log_size = torch.full_like(scale[:, :1], -0.5)
     rates = []
     log_p, drift = slope(vae, data, z, scale)
@@ -204,12 +198,6 @@ def slope(vae, data, z, scale):
     return log_p.detach(), gradient * scale
 
 
-def draws_given(vae, data, z):
-    """Draw the missing cells given latents."""
-    likelihood = vae.likelihood(z)
-    return data.with_values(likelihood.sample())
-
-
 # Warm-ups
 
 
@@ -238,16 +226,6 @@ def by_lair(problem):
 # Ablations
 
 
-def holding_x(sampler):
-    """Keep the first tables as what LAIR proposes from: a fixed mixture."""
-
-    def step(state, data):
-        moved, info = sampler.step(state, data)
-        return State(state.x, moved.step), info
-
-    return Sampler(sampler.init, step)
-
-
 def from_the_encoder(sampler, problem):
     """Start AC-MWG from z ~ q(z | x), as the authors do, instead of from the prior.
 
@@ -261,29 +239,6 @@ def from_the_encoder(sampler, problem):
         return state._replace(z=q.sample())
 
     return Sampler(init, sampler.step)
-
-
-def holding_history(sampler, problem=None):
-    """Keep the first imputation as the only one that AC-MWG proposes from."""
-
-    def step(state, data):
-        moved, info = sampler.step(state, data)
-        return moved._replace(history=state.history), info
-
-    return Sampler(sampler.init, step)
-
-
-def with_all_history(sampler, problem=None):
-    """Let AC-MWG propose from all imputations, those since the last acceptance too."""
-
-    def step(state, data):
-        moved, info = sampler.step(state, data)
-        history = moved.history
-        n = torch.full_like(history.n_available, history.n_stored)
-        history = history._replace(available=history.stored, n_available=n)
-        return moved._replace(history=history), info
-
-    return Sampler(sampler.init, step)
 
 
 def with_target_of_mwg(sampler, problem=None):
@@ -339,11 +294,7 @@ METHODS = {
 ABLATIONS = {
     "AC-MWG', eps = 0": Method(adaptive(from_the_encoder, eps=0.0), by_lair),
     "AC-MWG', target of MWG": Method(adaptive(with_target_of_mwg), by_lair),
-    "AC-MWG', fixed proposal": Method(adaptive(holding_history), by_lair),
-    "AC-MWG', all history": Method(adaptive(with_all_history), by_lair),
     "LAIR 5 + 0": Resampling(5, 0),
     "LAIR 2 + 3": Resampling(2, 3),
     "LAIR 0 + 5": Resampling(0, 5),
-    "LAIR 4 + 1, fixed proposal": Resampling(4, 1, fixed=True),
-    "LAIR 4 + 1, last particles": Resampling(4, 1, pooled=False),
 }

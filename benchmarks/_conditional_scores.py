@@ -100,6 +100,18 @@ def sinkhorn(x, y):
     return across - (transport(x, x, eps) + transport(y, y, eps)) / 2
 
 
+def laplacian(x, y):
+    """Compute the squared discrepancy (MMD) of two samples by the Laplacian kernel.
+
+    Its unit is the median distance of two rows of `y`.
+    """
+    x, y = x.double(), y.double()
+    unit = torch.pdist(y).median()
+    pairs = (x, x), (y, y), (x, y)
+    xx, yy, xy = (torch.exp(-torch.cdist(*pair) / unit).mean() for pair in pairs)
+    return float(xx + yy - 2 * xy)
+
+
 # Binary images
 
 

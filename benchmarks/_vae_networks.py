@@ -112,15 +112,15 @@ def _decoded(model, z, log_weight, completed, observed):
     return completed.where(observed, model.likelihood(kept).sample())
 
 
-def oracle(truth, independent=0.0, equal=False):
+def oracle(truth, independent=False, equal=False):
     """Make draws of p*(x_mis | x_obs), or of a distribution further from it.
 
     Parameters
     ----------
     truth : tuple of ndarray
         Weights (C,), means (C, D) and roots of covariances (C, D, D) of the mixture.
-    independent : float
-        Share of the draws that are from the product of the marginals of the mixture.
+    independent : bool
+        Whether the draws are from the product of the marginals of the mixture.
     equal : bool
         Whether the components given x_obs have equal weights (Oracle 2 at its end).
     """
@@ -128,13 +128,9 @@ def oracle(truth, independent=0.0, equal=False):
     covariances = roots @ roots.mT
 
     def move(model, posterior, completed, observed):
-        drawn = _conditional(weights, means, covariances, completed, observed, equal)
-        if independent:
-            far = _product(weights, means, covariances, completed)
-            drawn = far.where(
-                torch.rand(completed.shape[:-1] + (1,)) < independent, drawn
-            )
-        return completed.where(observed, drawn)
+        given = weights, means, covariances, completed
+        draw = _product if independent else _conditional
+        return completed.where(observed, draw(*given, observed, equal))
 
     return move
 
@@ -165,7 +161,7 @@ def _conditional(weights, means, covariances, completed, observed, equal):
     return means[which] + joint + moved
 
 
-def _product(weights, means, covariances, completed):
+def _product(weights, means, covariances, completed, observed, equal):
     """Draw each cell from its marginal distribution, as `completed`."""
     which = weights.multinomial(completed.numel(), replacement=True)
     which = which.view(completed.shape).unsqueeze(-1)
@@ -181,7 +177,7 @@ def imputers(truth):
         "LAIR": importance_resampled,
         "p(x_mis given x_obs) of the model": by_grid,
         "of the truth": oracle(truth),
-        "independent marginals": oracle(truth, independent=1.0),
+        "independent marginals": oracle(truth, independent=True),
         "of the truth, components equal": oracle(truth, equal=True),
     }
 
@@ -232,27 +228,28 @@ class Residual(nn.Module):
         return self.last(value.relu()).unflatten(1, apart.shape[1:-1]).movedim(0, -3)
 
 
-class Masked(Residual):
-    """Read the row, zero where missing, and its mask."""
-
-    def __init__(self, n_fits, n_out, width=WIDTH, d=D):
-        super().__init__(n_fits, 2 * d, n_out, width)
-
-    def forward(self, x, observed):
-        """Compute the outputs."""
-        seen = x.where(observed, 0.0)
-        return super().forward(torch.cat([seen, observed.to(seen)], -1))
-
-
 class Completed(Residual):
     """Read a completed row."""
 
+    n_tables = 1
+
     def __init__(self, n_fits, n_out, width=WIDTH, d=D):
-        super().__init__(n_fits, d, n_out, width)
+        super().__init__(n_fits, self.n_tables * d, n_out, width)
 
     def forward(self, x, observed):
         """Compute the outputs."""
         return super().forward(x)
+
+
+class Masked(Completed):
+    """Read the row, zero where missing, and its mask."""
+
+    n_tables = 2
+
+    def forward(self, x, observed):
+        """Compute the outputs."""
+        seen = x.where(observed, 0.0)
+        return super().forward(torch.cat([seen, observed.to(seen)], -1), observed)
 
 
 class Autoencoder(nn.Module):

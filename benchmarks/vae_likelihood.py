@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from _autoencoders import independent
 from _paper import each
 from _report import made_by, table
 from _runner import main_of
@@ -29,10 +30,10 @@ from _vae_networks import (
     Store,
     importance_resampled,
 )
-from torch.distributions import Independent, Normal
 from vae_bounds import COMPLETING, encoder_of, loss_of
 from vae_tables import rows_of
 
+from skvnce._core.incomplete import Incomplete
 from skvnce._core.models import draw_latents, iwelbo, log_joint
 from skvnce._core.random import global_stream
 from skvnce.autoencoder.losses import averaged_log_prob, miss_iwae, miss_vae
@@ -63,19 +64,17 @@ FULL = Sizes(500, 300, 3000, 600, 300, SCORED)
 QUICK = Sizes(100, 30, 40, 20, 20, 50)
 
 
-class Part(NamedTuple):
-    """Incomplete rows under each mask: values (fits, n, d), NaN where hidden."""
-
-    x: torch.Tensor
-    observed: torch.Tensor
-
-
 def incomplete(rows, masks):
-    """Hide cells of rows; rows without an observed cell keep their first one."""
+    """Hide cells of rows under each mask, by NaN; (fits, n, d).
+
+    Rows without an observed cell keep their first one.
+    """
     hidden = np.stack([mcar(rows.numpy(), HIDDEN, random_state=m) for m in masks])
     hidden[..., 0] &= ~hidden.all(-1)
     observed = ~torch.tensor(hidden)
-    return Part(rows.expand(len(masks), -1, -1).where(observed, torch.nan), observed)
+    return Incomplete(
+        rows.expand(len(masks), -1, -1).where(observed, torch.nan), observed
+    )
 
 
 def split(name, sizes):
@@ -225,11 +224,6 @@ def proposals(model, rows, sizes):
             lambda bound=bound, arguments=arguments: -bound(*arguments).sum(),
         )
     return posterior(x, seen)
-
-
-def independent(loc, scale):
-    """Return normal latents."""
-    return Independent(Normal(loc, scale, validate_args=False), 1)
 
 
 @torch.no_grad()

@@ -10,6 +10,8 @@ fitted is kept in a file, and a later run goes on from there.
 """
 
 import time
+from functools import partial
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -17,8 +19,8 @@ import torch
 from _paper import medians, slopes
 from _report import made_by
 from _runner import main_of
-from sklearn.experimental import enable_iterative_imputer  # noqa: F401
-from sklearn.impute import IterativeImputer
+from scipy.linalg import cholesky
+from scipy.linalg.lapack import strtri
 from torch import nn
 from torch.distributions import MultivariateNormal, kl_divergence
 from torch.optim.swa_utils import AveragedModel
@@ -123,21 +125,61 @@ def fit_complete(x, rank=RANK, limits=EM):
     return in_units(found, mean, std)
 
 
+def draw_rows(model, data, n):
+    """Complete rows by n draws of p(x_mis | x_obs); (n, rows, columns)."""
+    found = infer(model, *data)
+    noise = torch.randn(n, *found.mean.shape, 1).to(data.x)
+    root = found.factor.mT.expand(n, *found.factor.shape)
+    z = found.mean + torch.linalg.solve_triangular(root, noise, upper=True)[..., 0]
+    x = model.mean + z @ model.loadings.T
+    x = x + model.noise_variance.sqrt() * torch.randn(n, *data.x.shape).to(x)
+    return data.with_values(x)
+
+
 def fit_marginal(data, seed):
     """Fill by observed cells of the same column, and fit."""
     torch.manual_seed(seed)
     return fit_complete(from_marginals(data, K))
 
 
+def chained(data, rng, n_sweeps=10):
+    """Complete a table by draws of chained Bayesian ridge regressions.
+
+    What scikit-learn's IterativeImputer does with ``sample_posterior=True``: it starts
+    at the means, columns with the fewest missing cells come first, and each cell is
+    drawn from the predictive distribution of its column.  Here the precisions of noise
+    and slopes are those of the last sweep but for two steps of their fixed point.
+    """
+    scaled, mean, std = standardised(data)
+    x, observed = scaled.x.numpy().astype(np.float32), data.observed.numpy()
+    d = x.shape[1]
+    unit, precisions = np.eye(d, dtype=x.dtype), np.ones((d, 2), x.dtype)
+    for _, j in product(range(n_sweeps), np.argsort(-observed.sum(0), kind="stable")):
+        seen = observed[:, j]
+        others, y = x - x[seen].mean(0), x[seen, j]
+        others[:, j] = 0  # its slope is then zero, and not one of those fitted
+        z, level = others[seen], y.mean()
+        gram, cross = z.T @ z, z.T @ (y - level)
+        noise, ridge = precisions[j]
+        for _ in range(2):
+            root = cholesky(noise * gram + ridge * unit, lower=True)
+            inverse = strtri(root, lower=1)[0]
+            slopes = noise * (inverse.T @ (inverse @ cross))
+            n_fitted = d - ridge * (inverse**2).sum()
+            ridge = n_fitted / (slopes @ slopes)
+            noise = (len(y) - n_fitted) / ((y - level - z @ slopes) ** 2).sum()
+        precisions[j] = noise, ridge
+        apart = others[~seen]
+        variance = 1 / noise + ((apart @ inverse.T) ** 2).sum(1)
+        draws = rng.normal(size=len(apart)) * np.sqrt(variance)
+        x[~seen, j] = level + apart @ slopes + draws
+    return data.with_values(mean + std * torch.tensor(x).double())
+
+
 def fit_mice(data, seed):
-    """Fill by draws of scikit-learn's chained regressions, and fit."""
-    tables = [
-        IterativeImputer(
-            sample_posterior=True, random_state=100 * seed + k
-        ).fit_transform(data.to_array())
-        for k in range(K)
-    ]
-    return fit_complete(torch.tensor(np.stack(tables)))
+    """Fill by draws of chained regressions, and fit."""
+    tables = [chained(data, np.random.default_rng([seed, k])) for k in range(K)]
+    return fit_complete(torch.stack(tables))
 
 
 def fit_mean_field(data, start, max_iter=5000, tol=1e-8):
@@ -166,29 +208,21 @@ def fit_mean_field(data, start, max_iter=5000, tol=1e-8):
     return model
 
 
-def independent():
-    """Make conditionals each with a network of its own."""
-    return StandardConditionals(D, NormalHead(), nn.Identity(), D, (3, 3))
+def shared(kind=StandardConditionals, d=D, width=18, hidden=(3,), head=NormalHead):
+    """Make conditionals that share a body of two layers."""
+    rectifier = nn.LeakyReLU(0.01)
+    layers = nn.Linear(d, width), rectifier, nn.Linear(width, width), rectifier
+    return kind(d, head(), nn.Sequential(*layers), width, hidden)
 
 
-def body():
-    """Make the layers that all conditionals share."""
-    return nn.Sequential(
-        nn.Linear(D, 18), nn.LeakyReLU(0.01), nn.Linear(18, 18), nn.LeakyReLU(0.01)
-    )
-
-
-def shared():
-    """Make conditionals that share a body."""
-    return StandardConditionals(D, NormalHead(), body(), 18, (3,))
-
-
-def extended():
-    """Make conditionals that share a body, which sees the cell's previous value."""
-    return ExtendedConditionals(D, NormalHead(), body(), 18, (3,))
-
-
-CONDITIONALS = {"independent": independent, "shared": shared, "extended": extended}
+# independent ones have networks of their own; extended ones see the previous value
+CONDITIONALS = {
+    "independent": lambda: StandardConditionals(
+        D, NormalHead(), nn.Identity(), D, (3, 3)
+    ),
+    "shared": shared,
+    "extended": partial(shared, ExtendedConditionals),
+}
 
 
 def start_model():
@@ -323,7 +357,7 @@ def consistency(n, seed, size):
     data = hide(simulate(n, 2, seed), 0.5, seed)
     fits = {
         "EM": fit_em(data),
-        "VGI": fit_vgi(data, independent, seed, size.n_steps)[0],
+        "VGI": fit_vgi(data, CONDITIONALS["independent"], seed, size.n_steps)[0],
     }
     for name, model in fits.items():
         yield {

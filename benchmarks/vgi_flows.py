@@ -22,8 +22,8 @@ from _data import load, load_array
 from _paper import along, medians
 from _report import made_by, table
 from _runner import main_of
-from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from torch import Tensor, nn
+from vgi_factor_analysis import shared
 
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.models import Sampler
@@ -129,10 +129,7 @@ def flow_of(name, **settings):
 
 def conditionals_of(d):
     """Make the conditionals of VGI, with one body for all columns."""
-    body = nn.Sequential(
-        nn.Linear(d, WIDTH), nn.LeakyReLU(), nn.Linear(WIDTH, WIDTH), nn.LeakyReLU()
-    )
-    return ExtendedConditionals(d, FAMILY(), body, WIDTH, HEAD)
+    return shared(ExtendedConditionals, d, WIDTH, HEAD, FAMILY)
 
 
 class Clock:
@@ -158,10 +155,9 @@ class Clock:
 
         def timed(*arguments, **more):
             begin = time.process_time()
-            try:
-                return function(*arguments, **more)
-            finally:
-                self.imputing += time.process_time() - begin
+            found = function(*arguments, **more)
+            self.imputing += time.process_time() - begin
+            return found
 
         return timed
 
@@ -307,6 +303,7 @@ def by_mcem(start, clock, watch):
 
     on_completed(
         start,
+        clock,
         watch,
         n_steps=n_steps,
         sampler=Sampler(*map(clock.imputes, sampler)),
@@ -315,7 +312,7 @@ def by_mcem(start, clock, watch):
     return {"steps": steps}
 
 
-def on_completed(start, watch, n_steps=lambda epoch: 0, **more):
+def on_completed(start, clock, watch, n_steps=lambda epoch: 0, **more):
     """Fit to completed rows."""
     mcem.train(
         start.model,
@@ -332,16 +329,7 @@ def on_completed(start, watch, n_steps=lambda epoch: 0, **more):
     return {}
 
 
-def on_complete_rows(start, clock, watch):
-    """Fit to rows without missing cells."""
-    return on_completed(start, watch)
-
-
-FITS = {
-    "VGI": by_vgi,
-    "MCEM": by_mcem,
-    "complete": on_complete_rows,
-}
+FITS = {"VGI": by_vgi, "MCEM": by_mcem, "complete": on_completed}
 
 
 def fit(table, fraction, method, mask, limit):

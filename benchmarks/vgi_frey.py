@@ -13,7 +13,7 @@ Those that are there are not computed again, and the report is written from FILE
 
 import copy
 import time
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -28,19 +28,31 @@ from torch.nn.functional import embedding
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 from vgi_factor_analysis import (
     Scaled,
+    chained,
     conditional_kl,
+    draw_rows,
     fit_complete,
     fit_em,
     hide,
     in_units,
     normal,
+    shared,
     standardised,
 )
 
 from skvnce._core.incomplete import Incomplete
+from skvnce._core.training.adam import FlatAdam, Schedule, descend
 from skvnce.autoencoder.factor_analysis import FactorModel
+from skvnce.vgi.conditionals import ExtendedConditionals, StandardConditionals, anchor
 from skvnce.vgi.densities import FactorDensity
-from skvnce.vgi.training import Chains, Pair, TrainingSettings, from_marginals, train
+from skvnce.vgi.training import (
+    Chains,
+    Pair,
+    TrainingSettings,
+    epochs,
+    from_marginals,
+    train,
+)
 
 MARGIN = 0.15  # of grey values, before the logit
 EM = {"floor": 1e-6, "max_iter": 300, "tol": 1e-3}
@@ -49,9 +61,16 @@ COPIES = 5  # imputations of the observed marginals
 DECAY = 32  # epochs after which the learning rates start to fall
 SIXTHS = 1, 3, 5  # missing
 SHARES = 3, 2, 1, 0  # of the epochs of a curve: 1/8, 1/4, 1/2, 1
-GIBBS, FROM_EM = "VGI", "VGI, started at EM"
-FILLED = "observed marginals", "means of columns"
-FITTED = "EM, complete data", *FILLED, "EM", GIBBS, FROM_EM  # in order of need
+GIBBS, MCEM, FILLED = "VGI", "Monte Carlo EM", "observed marginals"
+CHAINED, N_TABLES = "chained regressions", 2  # the paper stacks five
+# of figure 19: G and M of the paper, and epochs; conditionals of body and networks
+NETWORKS = {
+    "VGI, standard networks": StandardConditionals,
+    "VGI, extended networks": ExtendedConditionals,
+}
+AS_PAPER, WIDTH = TrainingSettings(5, 10, 480, 0.03, 0.001), 200
+N_SHORT = {1: 96} | dict.fromkeys(range(2, 6), 24)
+FITTED = "EM, complete data", FILLED, "EM", CHAINED, GIBBS, MCEM, *NETWORKS
 
 
 class Study(NamedTuple):
@@ -200,10 +219,14 @@ def fit_marginals(data, rank):
     return fit_complete(from_marginals(data, COPIES), rank, EM)
 
 
-def fit_means(data, rank):
-    """Fill by the means of the columns, and fit."""
-    mean = data.x.sum(0) / data.observed.sum(0)
-    return fit_complete(data.with_values(mean.expand_as(data.x)), rank, EM)
+def fit_chained(data, rank, truth, seed):
+    """Fit to one and more stacked tables by chained regressions; the divergences."""
+    tables, found = [], []
+    for number in range(N_TABLES):
+        tables.append(chained(data, np.random.default_rng([seed, number])))
+        model = fit_complete(torch.stack(tables), rank, EM)
+        found.append(round(float(normal(truth, model)), 3))
+    return {"kl": found[-1], "by tables": found}
 
 
 def scaled_back(model, mean, std):
@@ -212,7 +235,30 @@ def scaled_back(model, mean, std):
     return in_units(model._replace(mean=model.mean - mean), 0 * mean, scale)
 
 
-def by_vgi(data, start, n_epochs, study, seed):
+def anchored(kind, model):
+    """Make conditionals of networks that share a body, exact for a model at first."""
+    found = shared(kind, len(model.mean), WIDTH, ())
+    anchor(found, model.mean, model.precision())
+    return found
+
+
+def density_of(model):
+    """Make the density that is trained."""
+    return FactorDensity.of(FactorModel(*(p.float().contiguous() for p in model)))
+
+
+def restored(density, mean, std):
+    """Return the trained model in the units of the data."""
+    model = FactorModel(*(part.double() for part in density.factors()))
+    return in_units(model, mean, std)
+
+
+def decay(epoch):
+    """Return the factor of the learning rates."""
+    return (1 + epoch / DECAY) ** -0.5
+
+
+def by_vgi(data, start, n_epochs, study, seed, conditionals=LinearConditionals):
     """Fit by variational Gibbs inference from a model and its conditionals.
 
     Returns
@@ -225,66 +271,105 @@ def by_vgi(data, start, n_epochs, study, seed):
     start = scaled_back(start, mean, std)
     scaled = Incomplete(scaled.x.float(), scaled.observed)
     chains = Chains(scaled, from_marginals(scaled, study.n_chains))
-    density = FactorDensity.of(FactorModel(*(p.float().contiguous() for p in start)))
-    pair = Pair(density, LinearConditionals(start))
+    pair = Pair(density_of(start), conditionals(start).float())
     halves = Halves(pair, n_epochs)
     train(
         pair,
         chains,
         study.settings,
         n_epochs=n_epochs,
-        schedule=lambda epoch: (1 + epoch / DECAY) ** -0.5,
+        schedule=decay,
         on_epoch=lambda epoch, loss: bool(halves(epoch)),
     )
 
-    def restored(density, q):
-        model = FactorModel(*(part.double() for part in density.factors()))
-        return in_units(model, mean, std), Scaled(q, mean, std)
-
     return {
-        epoch: [restored(*both) for both in pairs]
+        epoch: [(restored(d, mean, std), Scaled(q, mean, std)) for d, q in pairs]
         for epoch, pairs in halves.found.items()
     }
 
 
-def evaluate(found, truth, test):
-    """Judge what `by_vgi` returns: the curve, and the conditionals at the end."""
+def by_mcem(data, start, n_epochs, study, seed):
+    """Fit by Monte Carlo EM: each visit of a row draws it from the model, exactly.
+
+    Returns what `by_vgi` does, without conditionals.
+    """
+    torch.manual_seed(seed)
+    scaled, mean, std = standardised(data)
+    density = density_of(scaled_back(start, mean, std))
+    scaled = Incomplete(scaled.x.float(), scaled.observed)
+    halves, settings = Halves([density], n_epochs), study.settings
+
+    def drawn(rows):
+        return draw_rows(density.factors(), scaled.take(rows), study.n_chains)
+
+    optimiser = FlatAdam(list(density.parameters()), lr=settings.learning_rate)
+    descend(
+        lambda rows: -density.log_prob(drawn(rows)).mean(),
+        list(density.named_parameters()),
+        epochs(len(scaled.x), settings.batch_size),
+        optimiser=optimiser,
+        schedule=Schedule(optimiser, decay),
+        max_iter=n_epochs,
+        on_epoch=lambda epoch, loss: bool(halves(epoch)),
+    )
+    return {
+        epoch: [(restored(one, mean, std), None) for (one,) in several]
+        for epoch, several in halves.found.items()
+    }
+
+
+def curve_of(found, truth):
+    """Judge the models that `by_vgi` returns."""
     curve = [
         [epoch, *(round(float(normal(truth, model)), 3) for model, _ in pairs)]
         for epoch, pairs in found.items()
     ]
+    return {"kl": curve[-1][2], "curve": curve}
+
+
+def evaluate(found, truth, test):
+    """Judge what `by_vgi` returns: the curve, and the conditionals at the end."""
     model, q = list(found.values())[-1][1]  # averaged
     conditionals = {}
     for name, target in (("truth", truth), ("model", model)):
         kl = conditional_kl(q, target, test).flatten()
         ranks = (kl.kthvalue(round(p * len(kl))).values for p in (0.5, 0.95))
         conditionals[name] = [float(f"{float(value):.3g}") for value in ranks]
-    return {"kl": curve[-1][2], "curve": curve, "conditionals": conditionals}
+    return curve_of(found, truth) | {"conditionals": conditionals}
 
 
 def fits(name, data, sixths, seed):
     """List the fits to one mask: functions that return a record."""
     study, truth = STUDIES[name], truth_of(name)
     x, test = simulate(name, study.n_train, 0), simulate(name, study.n_test, 1)
-    em = cache(lambda: fit_em(data, study.rank, EM | {"max_iter": study.n_rounds}))
+    limits = EM | {"max_iter": study.n_rounds}
     marginals = cache(lambda: fit_marginals(data, study.rank))
 
     def plain(fit):
         return lambda: {"kl": round(float(normal(truth, fit())), 3)}
 
-    def gibbs(start, n_epochs):
-        return lambda: evaluate(
-            by_vgi(data, start(), n_epochs, study, seed), truth, test
-        )
+    def gibbs():
+        found = by_vgi(data, marginals(), n_epochs, study, seed)
+        return evaluate(found, truth, test)
+
+    def network(kind):
+        short, how = study._replace(settings=AS_PAPER), partial(anchored, kind)
+        start, begin = marginals(), time.process_time()
+        found = by_vgi(data, start, N_SHORT[sixths], short, seed, how)
+        per_epoch = (time.process_time() - begin) / N_SHORT[sixths]
+        return curve_of(found, truth) | {"seconds an epoch": round(per_epoch, 3)}
 
     n_epochs = study.n_epochs[sixths]
     return {
         "EM, complete data": plain(lambda: fit_complete(x, study.rank, EM)),
-        "observed marginals": plain(marginals),
-        "means of columns": plain(lambda: fit_means(data, study.rank)),
-        "EM": plain(em),
-        GIBBS: gibbs(marginals, n_epochs),
-        FROM_EM: gibbs(em, n_epochs // 4),
+        FILLED: plain(marginals),
+        "EM": plain(lambda: fit_em(data, study.rank, limits)),
+        CHAINED: lambda: fit_chained(data, study.rank, truth, seed),
+        GIBBS: gibbs,
+        MCEM: lambda: curve_of(
+            by_mcem(data, marginals(), n_epochs, study, seed), truth
+        ),
+        **{name: partial(network, kind) for name, kind in NETWORKS.items()},
     }
 
 
@@ -306,7 +391,10 @@ def measured(key, options):
 def page(results, options):
     """Write divergences, and those of conditionals, by the share of missing cells."""
     records, keys = results.records, ("sixths", "method")
-    fits = [record for record in records if "curve" in record]
+    curves = [record for record in records if "curve" in record]
+    fits = [record for record in curves if "conditionals" in record]
+    scores = {"kl": "KL(truth, fit)", "seconds": "CPU s"}
+    scores |= {"seconds an epoch": "CPU s an epoch"}
 
     def averaged(record, share):
         return [record["curve"][SHARES.index(share)][2]]
@@ -317,9 +405,9 @@ def page(results, options):
     return [
         "# Variational Gibbs inference of factor analysis, 560 columns",
         made_by("vgi_frey.py", "KL(truth, fit) in nats (figure 4, right), medians."),
-        medians(records, keys, {"kl": "KL(truth, fit)", "seconds": "CPU s"}, 4),
+        medians(records, keys, scores, 4),
         "After 1 / 2^k of the epochs, averaged over the second half of them:",
-        along(fits, keys, SHARES, averaged),
+        along(curves, keys, SHARES, averaged),
         "Median KL(q_j, exact conditional) (figure 6, right):",
         along(fits, keys, ("truth", "model"), near),
     ]

@@ -29,27 +29,24 @@ from _vae_networks import IndependentNormalEncoder, NormalLatentCells, train
 from torch import nn
 from torch.distributions import Independent, MultivariateNormal, Normal
 from torch.func import jvp, vmap
+from vgi_factor_analysis import complete as whole
+from vgi_factor_analysis import draw_rows, shared
 
 from skvnce._core.incomplete import Incomplete
+from skvnce._core.models import log_joint
 from skvnce._core.random import global_stream
 from skvnce._core.training.adam import descend
 from skvnce.autoencoder import losses
-from skvnce.autoencoder.factor_analysis import fit_factors, infer, log_prob_observed
+from skvnce.autoencoder.factor_analysis import fit_factors, log_prob_observed
 from skvnce.autoencoder.losses import miss_iwae, miss_vae
 from skvnce.datasets import load_frey_faces
 from skvnce.vgi import training
-from skvnce.vgi.conditionals import ExtendedConditionals, NormalHead, anchor
+from skvnce.vgi.conditionals import ExtendedConditionals, anchor
 from skvnce.vgi.densities import LatentDensity
 from skvnce.vgi.training import observed_hypercube
 
 DAMPED = 1e-2  # share of the diagonal that scoring adds at first
 WIDER = 1.15  # the proposal's deviations over those at the mode
-
-
-def log_joint(model, x, observed, z):
-    """Compute log p(x_obs, z); z (*sample, n, latents)."""
-    seen = (model.likelihood(z).log_prob(x) * observed).sum(-1)
-    return seen + model.prior().log_prob(z)
 
 
 def information(model, observed, z):
@@ -125,7 +122,6 @@ BATCH, RATE, Q_RATE, WARM_UP = 128, 1e-2, 3e-4, 10
 RATE_OF_TRUTH = 2e-3
 COMPLETE, MARGINAL, BLOCK, GIBBS = "VAE, complete data", "VBGI-VAE-M", "VBGI-VAE", "VGI"
 LINEAR = "factor analysis by EM"
-DRAWS = "VAE, Gaussian draws"
 RIVALS = "MVAE", "MIWAE"
 
 
@@ -184,31 +180,26 @@ class Decoder(nn.Module):
 class Completed(nn.Module):
     """Read a completed row."""
 
+    n_tables = 1
+
     def __init__(self):
         super().__init__()
-        self.inner = perceptron(D, 2 * LATENTS)
+        self.inner = perceptron(self.n_tables * D, 2 * LATENTS)
 
     def forward(self, x, observed):
         """Compute the outputs."""
         return self.inner(x)
 
 
-class Masked(nn.Module):
+class Masked(Completed):
     """Read a row, zero where missing, and its mask."""
 
-    def __init__(self):
-        super().__init__()
-        self.inner = perceptron(2 * D, 2 * LATENTS)
+    n_tables = 2
 
     def forward(self, x, observed):
         """Compute the outputs."""
         mask = observed.to(x).expand(x.shape)
         return self.inner(torch.cat([x.where(observed, 0.0), mask], -1))
-
-
-def whole(x):
-    """Make a table without missing values."""
-    return Incomplete(x, torch.ones_like(x, dtype=torch.bool))
 
 
 @cache
@@ -229,14 +220,18 @@ class TrainingSettings(NamedTuple):
     on_epoch: Callable[[int, float], bool] = lambda epoch, loss: False
 
 
-def descended(loss, parts, n, settings):
-    """Train modules by Adam on batches of n rows."""
+def descended(loss, parts, n, settings, *, cosine=False):
+    """Train modules by Adam on batches of n rows, in the end with small steps."""
     named = [pair for part in parts for pair in part.named_parameters()]
+    named = [(name, leaf) for name, leaf in named if leaf.requires_grad]
+    optimiser = torch.optim.Adam([leaf for _, leaf in named], lr=settings.rate)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, settings.n_epochs)
     descend(
         loss,
         named,
         training.epochs(n, BATCH),
-        optimiser=torch.optim.Adam([leaf for _, leaf in named], lr=settings.rate),
+        optimiser=optimiser,
+        schedule=schedule if cosine else None,
         max_iter=settings.n_epochs,
         on_epoch=settings.on_epoch,
     )
@@ -337,19 +332,8 @@ class Selection:
 
 def refitted(model, posterior, data, n_epochs=150):
     """Refit a copy of an encoder to complete rows; the model stays."""
-    posterior = copy.deepcopy(posterior)
-    named = list(posterior.named_parameters())
-    optimiser = torch.optim.Adam([leaf for _, leaf in named], lr=2e-3)
-    descend(
-        lambda rows: (
-            -miss_vae(model, posterior, *data.take(rows), global_stream).mean()
-        ),
-        named,
-        training.epochs(len(data.x), BATCH),
-        optimiser=optimiser,
-        schedule=torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, n_epochs),
-        max_iter=n_epochs,
-    )
+    posterior, settings = copy.deepcopy(posterior), TrainingSettings(n_epochs, 2e-3)
+    by_bound(miss_vae, 1, cosine=True)(model, posterior, data, settings)
     return posterior.requires_grad_(False)
 
 
@@ -364,7 +348,7 @@ def test_score(model, posterior, data, n_draws):
     return float(found.mean()), float(worth.quantile(0.05)) / n_draws
 
 
-def by_bound(bound, n_draws):
+def by_bound(bound, n_draws, **more):
     """Make a fit that climbs a bound of log p(x_obs)."""
 
     def fit(model, posterior, data, settings):
@@ -375,6 +359,7 @@ def by_bound(bound, n_draws):
             (model, posterior),
             len(data.x),
             settings,
+            **more,
         )
 
     return fit
@@ -390,24 +375,8 @@ def linear_fit(data):
 
 def linear_draws(linear, data):
     """Complete rows by draws of factor analysis; (CHAINS, n, D)."""
-    found = infer(linear, data.x.double(), data.observed)
-    noise = torch.randn(CHAINS, *found.mean.shape, 1).double()
-    root = found.factor.mT.expand(CHAINS, *found.factor.shape)
-    z = found.mean + torch.linalg.solve_triangular(root, noise, upper=True)[..., 0]
-    x = linear.mean + z @ linear.loadings.T
-    x = x + linear.noise_variance.sqrt() * torch.randn(CHAINS, *data.x.shape)
-    return data.with_values(x.float())
-
-
-def by_draws(model, posterior, data, linear, settings):
-    """Fit to rows that stay as factor analysis completed them, one of them a visit."""
-    drawn = linear_draws(linear, data)
-
-    def loss(rows):
-        x = drawn[torch.randint(CHAINS, (len(rows),)), rows]
-        return -miss_vae(model, posterior, *whole(x), global_stream).mean()
-
-    descended(loss, (model, posterior), len(data.x), settings)
+    double = Incomplete(data.x.double(), data.observed)
+    return draw_rows(linear, double, CHAINS).float()
 
 
 def by_blocks(kind):
@@ -436,10 +405,7 @@ def by_blocks(kind):
 
 def by_gibbs(model, posterior, data, linear, settings):
     """Fit by variational Gibbs inference with extended univariate conditionals."""
-    shared = nn.Sequential(
-        nn.Linear(D, BODY), nn.LeakyReLU(), nn.Linear(BODY, BODY), nn.LeakyReLU()
-    )
-    q = ExtendedConditionals(D, NormalHead(), shared, BODY, (HEAD,))
+    q = shared(ExtendedConditionals, D, BODY, (HEAD,))
     anchor(q, linear.mean.float(), linear.precision().float())
     chains = training.Chains(data, linear_draws(linear, data), observed_hypercube(data))
     density = LatentDensity(model, posterior)
@@ -456,7 +422,7 @@ def by_gibbs(model, posterior, data, linear, settings):
     )
 
 
-METHODS = LINEAR, COMPLETE, *RIVALS, DRAWS, MARGINAL, BLOCK, GIBBS
+METHODS = LINEAR, COMPLETE, *RIVALS, MARGINAL, BLOCK, GIBBS
 
 
 def methods(rows, linear):
@@ -466,7 +432,6 @@ def methods(rows, linear):
         COMPLETE: (Completed, by_bound(miss_vae, 1), rows.complete),
         "MVAE": (Masked, by_bound(miss_vae, 1), rows.train),
         "MIWAE": (Masked, by_bound(miss_iwae, IMPORTANCE), rows.train),
-        DRAWS: (Completed, by_draws, *incomplete),
         MARGINAL: (Completed, by_blocks(MARGINAL), *incomplete),
         BLOCK: (Completed, by_blocks(BLOCK), *incomplete),
         GIBBS: (Completed, by_gibbs, *incomplete),
@@ -547,8 +512,8 @@ def page(results, options):
 
 
 def possible(key):
-    """Say that two methods are fitted at one mask alone."""
-    return key["method"] not in (COMPLETE, DRAWS) or not key["seed"]
+    """Say that complete rows have no mask."""
+    return key["method"] != COMPLETE or not key["seed"]
 
 
 CASES = {"missing": [0.833, 0.5], "seed": range(3), "method": METHODS}

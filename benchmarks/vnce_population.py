@@ -26,10 +26,7 @@ from torch.nn.functional import softplus
 from skvnce._core.models import log_joint_of_states, with_states
 from skvnce._core.training.lbfgs import minimise_parameters
 from skvnce.contrast.objective import Contrast, Problem, Rows, fit_model, variational_em
-from skvnce.contrast.posteriors import (
-    SequentialPosterior,
-    integrated,
-)
+from skvnce.contrast.posteriors import SequentialPosterior, integrated
 
 KNOWN = 1.0
 RATIOS = (10, 1)  # the first is the main setting, fixed before the study

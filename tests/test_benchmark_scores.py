@@ -9,8 +9,15 @@ import mixed
 import numpy as np
 import protocol_tables
 import pytest
+import torch
+from _conditional_scores import laplacian
 from _validity_analyses import random_intercept
 from numpy.testing import assert_allclose
+from sklearn.experimental import enable_iterative_imputer  # noqa: F401
+from sklearn.impute import IterativeImputer
+from vgi_factor_analysis import chained
+
+from skvnce._core.incomplete import Incomplete
 
 KINDS, LEVELS = ["numeric", "nominal", "ordinal"], [0, 3, 2]
 
@@ -128,3 +135,35 @@ def test_random_intercepts_maximise_the_restricted_likelihood(seed):
     for more in (0.97, 1.03):
         assert restricted(group * more, row)[0] <= best + 1e-9
         assert restricted(group, row * more)[0] < best
+
+
+def test_chained_regressions_draw_what_scikit_learn_draws():
+    """Means and spreads of the missing cells, over draws, of 40 tables each."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(150, 4)) @ rng.normal(size=(4, 4)) + 5
+    hidden = rng.random(x.shape) < 0.3
+    hidden[hidden.all(1)] = False
+    data = Incomplete(torch.tensor(np.where(hidden, 0, x)), torch.tensor(~hidden))
+    ours = np.stack(
+        [chained(data, np.random.default_rng(k)).numpy() for k in range(40)]
+    )
+    theirs = [
+        IterativeImputer(sample_posterior=True, random_state=k, tol=0)
+        for k in range(40)
+    ]
+    theirs = [imputer.fit_transform(np.where(hidden, np.nan, x)) for imputer in theirs]
+    ours, theirs = np.stack(ours)[:, hidden], np.stack(theirs)[:, hidden]
+    spread = theirs.std(0)
+    apart = (ours.mean(0) - theirs.mean(0)) / spread
+    assert abs(apart.mean()) < 0.05
+    assert apart.std() < 0.32  # sqrt(2 / 40) of equal distributions
+    assert np.log(ours.std(0) / spread).mean() == pytest.approx(0, abs=0.05)
+
+
+def test_the_laplacian_discrepancy_by_hand():
+    """Two pairs of points on a line, at the distance 2 that is the unit."""
+    x, y = torch.tensor([[0.0], [2.0]]), torch.tensor([[2.0], [4.0]])
+    e = np.exp(-1)
+    within, across = (1 + e) / 2, (2 * e + e**2 + 1) / 4
+    assert laplacian(x, y) == pytest.approx(2 * within - 2 * across)
+    assert laplacian(y, y) == pytest.approx(0)
