@@ -16,7 +16,7 @@ from itertools import product
 
 import numpy as np
 from _data import load, load_array
-from _report import Texts, grid, made_by
+from _report import Texts, commits, grid, made_by
 from _runner import Some, carry_out
 from sklearn.datasets import load_digits, make_circles, make_moons, make_swiss_roll
 
@@ -182,7 +182,7 @@ def page(results, options):
     tables = [name for name in TABLES if results.has(table=name)]
     methods = [name for name in METHODS if results.has(method=name)]
     yield "# VGIImputer beside a mixture, LAIR and MIWAE"
-    yield made_by("vgi_densities.py", f"Commits: {results.commits()}.")
+    yield made_by("vgi_densities.py", f"Commits. {_commits(results, tables)}.")
     yield TEXTS("setting")
     for title, score in SCORES.items():
 
@@ -195,6 +195,15 @@ def page(results, options):
         yield grid("", methods, tables, cell)
     yield "## What was found"
     yield TEXTS("found")
+
+
+def _commits(results, tables):
+    """Name the commit of the package that each table was measured with."""
+    found = {}
+    for table in tables:
+        records = [one for one in results.records if one["table"] == table]
+        found.setdefault(commits(records), []).append(table)
+    return "; ".join(f"{', '.join(names)}: {commit}" for commit, names in found.items())
 
 
 def main():
