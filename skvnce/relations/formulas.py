@@ -1,6 +1,7 @@
 """Formulas between columns: their fit, and when one counts as exact."""
 
 from collections.abc import Callable, Iterator
+from math import erf, sqrt
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -11,17 +12,19 @@ CHANCE = -6.0  # log10 of the expected number of chance relations of a kind
 KNOWN = -1  # the tier of equations of the user, which hold up to rounding of float64
 FEWEST = 10  # rows beyond the coefficients
 INFORMATIVE = 5  # rows in which each column leaves its most frequent value
-_FLOAT64 = 1e-14  # relative rounding error of sums of a few numbers
+FLOAT64 = 1e-14  # relative rounding error of sums of a few numbers
 _FLOAT32 = 3e-7  # relative rounding error of values that were once stored in 32 bits
 _LOOSEST = 0.05  # rounding error of a formula, in standard deviations
 _SOLVED = 0.02  # error of a column that is solved for, in standard deviations
 _ROWS = 4000  # by which coefficients are fitted
 _SHUFFLES = 4
 _SIMILAR = 1000  # rows by which similar columns are compared
+_ALIKE = 0.1  # standard deviations by which columns differ that are merely similar
 _STARTS = 8  # blocks of rows by which coefficients are fitted at first
 _MISFIT = 5e-3  # typical error of a fit, in standard deviations of the left-hand side
 # tiers of rounding, see `Formula`, and relative errors
-_LEVELS = (0, _FLOAT64), (0, _FLOAT32), (1, _FLOAT32), (2, _FLOAT32)
+_LEVELS = (0, FLOAT64), (0, _FLOAT32), (1, _FLOAT32), (2, _FLOAT32)
+_ROUNDED = 0, 1, None  # columns of each tier whose last digit counts; None: all
 _WIDTHS = 30, 10, 3, 1, 0.3, 0  # errors of a coefficient, within which it is rounded
 _MOST_DIGITS = 16
 _FEW_DIGITS = 4  # after the first, that a coefficient has by itself
@@ -435,7 +438,7 @@ def check(columns: Columns, formula: Formula, tried: int) -> Checked | None:
     if held is None:
         return None
     tier, limit, wrong = held
-    if tier and _would_be_exact(columns, formula):
+    if tier and _maps_grids(columns, formula):
         return None
     deviation, unit = columns.bounds.deviation[places], columns.bounds.unit[places]
     steps = 2e-5 * deviation
@@ -449,6 +452,8 @@ def check(columns: Columns, formula: Formula, tried: int) -> Checked | None:
     agree = _agreement(columns, formula, part, limit, shuffled)
     if tier:
         agree = max(agree, _agreement_of_similar(formula, part, limit, shuffled))
+    elif formula.is_sum and len(places) == 2:
+        agree = max(agree, _agreement_of_copies(part, deviation))
     chance = (n - wrong - n_coefs) * np.log10(agree) + np.log10(max(tried, 1))
     if chance + wrong * np.log10(n) > CHANCE:  # any rows could be the violations
         return None
@@ -495,7 +500,7 @@ def _limit(
 ) -> np.ndarray:
     """Return the largest gaps of rows by a level of rounding (rows,)."""
     tier, precision = _LEVELS[level]
-    units = columns.bounds.unit[list(formula.columns)][: {0: 0, 1: 1}.get(tier)]
+    units = columns.bounds.unit[list(formula.columns)][: _ROUNDED[tier]]
     steps = [formula.change(part, k, unit) / 2 for k, unit in enumerate(units)]
     return precision * formula.size(part) + 1.02 * np.sum([0 * part[:, 0], *steps], 0)
 
@@ -549,7 +554,18 @@ def _agreement_of_similar(
     return max(shares)
 
 
-def _would_be_exact(columns: Columns, formula: Formula) -> bool:
+def _agreement_of_copies(part: np.ndarray, deviation: np.ndarray) -> float:
+    """Return the share of rows in which similar columns of coarse grids are equal.
+
+    The grid is the least step between values of a column, and similar ones differ by a
+    normal error of a tenth of the standard deviation.
+    """
+    steps = [np.diff(np.unique(column)).min() for column in part.T]
+    grid = (np.array(steps) / deviation).max()
+    return erf(grid / 2 / (_ALIKE * sqrt(2)))
+
+
+def _maps_grids(columns: Columns, formula: Formula) -> bool:
     """Tell whether a map of a column's grid on that of another one knows no rounding.
 
     Two columns of the same digits that differ in the last one are merely similar.

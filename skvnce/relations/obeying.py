@@ -18,7 +18,7 @@ import numpy as np
 
 from skvnce.relations.closure import has_more_digits, is_set
 from skvnce.relations.columns import Bounds
-from skvnce.relations.formulas import KNOWN, Checked, Formula, snapped
+from skvnce.relations.formulas import FLOAT64, KNOWN, Checked, Formula, snapped
 from skvnce.relations.search import joined_columns
 
 # digits of a cell, and relative errors, up to which formulas hold
@@ -31,7 +31,6 @@ _MOVES = np.linspace(-1, 1, 81)  # of a factor, in ranges of its column or 40 un
 _STEPS = 50  # by which formulas are solved together
 _CUTS = 20  # times that a step is halved
 _CREEPING = 0.99  # a step that leaves more of the squared gaps leads to no solution
-_FLOAT64 = 1e-14  # relative error of formulas whose solution no step would improve
 _DIFFERENCE = 1e-7  # by which slopes are computed, relative to cells
 _RANK = 1e-13  # relative squared slope below which a formula follows from others
 
@@ -346,7 +345,7 @@ def _together(
     for _ in range(_STEPS):
         now = values[rows]
         parts = [(one.rule, now[:, one.rule.columns]) for one in formulas]
-        hold = np.all([is_near(rule, part, _FLOAT64) for rule, part in parts], 0)
+        hold = np.all([is_near(rule, part, FLOAT64) for rule, part in parts], 0)
         rows = rows[~hold]
         if not len(rows):
             break
@@ -360,7 +359,7 @@ def _together(
         gaps = weight * _gaps(formulas, now)
         steps = np.zeros(now.shape)
         stuck = now[:, used] <= ends[0][:, used], now[:, used] >= ends[1][:, used]
-        shortest = _shortest(weight[..., None] * slopes, gaps, stuck)
+        shortest = _shortest_steps(weight[..., None] * slopes, gaps, stuck)
         steps[:, used] = shortest * deviation[used]
         enough, left = _CREEPING * (gaps**2).sum(1), np.arange(len(rows))
         for cut in range(_CUTS):
@@ -402,7 +401,7 @@ def _slopes(
     return np.nan_to_num(slopes, posinf=0, neginf=0)
 
 
-def _shortest(
+def _shortest_steps(
     slopes: np.ndarray, gaps: np.ndarray, stuck: tuple[np.ndarray, np.ndarray]
 ) -> np.ndarray:
     """Return the shortest steps from gaps to zero that stay in ranges (n, n_used)."""
