@@ -178,7 +178,7 @@ def with_relations(
     if not relations:
         return schema
     checked = [one.checked for one in relations]
-    bounds, shares = read.bounds, _shares(read.cells)
+    bounds, shares = read.bounds, _means(read.cells)
     _warn_of_typos(schema, suspects(bounds, read.cells, checked), read.cells, counted)
     # a number that follows may be no level
     with_levels = {j for j, one in enumerate(schema.columns or ()) if one.levels}
@@ -226,7 +226,7 @@ def _chosen(relations, asked):
     return list(compress(relations, is_asked))
 
 
-def _shares(cells):
+def _means(cells):
     seen = ~np.isnan(cells)
     return np.nan_to_num(cells).sum(0) / np.maximum(seen.sum(0), 1)
 

@@ -29,7 +29,9 @@ def curves(columns: Columns) -> tuple[int, list[Formula]]:
     As all lists, it is sorted, the strongest and simplest formulas first, and comes
     with the number of those from which they are chosen.
     """
-    terms = [((x, g),) for x in columns.curved for g in FUNCTIONS if _has(columns, x, g)]
+    terms = [
+        ((x, g),) for x in columns.curved for g in FUNCTIONS if _has(columns, x, g)
+    ]
     return _by_terms(columns, terms, columns.curved, *_CURVE)
 
 

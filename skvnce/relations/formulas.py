@@ -19,12 +19,12 @@ _SOLVED = 0.02  # error of a column that is solved for, in standard deviations
 _ROWS = 4000  # by which coefficients are fitted
 _SHUFFLES = 4
 _SIMILAR = 1000  # rows by which similar columns are compared
-_ALIKE = 0.1  # standard deviations by which columns differ that are merely similar
+_ALIKE = 0.1  # by which columns differ that are merely similar, in deviations and rows
 _STARTS = 8  # blocks of rows by which coefficients are fitted at first
 _MISFIT = 5e-3  # typical error of a fit, in standard deviations of the left-hand side
 # tiers of rounding, see `Formula`, and relative errors
 _LEVELS = (0, FLOAT64), (0, _FLOAT32), (1, _FLOAT32), (2, _FLOAT32)
-_ROUNDED = 0, 1, None  # columns of each tier whose last digit counts; None: all
+_N_ROUNDED = 0, 1, None  # columns of each tier whose last digit counts; None: all
 _WIDTHS = 30, 10, 3, 1, 0.3, 0  # errors of a coefficient, within which it is rounded
 _MOST_DIGITS = 16
 _FEW_DIGITS = 4  # after the first, that a coefficient has by itself
@@ -500,7 +500,7 @@ def _limit(
 ) -> np.ndarray:
     """Return the largest gaps of rows by a level of rounding (rows,)."""
     tier, precision = _LEVELS[level]
-    units = columns.bounds.unit[list(formula.columns)][: _ROUNDED[tier]]
+    units = columns.bounds.unit[list(formula.columns)][: _N_ROUNDED[tier]]
     steps = [formula.change(part, k, unit) / 2 for k, unit in enumerate(units)]
     return precision * formula.size(part) + 1.02 * np.sum([0 * part[:, 0], *steps], 0)
 
@@ -558,11 +558,11 @@ def _agreement_of_copies(part: np.ndarray, deviation: np.ndarray) -> float:
     """Return the share of rows in which similar columns of coarse grids are equal.
 
     The grid is the least step between values of a column, and similar ones differ by a
-    normal error of a tenth of the standard deviation.
+    normal error of a tenth of the standard deviation, and in a tenth of the rows.
     """
     steps = [np.diff(np.unique(column)).min() for column in part.T]
     grid = (np.array(steps) / deviation).max()
-    return erf(grid / 2 / (_ALIKE * sqrt(2)))
+    return min(erf(grid / 2 / (_ALIKE * sqrt(2))), 1 - _ALIKE)
 
 
 def _maps_grids(columns: Columns, formula: Formula) -> bool:

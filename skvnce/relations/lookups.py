@@ -249,7 +249,7 @@ def _chance(codes: np.ndarray, begin: np.ndarray, sizes: np.ndarray) -> float:
     """
     results, sources = codes[:, 0], codes[:, 1:].T
     if len(sources) == 1:
-        return _agreement(results, sizes)
+        return _log_agreement(results, sizes)
     bounds = []
     for source in sources:
         groups = np.argsort(source, kind="stable")
@@ -257,14 +257,14 @@ def _chance(codes: np.ndarray, begin: np.ndarray, sizes: np.ndarray) -> float:
         first = source[begin]
         bounds.append(
             sum(
-                _agreement(results[rows], sizes[first == source[rows[0]]])
+                _log_agreement(results[rows], sizes[first == source[rows[0]]])
                 for rows in np.split(groups, edges)
             )
         )
     return max(bounds)
 
 
-def _agreement(results: np.ndarray, sizes: np.ndarray) -> float:
+def _log_agreement(results: np.ndarray, sizes: np.ndarray) -> float:
     """Return log10 of prod over keys of sum_v p_v^(size of the key)."""
     shares = np.bincount(results) / len(results)
     shares = shares[shares > 0][:, None]

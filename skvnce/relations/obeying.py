@@ -17,16 +17,16 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from skvnce.relations.closure import has_more_digits, is_set
-from skvnce.relations.columns import Bounds
+from skvnce.relations.columns import BEYOND, Bounds
 from skvnce.relations.formulas import FLOAT64, KNOWN, Checked, Formula, snapped
 from skvnce.relations.search import joined_columns
 
 # digits of a cell, and relative errors, up to which formulas hold
 _PRECISIONS = {KNOWN: (1e-9, 1e-9), 0: (1e-3, 1.2e-6)}
-_EXACT = 1e-9  # relative error of a product that is solved
+EXACT = 1e-9  # relative error of an equation that is solved, or of the user
 _ROUNDED = 1e6  # squared distance: digits of a column may admit no exact numbers
 _WITHIN = 0.45  # digits of a rounded total, within which numbers agree with it
-_BEYOND, _FAR = 0.5, 3  # ranges by which filled factors, and parts, leave their own
+_FAR = 3  # ranges by which parts leave their own
 _MOVES = np.linspace(-1, 1, 81)  # of a factor, in ranges of its column or 40 units
 _STEPS = 50  # by which formulas are solved together
 _CUTS = 20  # times that a step is halved
@@ -231,7 +231,7 @@ def _solve(bounds: Bounds, checked: Checked, cells: Filled) -> None:
             good &= abs(new - solved) <= digit * units[k] + error * abs(solved)
         if k != total or not exact:
             good &= bounds.allow(
-                new, places[k], _FAR if exact and rule.is_sum else _BEYOND
+                new, places[k], _FAR if exact and rule.is_sum else BEYOND
             )
         part[some[good], k] = new[good]
         left[some[good]] = False
@@ -294,7 +294,7 @@ def _is_off(
 ) -> np.ndarray:
     """Tell which rows violate a formula, up to the last digit of its total (rows,)."""
     if rule.tier <= 0:
-        return ~is_near(rule, part, _EXACT)
+        return ~is_near(rule, part, EXACT)
     gap = rule.solve(part, rule.total) - part[:, rule.total]
     unit = bounds.unit[rule.columns[rule.total]]
     return (rule.tier == 1) & ~(abs(gap) <= digit * unit)
@@ -396,9 +396,9 @@ def _slopes(
         for i, j in enumerate(places):
             moved = part.copy()
             moved[:, i] += steps[:, j]
-            change = one.rule.gap(moved) - gap
-            slopes[:, k, own[i]] = change / (moved[:, i] - part[:, i])
-    return np.nan_to_num(slopes, posinf=0, neginf=0)
+            slope = (one.rule.gap(moved) - gap) / (moved[:, i] - part[:, i])
+            slopes[:, k, own[i]] = np.where(np.isfinite(slope), slope, 0.0)
+    return slopes
 
 
 def _shortest_steps(

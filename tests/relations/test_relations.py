@@ -331,6 +331,20 @@ def test_nearly_equal_rounded_columns_have_no_formula(n_columns, error, rng):
         assert {one.kind for one in find_relations(X)} <= {"lookup"}
 
 
+def test_few_rows_of_coarse_grids_show_no_copies(rng):
+    """Similar columns of whole numbers are equal in 14 rows by chance."""
+    truth = 1.5 * rng.normal(size=(3000, 1))
+    similar = (truth + 0.08 * rng.normal(size=(3000, 2))).round()
+    assert (similar[:, 0] != similar[:, 1]).mean() > 0.02
+    equal = similar[similar[:, 0] == similar[:, 1]][:40]
+    equal[np.arange(14, 40), np.arange(26) % 2] = np.nan
+    assert find_relations(np.column_stack([equal, rng.normal(size=40)])) == []
+    copies = np.column_stack([similar[:300, 0]] * 2)  # the controls
+    assert [one.kind for one in find_relations(copies)] == ["affine"]
+    fine = np.column_stack([truth[:20].round(2)] * 2)
+    assert [one.kind for one in find_relations(fine)] == ["affine"]
+
+
 @pytest.mark.parametrize(
     ("slope", "constant"), [(1.8, 32), (1.8, 273.15), (2.5, 0), (1, 32)]
 )
