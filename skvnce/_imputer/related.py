@@ -575,6 +575,9 @@ def _follow(related, values, free):
         rows = np.flatnonzero(free[:, column])
         if not len(rows):
             continue
+        # filled cells of whole numbers are rounded at last: the column follows these
+        whole = rows[free[rows, source] & (bounds.unit[source] >= 1)]
+        values[whole, source] = np.rint(values[whole, source])
         places = list(checked.rule.columns)
         part, k = values[np.ix_(rows, places)], places.index(column)
         cells = checked.rule.solve(part, k)

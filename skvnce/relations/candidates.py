@@ -38,7 +38,8 @@ def curves(columns: Columns) -> tuple[int, list[Formula]]:
 def products(columns: Columns, pairs: Pairs) -> tuple[int, list[Formula]]:
     """List y = a + b u v and y = a + b u / v, of pairs that may be factors."""
     curved = set(columns.curved)
-    divisors = {j for j in curved if _has(columns, j, "inverse")}
+    # there may be zeros, where a ratio is undefined
+    divisors = {j for j in curved if np.prod(columns.range(j)) >= 0}
     ratios = [(u, v) for u, v in pairs if u in curved and v in divisors]
     ratios += [(v, u) for u, v in pairs if v in curved and u in divisors]
     terms = [((u, "same"), (v, "same")) for u, v in pairs]

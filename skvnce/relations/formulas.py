@@ -87,8 +87,8 @@ class Formula(NamedTuple):
     coefs: tuple[float, ...] = ()  # the first one is 1
     constant: float = 0.0
     tier: int = 0  # whose rounding it holds up to: 0 float32, 1 a column's, 2 all
-    # by place, values of cells where the formula is undefined: log(0) stored as 0
-    voids: tuple[tuple[int, tuple[float, ...]], ...] = ()
+    # cells of the left-hand side where the formula is undefined: log(0) stored as 0
+    voids: tuple[float, ...] = ()
     # (place, cell, cell of the other column): what is always stored beside the latter
     stored: tuple[tuple[int, float, float], ...] = ()
 
@@ -166,8 +166,8 @@ class Formula(NamedTuple):
         """
         k, g, others = self.split(place)
         kept = part.copy()
-        for j, odd in self.voids:
-            kept[np.isin(part[:, j], odd), j] = np.nan
+        if place and g != "same":
+            kept[np.isin(part[:, 0], self.voids), 0] = np.nan
         kept[:, place] = 1.0  # whatever: its term is not in the sum
         rest = self.features(kept) * self.coefs
         needed = (self.constant - np.delete(rest, k, 1).sum(1)) / self.coefs[k]
@@ -468,7 +468,7 @@ def _defined(formula: Formula, part: np.ndarray) -> tuple[Formula, np.ndarray]:
     if good.all():
         return formula, part
     odd = [tuple(np.unique(cells).tolist()) for cells in part[~good].T]
-    voids = tuple((k, cells) for k, cells in enumerate(odd) if len(cells) <= 3)
+    voids = odd[0] if len(odd[0]) <= 3 else ()
     stored = []
     if list(map(len, odd)) == [1, 1] and (~good).sum() >= INFORMATIVE:
         ends = np.ravel(odd)
@@ -476,8 +476,7 @@ def _defined(formula: Formula, part: np.ndarray) -> tuple[Formula, np.ndarray]:
         for k in range(2):
             if is_end[is_end[:, 1 - k], k].all():
                 stored.append((k, float(ends[k]), float(ends[1 - k])))
-    for k, cells in voids:
-        good = good & ~np.isin(part[:, k], cells)
+    good = good & ~np.isin(part[:, 0], voids)
     return formula._replace(voids=voids, stored=tuple(stored)), part[good]
 
 

@@ -265,12 +265,19 @@ def _chance(codes: np.ndarray, begin: np.ndarray, sizes: np.ndarray) -> float:
 
 
 def _log_agreement(results: np.ndarray, sizes: np.ndarray) -> float:
-    """Return log10 of prod over keys of sum_v p_v^(size of the key)."""
-    shares = np.bincount(results) / len(results)
-    shares = shares[shares > 0][:, None]
-    sizes, counts = np.unique(sizes[sizes > 1], return_counts=True)
+    """Bound log10 of the probability that shuffled results agree within keys.
+
+    It is at most prod over keys of sum_v p_v^(size of the key), and the number of ways
+    to give keys results by that of orders of the results: less for rare ones.
+    """
+    counts = np.bincount(results)
+    counts = counts[counts > 0]
+    orders = lgamma(len(results) + 1) - sum(lgamma(n + 1) for n in counts.tolist())
+    ways = len(sizes) * log(len(counts))
+    sizes, n_keys = np.unique(sizes[sizes > 1], return_counts=True)
+    shares = (counts / len(results))[:, None]
     logs = np.log10(np.maximum((shares**sizes).sum(0), 1e-300))
-    return float((logs * counts).sum())
+    return min(float((logs * n_keys).sum()), (ways - orders) / log(10))
 
 
 # ----------------------------------------
