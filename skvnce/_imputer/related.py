@@ -195,10 +195,8 @@ def _warn_of_typos(schema, suspected, cells, counted):
     """Warn of cells that may be typos, as others follow from them."""
     if suspected:
         row, column, follower, is_used = suspected[0]
-        number, fate = (
-            np.flatnonzero(counted)[row],
-            "" if is_used else ", but is imputed",
-        )
+        number = np.flatnonzero(counted)[row]
+        fate = "" if is_used else ", but is imputed"
         more = f" {len(suspected) - 1} more cells are alike." * (len(suspected) > 1)
         warn_user(
             f"{schema.label(column)}, row {number}, is {cells[row, column]:g}, far "
@@ -358,9 +356,8 @@ class WithRelations(NamedTuple):
         self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells; see `CellModel`."""
-        rows = Rows.of(
-            self.schema, nodes, limits
-        )  # some cells follow from shifted ones
+        # some cells follow from shifted ones
+        rows = Rows.of(self.schema, nodes, limits)
         drawn = self.model.draw(rows.nodes, n_draws, limits)
         related = rows.related.of_draws()
         others = [one for one in rows.related.formulas if one not in related.formulas]

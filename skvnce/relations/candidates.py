@@ -32,7 +32,7 @@ def curves(columns: Columns) -> tuple[int, list[Formula]]:
     terms = [
         ((x, g),) for x in columns.curved for g in FUNCTIONS if _has(columns, x, g)
     ]
-    return _by_terms(columns, terms, columns.curved, *_CURVE)
+    return _by_terms(columns, terms, columns.curved, _CURVE)
 
 
 def products(columns: Columns, pairs: Pairs) -> tuple[int, list[Formula]]:
@@ -44,7 +44,7 @@ def products(columns: Columns, pairs: Pairs) -> tuple[int, list[Formula]]:
     ratios += [(v, u) for u, v in pairs if v in curved and u in divisors]
     terms = [((u, "same"), (v, "same")) for u, v in pairs]
     terms += [((u, "same"), (v, "inverse")) for u, v in ratios]
-    return _by_terms(columns, terms, columns.numbers, *_PRODUCT)
+    return _by_terms(columns, terms, columns.numbers, _PRODUCT)
 
 
 def _has(columns: Columns, place: int, g: str) -> bool:
@@ -52,20 +52,13 @@ def _has(columns: Columns, place: int, g: str) -> bool:
 
 
 def _by_terms(
-    columns: Columns,
-    terms: list[tuple],
-    places: list[int],
-    least: float,
-    digits: int,
-    most: int,
+    columns: Columns, terms: list[tuple], places: list[int], screen: tuple
 ) -> tuple[int, list[Formula]]:
-    """List y = a + b t, of products t of functions (column, key of FUNCTIONS).
-
-    `least`: absolute correlation; those that agree in `digits` are equal; `most`: rows.
-    """
+    """List y = a + b t, of products t of functions (column, key of FUNCTIONS)."""
+    least, digits, n_rows = screen
     if not terms:
         return 0, []
-    sample, order = columns.cells[columns.sample[:most]], list(FUNCTIONS)
+    sample, order = columns.cells[columns.sample[:n_rows]], list(FUNCTIONS)
     factors = sorted({factor for term in terms for factor in term})
     values = np.stack([FUNCTIONS[g].of(sample[:, j]) for j, g in factors], 1)
     number = {factor: k for k, factor in enumerate(factors)}

@@ -150,18 +150,9 @@ def describe(cells: np.ndarray, is_number: np.ndarray, names: list[str]) -> Colu
             names_rows[j] = unit[j] >= 1 and are_numbers_of_rows(column)
     rng = np.random.default_rng(0)
     sample = np.sort(rng.permutation(n)[:_SAMPLE])
-    return Columns(
-        names,
-        cells,
-        is_number,
-        names_rows,
-        codes,
-        values,
-        mode,
-        Bounds(unit, deviation, low, high, pair, middle, reach),
-        sample,
-        rng,
-    )
+    bounds = Bounds(unit, deviation, low, high, pair, middle, reach)
+    found = names_rows, codes, values, mode, bounds
+    return Columns(names, cells, is_number, *found, sample, rng)
 
 
 def _read(source: Cells) -> tuple[np.ndarray, bool]:

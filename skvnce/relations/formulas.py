@@ -328,9 +328,8 @@ def _shortest(low: float, high: float) -> float | None:
         return 0.0 if low <= high else None
     middle = (low + high) / 2
     for digits in range(_MOST_DIGITS):
-        if digits >= _FEW_DIGITS and (high - low) * 10**digits > _BY_CHANCE * abs(
-            middle
-        ):
+        share = (high - low) * 10**digits / abs(middle)  # of an interval, with a number
+        if digits >= _FEW_DIGITS and share > _BY_CHANCE:
             break
         number = float(f"{middle:.{digits}e}")
         if low <= number <= high:

@@ -52,10 +52,8 @@ class Lookup(NamedTuple):
         for keys, column in zip(self.keys.T[::-1], cells.T[::-1], strict=True):
             values = np.unique(keys)
             place = np.searchsorted(values, column).clip(max=len(values) - 1)
-            number, known = (
-                len(values) * number + place,
-                known & (values[place] == column),
-            )
+            number = len(values) * number + place
+            known &= values[place] == column
         return number, known
 
     __eq__, __ne__, __hash__ = _is_same, _differs, _hash_of_columns
