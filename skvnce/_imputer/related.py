@@ -178,7 +178,7 @@ def with_relations(
     if not relations:
         return schema
     checked = [one.checked for one in relations]
-    bounds, shares = read.bounds, _shares(read.cells)
+    bounds, shares = read.bounds, _means(read.cells)
     _warn_of_typos(schema, suspects(bounds, read.cells, checked), read.cells, counted)
     # a number that follows may be no level
     with_levels = {j for j, one in enumerate(schema.columns or ()) if one.levels}
@@ -195,10 +195,8 @@ def _warn_of_typos(schema, suspected, cells, counted):
     """Warn of cells that may be typos, as others follow from them."""
     if suspected:
         row, column, follower, is_used = suspected[0]
-        number, fate = (
-            np.flatnonzero(counted)[row],
-            "" if is_used else ", but is imputed",
-        )
+        number = np.flatnonzero(counted)[row]
+        fate = "" if is_used else ", but is imputed"
         more = f" {len(suspected) - 1} more cells are alike." * (len(suspected) > 1)
         warn_user(
             f"{schema.label(column)}, row {number}, is {cells[row, column]:g}, far "
@@ -226,7 +224,7 @@ def _chosen(relations, asked):
     return list(compress(relations, is_asked))
 
 
-def _shares(cells):
+def _means(cells):
     seen = ~np.isnan(cells)
     return np.nan_to_num(cells).sum(0) / np.maximum(seen.sum(0), 1)
 
@@ -358,9 +356,8 @@ class WithRelations(NamedTuple):
         self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells; see `CellModel`."""
-        rows = Rows.of(
-            self.schema, nodes, limits
-        )  # some cells follow from shifted ones
+        # some cells follow from shifted ones
+        rows = Rows.of(self.schema, nodes, limits)
         drawn = self.model.draw(rows.nodes, n_draws, limits)
         related = rows.related.of_draws()
         others = [one for one in rows.related.formulas if one not in related.formulas]
@@ -575,6 +572,9 @@ def _follow(related, values, free):
         rows = np.flatnonzero(free[:, column])
         if not len(rows):
             continue
+        # filled cells of whole numbers are rounded at last: the column follows these
+        whole = rows[free[rows, source] & (bounds.unit[source] >= 1)]
+        values[whole, source] = np.rint(values[whole, source])
         places = list(checked.rule.columns)
         part, k = values[np.ix_(rows, places)], places.index(column)
         cells = checked.rule.solve(part, k)

@@ -7,9 +7,7 @@ import numpy as np
 from skvnce.relations.closure import closed
 from skvnce.relations.columns import Bounds
 from skvnce.relations.formulas import Checked
-from skvnce.relations.obeying import Filled, held, is_near, obeyed
-
-_EXACT = 1e-9  # relative error of an equation that holds
+from skvnce.relations.obeying import EXACT, Filled, held, is_near, obeyed
 
 
 class Known(NamedTuple):
@@ -47,7 +45,7 @@ class Equations(NamedTuple):
         for label, one in zip(self.labels, self.rules, strict=True):
             part = filled[:, one.rule.columns]
             rows = np.flatnonzero(~np.isnan(part).any(1))
-            wrong = rows[~is_near(one.rule, part[rows], max(rtol, _EXACT))]
+            wrong = rows[~is_near(one.rule, part[rows], max(rtol, EXACT))]
             if len(wrong):
                 row, part = wrong[0], part[wrong[:1]]
                 raise ValueError(
@@ -101,7 +99,7 @@ class Equations(NamedTuple):
         unsolved &= unsolved.sum(1, keepdims=True) == 1
         # cells of which any value satisfies the equation are left to the model
         usual = np.where(np.isnan(part), self.bounds.middle[columns], part)
-        unsolved &= ~is_near(rule, usual, _EXACT)[:, None]
+        unsolved &= ~is_near(rule, usual, EXACT)[:, None]
         if unsolved[:, 0].any():
             raise ValueError(_is_nan(label, unsolved[:, 0].argmax()))
         slack = rtol * np.nan_to_num(abs(part)).max(1, keepdims=True)
@@ -114,8 +112,8 @@ class Equations(NamedTuple):
     def snapped(self, cells, places):
         """Round cells (..., n_places) of whole columns that errors of floats move."""
         rounded = np.round(cells)
-        # rounding of float32 exceeds _EXACT
-        error = max(_EXACT, 8 * np.finfo(cells.dtype).eps)
+        # rounding of float32 exceeds EXACT
+        error = max(EXACT, 8 * np.finfo(cells.dtype).eps)
         near = abs(cells - rounded) <= error * np.maximum(abs(rounded), 1.0)
         return np.where((self.bounds.unit[places] == 1) & near, rounded, cells)
 

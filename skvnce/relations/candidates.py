@@ -9,11 +9,13 @@ import numpy as np
 from skvnce.relations.columns import Columns, blocks
 from skvnce.relations.formulas import FUNCTIONS, Formula
 
-_CURVE = 0.985  # correlation of a column and a function of another one
-_PRODUCT = 0.998
+# least correlations of a column with a function, or a product, of others; digits in
+# which they differ; rows of the sample
+_CURVE = 0.985, 4, 800
+_PRODUCT = 0.998, 6, 600
 _UNEXPLAINED = 2e-3  # share of the variance that two columns leave, at most
 _LOOSE, _MOST_LEFT = 0.2, 0.3  # the same of many columns, with filled cells
-_PRODUCT_ROWS, _TRIPLE_ROWS = 600, 500
+_TRIPLE_ROWS = 500
 _CHUNK = 2000
 _LONGEST = 24  # columns of a linear relation
 _FARTHEST = 6  # standard deviations, beyond which cells would dominate moments
@@ -22,65 +24,59 @@ Pairs = list[tuple[int, int]]
 
 
 def curves(columns: Columns) -> tuple[int, list[Formula]]:
-    """List y = a + b g(x), the simplest functions and strongest ones first.
+    """List y = a + b g(x).
 
-    Returns the number of formulas from which they are chosen, too.
+    As all lists, it is sorted, the strongest and simplest formulas first, and comes
+    with the number of those from which they are chosen.
     """
-    places = columns.curved
-    tags = [
-        (x, g)
-        for x in places
-        for g, function in FUNCTIONS.items()
-        if function.exists(*columns.range(x))
+    terms = [
+        ((x, g),) for x in columns.curved for g in FUNCTIONS if _has(columns, x, g)
     ]
-    if len(places) < 2:
-        return 0, []
-    sample = columns.cells[columns.sample]
-    features = np.stack([FUNCTIONS[g].of(sample[:, x]) for x, g in tags], 1)
-    strength = _strengths(features, sample[:, places])
-    order = list(FUNCTIONS)
-    hits = [
-        (-round(strength[i, k], 4), order.index(tags[i][1]), tags[i], places[k])
-        for i, k in np.argwhere(strength > _CURVE).tolist()
-        if tags[i][0] != places[k]
-    ]
-    found = [
-        Formula((y, x), (((0, "same"),), ((1, g),))) for *_, (x, g), y in sorted(hits)
-    ]
-    return len(tags) * len(places), found
+    return _by_terms(columns, terms, columns.curved, _CURVE)
 
 
 def products(columns: Columns, pairs: Pairs) -> tuple[int, list[Formula]]:
     """List y = a + b u v and y = a + b u / v, of pairs that may be factors."""
-    places, curved = columns.numbers, set(columns.curved)
-    divisors = {j for j in curved if FUNCTIONS["inverse"].exists(*columns.range(j))}
-    tags = [(u, v, "same") for u, v in pairs]
-    tags += [(u, v, "inverse") for u, v in pairs if u in curved and v in divisors]
-    tags += [(v, u, "inverse") for u, v in pairs if v in curved and u in divisors]
-    if not tags:
+    curved = set(columns.curved)
+    # there may be zeros, where a ratio is undefined
+    divisors = {j for j in curved if np.prod(columns.range(j)) >= 0}
+    ratios = [(u, v) for u, v in pairs if u in curved and v in divisors]
+    ratios += [(v, u) for u, v in pairs if v in curved and u in divisors]
+    terms = [((u, "same"), (v, "same")) for u, v in pairs]
+    terms += [((u, "same"), (v, "inverse")) for u, v in ratios]
+    return _by_terms(columns, terms, columns.numbers, _PRODUCT)
+
+
+def _has(columns: Columns, place: int, g: str) -> bool:
+    return FUNCTIONS[g].exists(*columns.range(place))
+
+
+def _by_terms(
+    columns: Columns, terms: list[tuple], places: list[int], screen: tuple
+) -> tuple[int, list[Formula]]:
+    """List y = a + b t, of products t of functions (column, key of FUNCTIONS)."""
+    least, digits, n_rows = screen
+    if not terms:
         return 0, []
-    sample = columns.cells[columns.sample[:_PRODUCT_ROWS]]
-    inverted = FUNCTIONS["inverse"].of(sample)
-    alone = np.eye(sample.shape[1])
-    whole = sample[:, places]
-    alone[np.ix_(places, places)] = abs(_correlations(whole, whole))
+    sample, order = columns.cells[columns.sample[:n_rows]], list(FUNCTIONS)
+    factors = sorted({factor for term in terms for factor in term})
+    values = np.stack([FUNCTIONS[g].of(sample[:, j]) for j, g in factors], 1)
+    number = {factor: k for k, factor in enumerate(factors)}
+    numbers = np.array([[number[factor] for factor in term] for term in terms])
     hits = []
-    for start in range(0, len(tags), _CHUNK):
-        some = tags[start : start + _CHUNK]
-        u, v = (np.array([tag[i] for tag in some]) for i in range(2))
-        ratio = np.array([g == "inverse" for *_, g in some])
-        features = sample[:, u] * np.where(ratio, inverted[:, v], sample[:, v])
+    for start in range(0, len(terms), _CHUNK):
+        features = values[:, numbers[start : start + _CHUNK]].prod(2)
         strength = _strengths(features, sample[:, places])
-        hits += [
-            (-round(strength[i, k], 6), some[i][2] == "inverse", *some[i], places[k])
-            for i, k in np.argwhere(strength > _PRODUCT).tolist()
-        ]
-    found = [
-        Formula((y, u, v), (((0, "same"),), ((1, "same"), (2, g))))
-        for *_, u, v, g, y in sorted(hits)
-        if y not in (u, v) and alone[y, [u, v]].max() < 0.99999
-    ]
-    return len(tags) * len(places), found
+        for i, k in np.argwhere(strength > least).tolist():
+            term, y = terms[start + i], places[k]
+            if y not in [j for j, _ in term]:
+                rank = -round(strength[i, k], digits), order.index(term[-1][1])
+                hits.append((*rank, term, y))
+    found = []
+    for *_, term, y in sorted(hits):
+        right = tuple((k, g) for k, (_, g) in enumerate(term, 1))
+        found.append(Formula((y, *(j for j, _ in term)), (((0, "same"),), right)))
+    return len(terms) * len(places), found
 
 
 def triples(columns: Columns, pairs: Pairs, *, logs: bool) -> tuple[int, list[Formula]]:

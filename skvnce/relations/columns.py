@@ -13,7 +13,7 @@ from skvnce._tables.schema import in_order
 
 _SAMPLE = 800  # rows by which candidates are chosen
 TYPOS = 0.005  # share of the rows that may violate a formula
-_BEYOND = 0.5  # of the observed range: computed cells farther out are refused
+BEYOND = 0.5  # of the observed range: computed cells farther out are refused
 _FEWEST = 20  # cells other than the median, of which others are far
 _DIGITS = 7  # after the decimal point, of which the last stored one is sought
 
@@ -37,7 +37,7 @@ class Bounds(NamedTuple):
         return cls(np.zeros(p), np.ones(p), -free, free, pair, np.zeros(p), free)
 
     def allow(
-        self, numbers: np.ndarray, place: int, ranges: float = _BEYOND
+        self, numbers: np.ndarray, place: int, ranges: float = BEYOND
     ) -> np.ndarray:
         """Return which numbers a column may have, within `ranges` of it (rows,)."""
         if not np.isnan(self.pair[place, 0]):
@@ -150,18 +150,9 @@ def describe(cells: np.ndarray, is_number: np.ndarray, names: list[str]) -> Colu
             names_rows[j] = unit[j] >= 1 and are_numbers_of_rows(column)
     rng = np.random.default_rng(0)
     sample = np.sort(rng.permutation(n)[:_SAMPLE])
-    return Columns(
-        names,
-        cells,
-        is_number,
-        names_rows,
-        codes,
-        values,
-        mode,
-        Bounds(unit, deviation, low, high, pair, middle, reach),
-        sample,
-        rng,
-    )
+    bounds = Bounds(unit, deviation, low, high, pair, middle, reach)
+    found = names_rows, codes, values, mode, bounds
+    return Columns(names, cells, is_number, *found, sample, rng)
 
 
 def _read(source: Cells) -> tuple[np.ndarray, bool]:

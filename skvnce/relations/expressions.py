@@ -91,10 +91,10 @@ class Expression(NamedTuple):
         moves = self.bounds.deviation[column] * moves[:, None]
         moves = moves.clip(low - start, high - start)
         # rounding errors must not move points beyond the ends
-        return _root(gap, (start + moves).clip(low, high), abs(moves))
+        return _zero_of(gap, (start + moves).clip(low, high), abs(moves))
 
 
-def _root(
+def _zero_of(
     gap: Callable[[np.ndarray], np.ndarray], points: np.ndarray, distances: np.ndarray
 ) -> np.ndarray:
     """Find zeros of a gap between points (n_points, n) by bisection; (n,).

@@ -1,6 +1,7 @@
 """Formulas between columns: their fit, and when one counts as exact."""
 
 from collections.abc import Callable, Iterator
+from math import erf, sqrt
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -11,17 +12,19 @@ CHANCE = -6.0  # log10 of the expected number of chance relations of a kind
 KNOWN = -1  # the tier of equations of the user, which hold up to rounding of float64
 FEWEST = 10  # rows beyond the coefficients
 INFORMATIVE = 5  # rows in which each column leaves its most frequent value
-_FLOAT64 = 1e-14  # relative rounding error of sums of a few numbers
+FLOAT64 = 1e-14  # relative rounding error of sums of a few numbers
 _FLOAT32 = 3e-7  # relative rounding error of values that were once stored in 32 bits
 _LOOSEST = 0.05  # rounding error of a formula, in standard deviations
 _SOLVED = 0.02  # error of a column that is solved for, in standard deviations
 _ROWS = 4000  # by which coefficients are fitted
 _SHUFFLES = 4
 _SIMILAR = 1000  # rows by which similar columns are compared
+_ALIKE = 0.1  # by which columns differ that are merely similar, in deviations and rows
 _STARTS = 8  # blocks of rows by which coefficients are fitted at first
 _MISFIT = 5e-3  # typical error of a fit, in standard deviations of the left-hand side
 # tiers of rounding, see `Formula`, and relative errors
-_LEVELS = (0, _FLOAT64), (0, _FLOAT32), (1, _FLOAT32), (2, _FLOAT32)
+_LEVELS = (0, FLOAT64), (0, _FLOAT32), (1, _FLOAT32), (2, _FLOAT32)
+_N_ROUNDED = 0, 1, None  # columns of each tier whose last digit counts; None: all
 _WIDTHS = 30, 10, 3, 1, 0.3, 0  # errors of a coefficient, within which it is rounded
 _MOST_DIGITS = 16
 _FEW_DIGITS = 4  # after the first, that a coefficient has by itself
@@ -84,8 +87,8 @@ class Formula(NamedTuple):
     coefs: tuple[float, ...] = ()  # the first one is 1
     constant: float = 0.0
     tier: int = 0  # whose rounding it holds up to: 0 float32, 1 a column's, 2 all
-    # by place, values of cells where the formula is undefined: log(0) stored as 0
-    voids: tuple[tuple[int, tuple[float, ...]], ...] = ()
+    # cells of the left-hand side where the formula is undefined: log(0) stored as 0
+    voids: tuple[float, ...] = ()
     # (place, cell, cell of the other column): what is always stored beside the latter
     stored: tuple[tuple[int, float, float], ...] = ()
 
@@ -163,8 +166,8 @@ class Formula(NamedTuple):
         """
         k, g, others = self.split(place)
         kept = part.copy()
-        for j, odd in self.voids:
-            kept[np.isin(part[:, j], odd), j] = np.nan
+        if place and g != "same":
+            kept[np.isin(part[:, 0], self.voids), 0] = np.nan
         kept[:, place] = 1.0  # whatever: its term is not in the sum
         rest = self.features(kept) * self.coefs
         needed = (self.constant - np.delete(rest, k, 1).sum(1)) / self.coefs[k]
@@ -325,9 +328,8 @@ def _shortest(low: float, high: float) -> float | None:
         return 0.0 if low <= high else None
     middle = (low + high) / 2
     for digits in range(_MOST_DIGITS):
-        if digits >= _FEW_DIGITS and (high - low) * 10**digits > _BY_CHANCE * abs(
-            middle
-        ):
+        share = (high - low) * 10**digits / abs(middle)  # of an interval, with a number
+        if digits >= _FEW_DIGITS and share > _BY_CHANCE:
             break
         number = float(f"{middle:.{digits}e}")
         if low <= number <= high:
@@ -435,7 +437,7 @@ def check(columns: Columns, formula: Formula, tried: int) -> Checked | None:
     if held is None:
         return None
     tier, limit, wrong = held
-    if tier and _would_be_exact(columns, formula):
+    if tier and _maps_grids(columns, formula):
         return None
     deviation, unit = columns.bounds.deviation[places], columns.bounds.unit[places]
     steps = 2e-5 * deviation
@@ -449,6 +451,8 @@ def check(columns: Columns, formula: Formula, tried: int) -> Checked | None:
     agree = _agreement(columns, formula, part, limit, shuffled)
     if tier:
         agree = max(agree, _agreement_of_similar(formula, part, limit, shuffled))
+    elif formula.is_sum and len(places) == 2:
+        agree = max(agree, _agreement_of_copies(part, deviation))
     chance = (n - wrong - n_coefs) * np.log10(agree) + np.log10(max(tried, 1))
     if chance + wrong * np.log10(n) > CHANCE:  # any rows could be the violations
         return None
@@ -463,7 +467,7 @@ def _defined(formula: Formula, part: np.ndarray) -> tuple[Formula, np.ndarray]:
     if good.all():
         return formula, part
     odd = [tuple(np.unique(cells).tolist()) for cells in part[~good].T]
-    voids = tuple((k, cells) for k, cells in enumerate(odd) if len(cells) <= 3)
+    voids = odd[0] if len(odd[0]) <= 3 else ()
     stored = []
     if list(map(len, odd)) == [1, 1] and (~good).sum() >= INFORMATIVE:
         ends = np.ravel(odd)
@@ -471,8 +475,7 @@ def _defined(formula: Formula, part: np.ndarray) -> tuple[Formula, np.ndarray]:
         for k in range(2):
             if is_end[is_end[:, 1 - k], k].all():
                 stored.append((k, float(ends[k]), float(ends[1 - k])))
-    for k, cells in voids:
-        good = good & ~np.isin(part[:, k], cells)
+    good = good & ~np.isin(part[:, 0], voids)
     return formula._replace(voids=voids, stored=tuple(stored)), part[good]
 
 
@@ -495,7 +498,7 @@ def _limit(
 ) -> np.ndarray:
     """Return the largest gaps of rows by a level of rounding (rows,)."""
     tier, precision = _LEVELS[level]
-    units = columns.bounds.unit[list(formula.columns)][: {0: 0, 1: 1}.get(tier)]
+    units = columns.bounds.unit[list(formula.columns)][: _N_ROUNDED[tier]]
     steps = [formula.change(part, k, unit) / 2 for k, unit in enumerate(units)]
     return precision * formula.size(part) + 1.02 * np.sum([0 * part[:, 0], *steps], 0)
 
@@ -549,7 +552,18 @@ def _agreement_of_similar(
     return max(shares)
 
 
-def _would_be_exact(columns: Columns, formula: Formula) -> bool:
+def _agreement_of_copies(part: np.ndarray, deviation: np.ndarray) -> float:
+    """Return the share of rows in which similar columns of coarse grids are equal.
+
+    The grid is the least step between values of a column, and similar ones differ by a
+    normal error of a tenth of the standard deviation, and in a tenth of the rows.
+    """
+    steps = [np.diff(np.unique(column)).min() for column in part.T]
+    grid = (np.array(steps) / deviation).max()
+    return min(erf(grid / 2 / (_ALIKE * sqrt(2))), 1 - _ALIKE)
+
+
+def _maps_grids(columns: Columns, formula: Formula) -> bool:
     """Tell whether a map of a column's grid on that of another one knows no rounding.
 
     Two columns of the same digits that differ in the last one are merely similar.

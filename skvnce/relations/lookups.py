@@ -52,10 +52,8 @@ class Lookup(NamedTuple):
         for keys, column in zip(self.keys.T[::-1], cells.T[::-1], strict=True):
             values = np.unique(keys)
             place = np.searchsorted(values, column).clip(max=len(values) - 1)
-            number, known = (
-                len(values) * number + place,
-                known & (values[place] == column),
-            )
+            number = len(values) * number + place
+            known &= values[place] == column
         return number, known
 
     __eq__, __ne__, __hash__ = _is_same, _differs, _hash_of_columns
@@ -249,7 +247,7 @@ def _chance(codes: np.ndarray, begin: np.ndarray, sizes: np.ndarray) -> float:
     """
     results, sources = codes[:, 0], codes[:, 1:].T
     if len(sources) == 1:
-        return _agreement(results, sizes)
+        return _log_agreement(results, sizes)
     bounds = []
     for source in sources:
         groups = np.argsort(source, kind="stable")
@@ -257,20 +255,27 @@ def _chance(codes: np.ndarray, begin: np.ndarray, sizes: np.ndarray) -> float:
         first = source[begin]
         bounds.append(
             sum(
-                _agreement(results[rows], sizes[first == source[rows[0]]])
+                _log_agreement(results[rows], sizes[first == source[rows[0]]])
                 for rows in np.split(groups, edges)
             )
         )
     return max(bounds)
 
 
-def _agreement(results: np.ndarray, sizes: np.ndarray) -> float:
-    """Return log10 of prod over keys of sum_v p_v^(size of the key)."""
-    shares = np.bincount(results) / len(results)
-    shares = shares[shares > 0][:, None]
-    sizes, counts = np.unique(sizes[sizes > 1], return_counts=True)
+def _log_agreement(results: np.ndarray, sizes: np.ndarray) -> float:
+    """Bound log10 of the probability that shuffled results agree within keys.
+
+    It is at most prod over keys of sum_v p_v^(size of the key), and the number of ways
+    to give keys results by that of orders of the results: less for rare ones.
+    """
+    counts = np.bincount(results)
+    counts = counts[counts > 0]
+    orders = lgamma(len(results) + 1) - sum(lgamma(n + 1) for n in counts.tolist())
+    ways = len(sizes) * log(len(counts))
+    sizes, n_keys = np.unique(sizes[sizes > 1], return_counts=True)
+    shares = (counts / len(results))[:, None]
     logs = np.log10(np.maximum((shares**sizes).sum(0), 1e-300))
-    return float((logs * counts).sum())
+    return min(float((logs * n_keys).sum()), (ways - orders) / log(10))
 
 
 # ----------------------------------------

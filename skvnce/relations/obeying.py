@@ -17,21 +17,20 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from skvnce.relations.closure import has_more_digits, is_set
-from skvnce.relations.columns import Bounds
-from skvnce.relations.formulas import KNOWN, Checked, Formula, snapped
+from skvnce.relations.columns import BEYOND, Bounds
+from skvnce.relations.formulas import FLOAT64, KNOWN, Checked, Formula, snapped
 from skvnce.relations.search import joined_columns
 
 # digits of a cell, and relative errors, up to which formulas hold
 _PRECISIONS = {KNOWN: (1e-9, 1e-9), 0: (1e-3, 1.2e-6)}
-_EXACT = 1e-9  # relative error of a product that is solved
+EXACT = 1e-9  # relative error of an equation that is solved, or of the user
 _ROUNDED = 1e6  # squared distance: digits of a column may admit no exact numbers
 _WITHIN = 0.45  # digits of a rounded total, within which numbers agree with it
-_BEYOND, _FAR = 0.5, 3  # ranges by which filled factors, and parts, leave their own
+_FAR = 3  # ranges by which parts leave their own
 _MOVES = np.linspace(-1, 1, 81)  # of a factor, in ranges of its column or 40 units
 _STEPS = 50  # by which formulas are solved together
 _CUTS = 20  # times that a step is halved
 _CREEPING = 0.99  # a step that leaves more of the squared gaps leads to no solution
-_FLOAT64 = 1e-14  # relative error of formulas whose solution no step would improve
 _DIFFERENCE = 1e-7  # by which slopes are computed, relative to cells
 _RANK = 1e-13  # relative squared slope below which a formula follows from others
 
@@ -232,7 +231,7 @@ def _solve(bounds: Bounds, checked: Checked, cells: Filled) -> None:
             good &= abs(new - solved) <= digit * units[k] + error * abs(solved)
         if k != total or not exact:
             good &= bounds.allow(
-                new, places[k], _FAR if exact and rule.is_sum else _BEYOND
+                new, places[k], _FAR if exact and rule.is_sum else BEYOND
             )
         part[some[good], k] = new[good]
         left[some[good]] = False
@@ -295,7 +294,7 @@ def _is_off(
 ) -> np.ndarray:
     """Tell which rows violate a formula, up to the last digit of its total (rows,)."""
     if rule.tier <= 0:
-        return ~is_near(rule, part, _EXACT)
+        return ~is_near(rule, part, EXACT)
     gap = rule.solve(part, rule.total) - part[:, rule.total]
     unit = bounds.unit[rule.columns[rule.total]]
     return (rule.tier == 1) & ~(abs(gap) <= digit * unit)
@@ -346,7 +345,7 @@ def _together(
     for _ in range(_STEPS):
         now = values[rows]
         parts = [(one.rule, now[:, one.rule.columns]) for one in formulas]
-        hold = np.all([is_near(rule, part, _FLOAT64) for rule, part in parts], 0)
+        hold = np.all([is_near(rule, part, FLOAT64) for rule, part in parts], 0)
         rows = rows[~hold]
         if not len(rows):
             break
@@ -360,7 +359,7 @@ def _together(
         gaps = weight * _gaps(formulas, now)
         steps = np.zeros(now.shape)
         stuck = now[:, used] <= ends[0][:, used], now[:, used] >= ends[1][:, used]
-        shortest = _shortest(weight[..., None] * slopes, gaps, stuck)
+        shortest = _shortest_steps(weight[..., None] * slopes, gaps, stuck)
         steps[:, used] = shortest * deviation[used]
         enough, left = _CREEPING * (gaps**2).sum(1), np.arange(len(rows))
         for cut in range(_CUTS):
@@ -397,12 +396,12 @@ def _slopes(
         for i, j in enumerate(places):
             moved = part.copy()
             moved[:, i] += steps[:, j]
-            change = one.rule.gap(moved) - gap
-            slopes[:, k, own[i]] = change / (moved[:, i] - part[:, i])
-    return np.nan_to_num(slopes, posinf=0, neginf=0)
+            slope = (one.rule.gap(moved) - gap) / (moved[:, i] - part[:, i])
+            slopes[:, k, own[i]] = np.where(np.isfinite(slope), slope, 0.0)
+    return slopes
 
 
-def _shortest(
+def _shortest_steps(
     slopes: np.ndarray, gaps: np.ndarray, stuck: tuple[np.ndarray, np.ndarray]
 ) -> np.ndarray:
     """Return the shortest steps from gaps to zero that stay in ranges (n, n_used)."""

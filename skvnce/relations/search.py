@@ -12,7 +12,7 @@ from skvnce.relations.columns import Columns, read_columns
 from skvnce.relations.formulas import Checked, Formula, Rule, fit
 from skvnce.relations.lookups import Lookup, lookups, one_of_sets, steps
 
-_FEWEST = 15  # rows of a table
+_FEWEST_ROWS = 15  # rows of a table
 _FEWEST_OF_LOOKUPS = 60
 _WIDEST = 120  # columns of which pairs are combined with all others
 _FAILURES = 200  # candidates of a kind that may fail
@@ -92,7 +92,9 @@ def find_relations(X: ArrayLike) -> list[Relation]:
     1. Up to rounding of float32, or of the last stored digit, a relation holds in every
        row; 0.5 % of the rows may violate a formula, and none another relation.
     2. If the values of one of its columns were shuffled, fewer than 1e-6 relations of
-       its kind would be expected in the table (1e-9 of lookups by two columns).
+       its kind would be expected in the table (1e-9 of lookups by two columns). Of
+       columns that repeat others on a coarse grid the same holds of columns that
+       differ from these by a tenth of a standard deviation, in a tenth of the rows.
     3. At least ten rows more than coefficients, or ten repeats of a key, support it:
        40 rows of steps.
     4. Each column leaves its most frequent value in five of these rows, and no
@@ -143,7 +145,7 @@ def find_relations(X: ArrayLike) -> list[Relation]:
 def relations_of(columns: Columns) -> list[Relation]:
     """Find the relations of columns that are read."""
     n, p = columns.cells.shape
-    if n < _FEWEST:
+    if n < _FEWEST_ROWS:
         return []
     links = _Links(p)
     found = _formulas(columns, links)

@@ -5,7 +5,7 @@ from collections import Counter
 
 import numpy as np
 
-_DIGITS = 1e-4, 1e-6  # relative and absolute: texts have rounded coefficients
+_PRECISION = 1e-4, 1e-6  # relative and absolute: texts have rounded coefficients
 
 Product = frozenset  # of (factor, exponent)
 _NEGATIVE = frozenset({("", 1)})  # of logarithms: the products have unlike signs
@@ -16,7 +16,9 @@ def say_the_same(text: str, other: str) -> bool:
     one, two = _normal_form(text), _normal_form(other)
     if not one or one.keys() != two.keys():
         return text == other
-    return np.allclose([one[key] for key in one], [two[key] for key in one], *_DIGITS)
+    return np.allclose(
+        [one[key] for key in one], [two[key] for key in one], *_PRECISION
+    )
 
 
 def _normal_form(text: str) -> dict[Product, float]:

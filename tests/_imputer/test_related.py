@@ -756,3 +756,18 @@ def test_sets_that_formulas_connect_hold_together(totals_are_seen, rng):
         assert_array_equal(table["low"], table["a"] + table["b"])
         assert_array_equal(table["low"] + table["high"], 1)
         assert_array_equal(table.to_numpy()[X.notna()], X.to_numpy()[X.notna()])
+
+
+@pytest.mark.parametrize("number", [0, 2])  # tables whose percentage follows
+def test_functions_follow_whole_numbers_that_are_sums(number):
+    """A percentage of one decimal belongs to a total of whole points."""
+    rng = np.random.default_rng(number)
+    full = pd.DataFrame(rng.integers(0, 21, (250, 4)), columns=list("abcd"))
+    full["total"] = full.sum(axis=1)
+    full["percent"] = (full["total"] / 80 * 100).round(1)
+    X = hidden(rng, full, 0.3)
+    imputer = TableImputer(random_state=0).set_output(transform="pandas").fit(X)
+    assert {one.kind for one in imputer.relations_} == {"affine", "linear"}
+    for table in (imputer.transform(X), *imputer.sample(X, n_draws=1, random_state=0)):
+        assert_allclose(table["total"], table[list("abcd")].sum(axis=1))
+        assert (abs(table["percent"] - 1.25 * table["total"]) < 0.051).all()

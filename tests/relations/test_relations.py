@@ -274,6 +274,34 @@ def test_logarithms_of_zero_may_be_stored(code, has_ones, rng):
     assert np.isnan(one.rule.solve(cells, 0)[0])
 
 
+@pytest.mark.parametrize("stored", [0.0, np.nan])
+def test_ratios_may_have_zero_denominators(stored, rng):
+    shots = rng.poisson(40, 400) * (rng.random(400) > 0.1)
+    hits = rng.binomial(shots, 0.4)
+    rate = np.where(shots > 0, (hits / shots.clip(1)).round(3), stored)
+    full = pd.DataFrame({"hits": hits, "shots": shots, "rate": rate})
+    [one] = find_relations(hidden(full, rng))
+    assert str(one) == "rate = hits / shots" and set(one.solves) == set(full)
+    nan = np.nan
+    cells = np.array([[nan, 3.0, 0.0], [nan, 0.0, 3.0], [nan, 3.0, 4.0]])
+    assert_allclose(one.rule.solve(cells, 0), [nan, 0.0, 0.75])
+    cells = np.array([[0.0, nan, 3.0], [0.5, nan, 4.0]])
+    assert_allclose(one.rule.solve(cells, 1), [0.0, 2.0])
+    assert np.isnan(one.rule.solve(np.array([[0.0, 0.0, nan]]), 2)).all()
+
+
+def test_dummies_of_rare_levels_follow_from_the_category(rng):
+    levels = rng.permutation(np.repeat(list("abcd"), [130, 75, 37, 13]))
+    frame = pd.get_dummies(pd.Series(levels)).astype(float).assign(level=levels)
+    found = find_relations(hidden(frame, rng, 0.15))
+    by_level = {one.columns[0] for one in found if one.columns[1:] == ("level",)}
+    assert by_level == set("abcd")
+    frame["d"] = rng.permutation(frame["d"])  # the control
+    found = find_relations(hidden(frame, rng, 0.15))
+    by_level = {one.columns[0] for one in found if one.columns[1:] == ("level",)}
+    assert "d" not in by_level
+
+
 # ----------------------------------------
 # Texts
 
@@ -329,6 +357,20 @@ def test_nearly_equal_rounded_columns_have_no_formula(n_columns, error, rng):
         truth = 3 * rng.normal(size=(n, 1))
         X = (truth + error * rng.normal(size=(n, n_columns))).round(1)
         assert {one.kind for one in find_relations(X)} <= {"lookup"}
+
+
+def test_few_rows_of_coarse_grids_show_no_copies(rng):
+    """Similar columns of whole numbers are equal in 14 rows by chance."""
+    truth = 1.5 * rng.normal(size=(3000, 1))
+    similar = (truth + 0.08 * rng.normal(size=(3000, 2))).round()
+    assert (similar[:, 0] != similar[:, 1]).mean() > 0.02
+    equal = similar[similar[:, 0] == similar[:, 1]][:40]
+    equal[np.arange(14, 40), np.arange(26) % 2] = np.nan
+    assert find_relations(np.column_stack([equal, rng.normal(size=40)])) == []
+    copies = np.column_stack([similar[:300, 0]] * 2)  # the controls
+    assert [one.kind for one in find_relations(copies)] == ["affine"]
+    fine = np.column_stack([truth[:20].round(2)] * 2)
+    assert [one.kind for one in find_relations(fine)] == ["affine"]
 
 
 @pytest.mark.parametrize(
