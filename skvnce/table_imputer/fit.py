@@ -12,6 +12,7 @@ from skvnce.table_imputer.model import Mates, TableModel, Training
 from skvnce.table_imputer.normal import Normal, completed, fit_em
 from skvnce.table_imputer.products import (
     choose_products,
+    is_normal_as_it_is,
     probability_of,
     products_asked_for,
 )
@@ -56,7 +57,7 @@ def fit_table(problem, interactions, settings):
     training = Training(cells[rows], weights[rows], folds, weights.sum())
     mates = _mates(order, problem.relations)
     model = _fit_normal(order, expansion, training, settings, mates)
-    chosen = _confirmed(model, _products(model, interactions))
+    chosen = _told(model, _confirmed(model, _products(model, interactions)))
     if chosen:
         X = expansion.matrix(training.cells)
         expansion = expansion.with_products(X, training.weights, chosen)
@@ -130,6 +131,23 @@ def _confirmed(model, chosen):
         if one.probability >= _LEAST_PROBABILITY:
             kept.append(one)
     return kept
+
+
+def _told(model, chosen):
+    """Mark products whose targets are normal by their scores, and not as they are."""
+    marked, X, expansion = [], model._training_matrix(), model.expansion
+    for one in chosen:
+        q = expansion.owner(one.target)
+        part = expansion.parts[q]
+        if part.score:
+            rows = np.flatnonzero(~np.isnan(X[:, one.target]))
+            filled, _ = model.held_out_predictions(q, rows)
+            others = filled[:, np.setdiff1d(np.arange(X.shape[1]), part.own)]
+            product = filled[:, one.first] * filled[:, one.second]
+            given = X[rows, one.target], X[rows, part.own[1]], others, product
+            one = one._replace(tells=is_normal_as_it_is(*given, part.score))
+        marked.append(one)
+    return marked
 
 
 def _products(model, interactions):

@@ -38,6 +38,7 @@ class Candidate(NamedTuple):
     n_rows: float  # that observe all three, or their weight
     prior: float = 1.0  # odds
     is_doubtful: bool = False  # whether its target may decide which cells are missing
+    tells: bool = True  # whether draws of the factors know the target
 
 
 def probability_of(t, n_rows, prior):
@@ -257,6 +258,31 @@ def _slopes_over_errors(P, R, w):
         rest = (R[:, None] - P * slopes) / (1 - leverage)
         errors = np.sqrt((w * P**2 * rest**2).sum(0)) / size
         return np.nan_to_num(slopes / errors, posinf=0.0, neginf=0.0)
+
+
+def is_normal_as_it_is(x, score, others, product, knots):
+    """Say whether a target with a product is likelier than its normal scores without.
+
+    Of numbers that are skewed given all others, as money, regressions bend, and a
+    product may seem to be there; but the density of such a target is not normal, so
+    that it would tell draws of the factors what is wrong.  The likelihoods are those of
+    the column as it is (Box and Cox 1964), and each window of the slope of the scores
+    is a parameter (Akaike 1974).
+
+    `x`, `score`, `product` (n,); `others` (n, m); `knots`, pair of ndarray: see
+    `expansion.Part`.  Returns bool.
+    """
+    A = np.column_stack([np.ones(len(x)), others])
+    rest = _without(np.column_stack([A, product]), x[:, None])
+    of_scores = _without(A, score[:, None])
+    values, first = np.unique(knots[0], return_index=True)
+    half, places = int(np.ceil(np.sqrt(len(values)) / 2)), np.arange(len(values))
+    low, high = (places - half).clip(0), (places + half).clip(max=len(values) - 1)
+    scores = knots[1][first]
+    slopes = np.log((scores[high] - scores[low]) / (values[high] - values[low]))
+    sizes = [np.log(max((one**2).sum(), 1e-300)) for one in (rest, of_scores)]
+    gain = np.interp(x, values, slopes).sum() - len(values) / (2 * half)
+    return bool(len(x) / 2 * (sizes[0] - sizes[1]) + gain < 0)
 
 
 def selection(X, factor, columns, filled, weights):
