@@ -135,17 +135,18 @@ def _confirmed(model, chosen):
 
 def _told(model, chosen):
     """Mark products whose targets are normal by their scores, and not as they are."""
-    marked, X, expansion = [], model._training_matrix(), model.expansion
+    marked, expansion = [], model.expansion
+    X = expansion.matrix(model.training.cells)
+    filled = completed(X, np.isnan(X), Normal.of(*model.normal[:2]))
     for one in chosen:
-        q = expansion.owner(one.target)
-        part = expansion.parts[q]
+        part = expansion.parts[expansion.owner(one.target)]
         if part.score:
-            rows = np.flatnonzero(~np.isnan(X[:, one.target]))
-            filled, _ = model.held_out_predictions(q, rows)
-            others = filled[:, np.setdiff1d(np.arange(X.shape[1]), part.own)]
-            product = filled[:, one.first] * filled[:, one.second]
-            given = X[rows, one.target], X[rows, part.own[1]], others, product
-            one = one._replace(tells=is_normal_as_it_is(*given, part.score))
+            rows = ~np.isnan(X[:, [*one[:3]]]).any(1)
+            others = np.setdiff1d(np.arange(X.shape[1]), part.own)
+            x, score = filled[rows][:, part.own[:2]].T
+            product = filled[rows, one.first] * filled[rows, one.second]
+            given = x, score, filled[rows][:, others], product, part.score
+            one = one._replace(tells=is_normal_as_it_is(*given))
         marked.append(one)
     return marked
 
