@@ -113,7 +113,7 @@ def _alike(t, q, b, pairs, targets, possible):
     `t` (n_pairs, n_targets): absolute values; 0 where a product is not to be chosen.
     """
     (j, k), i = pairs[q], int(targets[b])
-    swapped = [(i, i, j)] if j == k else [(i, k, j), (i, j, k)]
+    swapped = [(i, i, j)] if j == k else [(i, k, j), (i, j, k), (i, i, j), (i, i, k)]
     alike = [(q, b)]
     for first, second, target in swapped:
         if target in possible:
