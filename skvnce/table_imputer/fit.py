@@ -12,7 +12,7 @@ from skvnce.table_imputer.model import Mates, TableModel, Training
 from skvnce.table_imputer.normal import Normal, completed, fit_em
 from skvnce.table_imputer.products import (
     choose_products,
-    is_normal_as_it_is,
+    is_normal,
     probability_of,
     products_asked_for,
 )
@@ -57,9 +57,10 @@ def fit_table(problem, interactions, settings):
     training = Training(cells[rows], weights[rows], folds, weights.sum())
     mates = _mates(order, problem.relations)
     model = _fit_normal(order, expansion, training, settings, mates)
-    chosen = _told(model, _confirmed(model, _products(model, interactions)))
+    chosen = _confirmed(model, _products(model, interactions))
     if chosen:
         X = expansion.matrix(training.cells)
+        chosen = _told(model, X, chosen)
         expansion = expansion.with_products(X, training.weights, chosen)
         model = _fit_normal(order, expansion, training, settings, mates)
     if len(rows) < len(cells):
@@ -133,20 +134,18 @@ def _confirmed(model, chosen):
     return kept
 
 
-def _told(model, chosen):
+def _told(model, X, chosen):
     """Mark products whose targets are normal by their scores, and not as they are."""
-    marked, expansion = [], model.expansion
-    X = expansion.matrix(model.training.cells)
+    marked, weights = [], model.training.weights
     filled = completed(X, np.isnan(X), Normal.of(*model.normal[:2]))
     for one in chosen:
-        part = expansion.parts[expansion.owner(one.target)]
+        part = model.expansion.parts[model.expansion.owner(one.target)]
         if part.score:
-            rows = ~np.isnan(X[:, [*one[:3]]]).any(1)
-            others = np.setdiff1d(np.arange(X.shape[1]), part.own)
-            x, score = filled[rows][:, part.own[:2]].T
-            product = filled[rows, one.first] * filled[rows, one.second]
-            given = x, score, filled[rows][:, others], product, part.score
-            one = one._replace(tells=is_normal_as_it_is(*given))
+            rows = ~np.isnan(X[:, one[:3]]).any(1)
+            F = filled[rows]
+            given = np.delete(F, part.own, 1), F[:, one.first] * F[:, one.second]
+            given += part.score, weights[rows]
+            one = one._replace(tells=is_normal(*F[:, part.own[:2]].T, *given))
         marked.append(one)
     return marked
 

@@ -106,9 +106,10 @@ def _close(table, q, pair, targets):
 def _alike(t, q, b, pairs, targets, possible):
     """List places in t of products that the same dependence may show as.
 
-    They are the product at (q, b), its columns with another possible target, and
-    products that share a factor and have nearly its t, largest first: where a factor is
-    missing, it is filled by others, whose products then look like its own.
+    They are the product at (q, b), its columns with another possible target, the square
+    of its target for one of its factors, as the regression on a number whose square
+    counts bends, and products that share a factor and have nearly its t, largest first:
+    where a factor is missing, it is filled by others, whose products look like its own.
 
     `t` (n_pairs, n_targets): absolute values; 0 where a product is not to be chosen.
     """
@@ -260,29 +261,28 @@ def _slopes_over_errors(P, R, w):
         return np.nan_to_num(slopes / errors, posinf=0.0, neginf=0.0)
 
 
-def is_normal_as_it_is(x, score, others, product, knots):
+def is_normal(x, score, A, product, knots, weights):
     """Say whether a target with a product is likelier than its normal scores without.
 
-    Of numbers that are skewed given all others, as money, regressions bend, and a
-    product may seem to be there; but the density of such a target is not normal, so
-    that it would tell draws of the factors what is wrong.  The likelihoods are those of
-    the column as it is (Box and Cox 1964), and each window of the slope of the scores
-    is a parameter (Akaike 1974).
+    If a number is skewed given all others, as money is, its regressions bend and a
+    product may seem to be there, but the density of a normal distribution does not tell
+    which factors belong to it.  Likelihoods are those of numbers as they are (Box and
+    Cox 1964); each window of the scores' slope is a parameter (Akaike 1974).
 
-    `x`, `score`, `product` (n,); `others` (n, m); `knots`, pair of ndarray: see
-    `expansion.Part`.  Returns bool.
+    `x`, `score`, `product`, `weights` (n,); `A` (n, m): all others; `knots`, pair of
+    ndarray: see `expansion.Part`.  Returns bool.
     """
-    A = np.column_stack([np.ones(len(x)), others])
-    rest = _without(np.column_stack([A, product]), x[:, None])
-    of_scores = _without(A, score[:, None])
+    root, A = np.sqrt(weights)[:, None], np.column_stack([np.ones(len(x)), A])
+    pairs = (np.column_stack([A, product]), x), (A, score)
+    rests = [_without(root * one, root * cells[:, None]) for one, cells in pairs]
+    sizes = np.log([max((rest**2).sum(), 1e-300) for rest in rests])
     values, first = np.unique(knots[0], return_index=True)
-    half, places = int(np.ceil(np.sqrt(len(values)) / 2)), np.arange(len(values))
-    low, high = (places - half).clip(0), (places + half).clip(max=len(values) - 1)
-    scores = knots[1][first]
-    slopes = np.log((scores[high] - scores[low]) / (values[high] - values[low]))
-    sizes = [np.log(max((one**2).sum(), 1e-300)) for one in (rest, of_scores)]
-    gain = np.interp(x, values, slopes).sum() - len(values) / (2 * half)
-    return bool(len(x) / 2 * (sizes[0] - sizes[1]) + gain < 0)
+    half, at = int(np.ceil(np.sqrt(len(values)) / 2)), np.arange(len(values))
+    ends = (at - half).clip(0), (at + half).clip(max=len(values) - 1)
+    rises = [one[ends[1]] - one[ends[0]] for one in (knots[1][first], values)]
+    log_slopes = weights @ np.interp(x, values, np.log(rises[0] / rises[1]))
+    gain = log_slopes + weights.sum() / 2 * (sizes[0] - sizes[1])
+    return bool(gain < len(values) / (2 * half))
 
 
 def selection(X, factor, columns, filled, weights):
