@@ -142,9 +142,9 @@ def _told(model, X, chosen):
         part = model.expansion.parts[model.expansion.owner(one.target)]
         if part.score:
             rows = ~np.isnan(X[:, one[:3]]).any(1)
-            F = filled[rows]
-            given = np.delete(F, part.own, 1), F[:, one.first] * F[:, one.second]
-            given += part.score, weights[rows]
+            F, pairs = filled[rows], [p[:2] for p in chosen if p.target == one.target]
+            products = np.prod(F[:, np.transpose(pairs)], axis=1)
+            given = np.delete(F, part.own, 1), products, part.score, weights[rows]
             one = one._replace(tells=is_normal(*F[:, part.own[:2]].T, *given))
         marked.append(one)
     return marked

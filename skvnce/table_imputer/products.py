@@ -261,19 +261,19 @@ def _slopes_over_errors(P, R, w):
         return np.nan_to_num(slopes / errors, posinf=0.0, neginf=0.0)
 
 
-def is_normal(x, score, A, product, knots, weights):
-    """Say whether a target with a product is likelier than its normal scores without.
+def is_normal(x, score, A, products, knots, weights):
+    """Say whether a target with products is likelier than its normal scores without.
 
     If a number is skewed given all others, as money is, its regressions bend and a
     product may seem to be there, but the density of a normal distribution does not tell
     which factors belong to it.  Likelihoods are those of numbers as they are (Box and
     Cox 1964); each window of the scores' slope is a parameter (Akaike 1974).
 
-    `x`, `score`, `product`, `weights` (n,); `A` (n, m): all others; `knots`, pair of
-    ndarray: see `expansion.Part`.  Returns bool.
+    `x`, `score`, `weights` (n,); `A` (n, m): all others; `products` (n, k); `knots`,
+    pair of ndarray: see `expansion.Part`.  Returns bool.
     """
     root, A = np.sqrt(weights)[:, None], np.column_stack([np.ones(len(x)), A])
-    pairs = (np.column_stack([A, product]), x), (A, score)
+    pairs = (np.column_stack([A, products]), x), (A, score)
     rests = [_without(root * one, root * cells[:, None]) for one, cells in pairs]
     sizes = np.log([max((rest**2).sum(), 1e-300) for rest in rests])
     values, first = np.unique(knots[0], return_index=True)
