@@ -221,9 +221,9 @@ def _compatible_round(expansion, chain, S, draws, active):
 
 
 def products_of(expansion, part):
-    """List the products of which a column is a factor, by one column of the matrix."""
-    base = set(part.base.tolist())
-    return [one for one in expansion.products if {one.first, one.second} & base]
+    """List the products of a column whose targets its draws know."""
+    base, products = set(part.base.tolist()), expansion.products
+    return [one for one in products if one.tells and {one.first, one.second} & base]
 
 
 def laws_of(expansion, normals, q):

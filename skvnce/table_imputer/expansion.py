@@ -77,6 +77,7 @@ class Product(NamedTuple):
     scale: float
     probability: float  # that it belongs to the target's regression
     ends: np.ndarray  # (2, 2), smallest and largest factors that count
+    tells: bool  # whether draws of the factors know the target
 
     def of(self, first, second):
         """Multiply factors, and standardise."""
@@ -155,13 +156,15 @@ class Expansion(NamedTuple):
         Expansion.
         """
         parts, products, at = list(self.parts), list(self.products), X.shape[1]
-        for first, second, target, probability, *_ in chosen:
+        for first, second, target, probability, *_, tells in chosen:
             x = X[:, first] * X[:, second]
             mean, scale = _moments(x, weights)
             low, high = (f(X[:, [first, second]], 0) for f in (np.nanmin, np.nanmax))
             ends = np.stack([low, high]) + (high - low) * [[-_BEYOND], [_BEYOND]]
             products.append(
-                Product(at, first, second, target, mean, scale, probability, ends)
+                Product(
+                    at, first, second, target, mean, scale, probability, ends, tells
+                )
             )
             for q in {self.owner(first), self.owner(second)}:
                 parts[q] = parts[q]._replace(own=np.append(parts[q].own, at))

@@ -12,6 +12,7 @@ from skvnce.table_imputer.model import Mates, TableModel, Training
 from skvnce.table_imputer.normal import Normal, completed, fit_em
 from skvnce.table_imputer.products import (
     choose_products,
+    is_normal,
     probability_of,
     products_asked_for,
 )
@@ -59,6 +60,7 @@ def fit_table(problem, interactions, settings):
     chosen = _confirmed(model, _products(model, interactions))
     if chosen:
         X = expansion.matrix(training.cells)
+        chosen = _told(model, X, chosen)
         expansion = expansion.with_products(X, training.weights, chosen)
         model = _fit_normal(order, expansion, training, settings, mates)
     if len(rows) < len(cells):
@@ -130,6 +132,22 @@ def _confirmed(model, chosen):
         if one.probability >= _LEAST_PROBABILITY:
             kept.append(one)
     return kept
+
+
+def _told(model, X, chosen):
+    """Mark products whose targets are normal by their scores, and not as they are."""
+    marked, weights = [], model.training.weights
+    filled = completed(X, np.isnan(X), Normal.of(*model.normal[:2]))
+    for one in chosen:
+        part = model.expansion.parts[model.expansion.owner(one.target)]
+        if part.score:
+            rows = ~np.isnan(X[:, one[:3]]).any(1)
+            F, pairs = filled[rows], [p[:2] for p in chosen if p.target == one.target]
+            products = np.prod(F[:, np.transpose(pairs)], axis=1)
+            given = np.delete(F, part.own, 1), products, part.score, weights[rows]
+            one = one._replace(tells=is_normal(*F[:, part.own[:2]].T, *given))
+        marked.append(one)
+    return marked
 
 
 def _products(model, interactions):

@@ -38,6 +38,7 @@ class Candidate(NamedTuple):
     n_rows: float  # that observe all three, or their weight
     prior: float = 1.0  # odds
     is_doubtful: bool = False  # whether its target may decide which cells are missing
+    tells: bool = True  # whether draws of the factors know the target
 
 
 def probability_of(t, n_rows, prior):
@@ -105,14 +106,15 @@ def _close(table, q, pair, targets):
 def _alike(t, q, b, pairs, targets, possible):
     """List places in t of products that the same dependence may show as.
 
-    They are the product at (q, b), its columns with another possible target, and
-    products that share a factor and have nearly its t, largest first: where a factor is
-    missing, it is filled by others, whose products then look like its own.
+    They are the product at (q, b), its columns with another possible target, the square
+    of its target for one of its factors, as the regression on a number whose square
+    counts bends, and products that share a factor and have nearly its t, largest first:
+    where a factor is missing, it is filled by others, whose products look like its own.
 
     `t` (n_pairs, n_targets): absolute values; 0 where a product is not to be chosen.
     """
     (j, k), i = pairs[q], int(targets[b])
-    swapped = [(i, i, j)] if j == k else [(i, k, j), (i, j, k)]
+    swapped = [(i, i, j)] if j == k else [(i, k, j), (i, j, k), (i, i, j), (i, i, k)]
     alike = [(q, b)]
     for first, second, target in swapped:
         if target in possible:
@@ -257,6 +259,30 @@ def _slopes_over_errors(P, R, w):
         rest = (R[:, None] - P * slopes) / (1 - leverage)
         errors = np.sqrt((w * P**2 * rest**2).sum(0)) / size
         return np.nan_to_num(slopes / errors, posinf=0.0, neginf=0.0)
+
+
+def is_normal(x, score, A, products, knots, weights):
+    """Say whether a target with products is likelier than its normal scores without.
+
+    If a number is skewed given all others, as money is, its regressions bend and a
+    product may seem to be there, but the density of a normal distribution does not tell
+    which factors belong to it.  Likelihoods are those of numbers as they are (Box and
+    Cox 1964); each window of the scores' slope is a parameter (Akaike 1974).
+
+    `x`, `score`, `weights` (n,); `A` (n, m): all others; `products` (n, k); `knots`,
+    pair of ndarray: see `expansion.Part`.  Returns bool.
+    """
+    root, A = np.sqrt(weights)[:, None], np.column_stack([np.ones(len(x)), A])
+    pairs = (np.column_stack([A, products]), x), (A, score)
+    rests = [_without(root * one, root * cells[:, None]) for one, cells in pairs]
+    sizes = np.log([max((rest**2).sum(), 1e-300) for rest in rests])
+    values, first = np.unique(knots[0], return_index=True)
+    half, at = int(np.ceil(np.sqrt(len(values)) / 2)), np.arange(len(values))
+    ends = (at - half).clip(0), (at + half).clip(max=len(values) - 1)
+    rises = [one[ends[1]] - one[ends[0]] for one in (knots[1][first], values)]
+    log_slopes = weights @ np.interp(x, values, np.log(rises[0] / rises[1]))
+    gain = log_slopes + weights.sum() / 2 * (sizes[0] - sizes[1])
+    return bool(gain < len(values) / (2 * half))
 
 
 def selection(X, factor, columns, filled, weights):

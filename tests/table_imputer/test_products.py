@@ -276,3 +276,53 @@ def test_regressions_equal_least_squares(n_levels, rng):
     Y = rng.normal(size=(200, 2)) + A[:, -1:]
     exact = Y - A @ np.linalg.lstsq(A, Y, rcond=None)[0]
     np.testing.assert_allclose(_without(A, Y), exact, atol=1e-9)
+
+
+def money(seed):
+    """Make a lognormal number and y, which is linear in it, and skewed as well."""
+    rng = np.random.default_rng(seed)
+    w = np.exp(rng.normal(size=1000))
+    return sparse(rng, np.column_stack([w, w + 4 * rng.normal(size=1000)]), 0.3)
+
+
+def bent(seed):
+    """Make x and y, which is linear in its square, and skewed thereby."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=1000)
+    y = x + x**2 / 2 + rng.normal(size=1000)
+    return sparse(rng, np.column_stack([x, y]), 0.3)
+
+
+def told_by(X, factor):
+    """Fit with a square; say whether draws of its factor know its target."""
+    problem = Problem(X, np.ones(len(X)), np.zeros(2, int), [None] * 2)
+    model = fit_table(problem, [(factor, factor)], Settings(0, 5, 0.05, 0))
+    (product,) = model.expansion.products
+    part = model.expansion.parts[model.expansion.owner(product.target)]
+    assert part.score  # it is skewed
+    return product.tells
+
+
+def test_skewed_targets_do_not_tell_their_factors(seed):
+    """Normal scores of money gain .3 of a log-likelihood a row, of a sum of 500."""
+    assert not any([told_by(money([seed, i]), 1) for i in range(N_TABLES)])
+    assert all([told_by(bent([seed, i]), 0) for i in range(N_TABLES)])
+
+
+def slopes_of_money(seed, n_tables=40):
+    found = []
+    for i in range(n_tables):
+        X = money([seed, i])
+        imputer = TableImputer(
+            [(1, 1)], n_estimators=0, n_parameter_draws=2, random_state=0
+        )
+        tables = imputer.fit(X).sample(X, 2, random_state=0, as_array=True)
+        found.append(np.mean([np.polyfit(*one.T, 1)[0] for one in tables]))
+    return np.array(found)
+
+
+def test_slopes_on_skewed_numbers_are_right(seed, monkeypatch):
+    slopes = slopes_of_money(seed)
+    assert p_mean(slopes, 1) > FAILURE
+    monkeypatch.setattr(fit_module, "is_normal", lambda *given: True)
+    assert p_mean(slopes_of_money(seed) - slopes, 0) < FAILURE  # control: a tenth
