@@ -380,15 +380,3 @@ def test_the_device_refuses_what_stays_behind(seed, device, monkeypatch):
     for use in (causes.transform, causes.fit):
         with pytest.raises(RuntimeError, match="of the CPU and of another device"):
             use(binary)
-
-
-def test_the_fake_device_computes_as_the_cpu_does(device):
-    one = torch.arange(6.0).view(2, 3)
-    there = one.to(FAKE)
-    there[0] += 1
-    assert there.device == FAKE
-    assert torch.equal(there.cpu(), one + torch.tensor([[1.0], [0.0]]))
-    with pytest.raises(RuntimeError, match="of the CPU and of another device"):
-        there + one
-    with pytest.raises(RuntimeError):
-        there.numpy()
