@@ -254,18 +254,6 @@ def test_plain_tables_are_answered(name, seed):
     hold(estimator, X)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_tables_of_constants_are_answered(name):
-    """By those that need no column that varies; without an observed cell, by none."""
-    X = np.tile([3.0, 0.0], (6, 1))
-    X[1, 0] = X[2, 1] = np.nan
-    estimator = CASES[name][0]
-    may_refuse = isinstance(estimator, NEED_VARIATION)
-    assert must_be_answered(estimator, X) != may_refuse
-    hold(estimator, X)
-    assert not must_be_answered(estimator, np.full((6, 2), np.nan))
-
-
 def test_every_class_is_searched():
     classes = {type(estimator).__name__ for estimator, *_ in CASES.values()}
     public = {name for name in skvnce.__all__ if hasattr(getattr(skvnce, name), "fit")}
