@@ -91,6 +91,15 @@ def test_on_complete_data_it_is_the_sample_covariance(seed):
     assert_allclose(found.normal.covariance, np.cov(x.T, bias=True), atol=1e-12)
 
 
+def test_weights_count_rows(data):
+    count = torch.arange(len(data.x)) % 3
+    repeated = data.take(torch.arange(len(data.x)).repeat_interleave(count))
+    for a, b in zip(
+        fit(data, weights=count.double()).normal, fit(repeated).normal, strict=True
+    ):
+        assert_close(a, b, rtol=0, atol=1e-8)
+
+
 def test_parameters_of_complete_rows_have_their_known_posterior(seed, rng):
     x = rng.multivariate_normal(np.ones(D), COVARIANCE, size=30)
     strength, weights = 2.0, torch.ones(30).double()

@@ -161,9 +161,10 @@ def test_the_estimator_keeps_its_graph():
 
 
 PATH, GRAPH = EdgePathDisplay.from_estimator, GraphDisplay.from_estimator
+WITHOUT_PATH = SimpleNamespace(alphas_=ALPHAS, nodes_="abc", alpha_=0.1)
 ERRORS = [
     (PATH, learner(alphas_=[1.0]), {}, ValueError, "single penalty"),
-    (PATH, SimpleNamespace(), {}, ValueError, "SimpleNamespace without path_; fit it"),
+    (PATH, WITHOUT_PATH, {}, ValueError, "SimpleNamespace without path_; fit it"),
     (PATH, learner(), {"n_labels": "all"}, TypeError, "n_labels must be an integer"),
     (GRAPH, Learner([("a", "b", np.nan)]), {}, ValueError, "got nan between a and b"),
     (GRAPH, object(), {}, ValueError, "have to_networkx, got object"),
