@@ -17,8 +17,10 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import distributions, nn
 
 from skvnce import GaussianImputer, VNCEEstimator
+from skvnce._core.incomplete import Units
 from skvnce._core.training.adam import NotFinite
 from skvnce.contrast import fit
+from skvnce.contrast.estimator import ScaledDensity
 from skvnce.contrast.models import FreeGaussian, standard_normal
 from skvnce.exceptions import DivergenceError
 from skvnce.options import LBFGS, Adam
@@ -859,3 +861,18 @@ def test_a_gaussian_that_is_passed_in_survives_pickling():
     drawn = [one.sample(X, random_state=1)[0] for one in (found, copy)]
     np.testing.assert_array_equal(*drawn)
     assert np.abs(found.mean_).max() < 0.7 and found.covariance_.shape == (3, 3)
+
+
+class SameRows:
+    """Draws the rows themselves."""
+
+    device = torch.device("cpu")
+
+    def one_draw(self, rows, what):
+        return rows.x
+
+
+def test_each_draw_has_the_rows_in_their_order():
+    nodes = np.arange(8.0).reshape(4, 2)
+    drawn = ScaledDensity(SameRows(), Units.none(2)).draw(nodes, 3)
+    np.testing.assert_array_equal(drawn, [nodes] * 3)

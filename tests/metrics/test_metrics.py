@@ -313,6 +313,7 @@ def test_r_hat_by_hand():
     within, between = 1.5, np.var([1, 5, 1, 2], ddof=1)
     wanted = np.sqrt((within / 2 + between) / within)
     assert split_r_hat(chains) == pytest.approx(wanted, rel=1e-14)
+    assert np.isnan(split_r_hat(np.ones((1, 4))))
 
 
 @pytest.mark.parametrize("n_steps", [20, 200, 5000])
