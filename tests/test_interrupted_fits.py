@@ -102,10 +102,6 @@ def test_an_interrupt_changes_nothing(estimator, method, seed):
     assert any(after.get(name) is not value for name, value in before.items())
 
 
-def test_more_than_400_places_are_tried():
-    assert PLACES * len(CASES) >= 400
-
-
 class Scaled(GaussianImputer):
     """What users write: a subclass that sets attributes of its own."""
 

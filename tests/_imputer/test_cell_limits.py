@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from errors import refused
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 from scipy.stats import kstest, multivariate_normal, norm, truncnorm
@@ -393,8 +394,7 @@ def test_limits_three_deviations_away_are_too_far(side):
         check_distance(schema, limits_of(schema, *limits, X, X), X)
 
     check(2.9)
-    with pytest.raises(ValueError, match="is far from the observed cells"):
-        check(3.1)
+    refused(ValueError, "is far from the observed cells", check, 3.1)
 
 
 def refused_table():
@@ -438,8 +438,7 @@ def of_cells():
 def test_wrong_limits_are_refused(model, given, error, words, of_cells):
     fitted = of_cells[type(model)]
     for call in (clone(model).fit, fitted.transform, fitted.sample):
-        with pytest.raises(error, match=words):
-            call(REFUSED, **given)
+        refused(error, words, call, REFUSED, **given)
 
 
 @pytest.mark.parametrize(
@@ -454,15 +453,13 @@ def test_limits_outside_of_the_bounds_of_a_column(given, words):
     bounded = GaussianImputer(min_value=LEAST, max_value=MOST, random_state=0)
     bounded.fit(REFUSED, lower={0: MOST - 0.5})  # within
     for call in (bounded.fit, bounded.sample, bounded.transform):
-        with pytest.raises(ValueError, match=words):
-            call(REFUSED, **given)
+        refused(ValueError, words, call, REFUSED, **given)
 
 
 @pytest.mark.parametrize("model", OF_CELLS, ids=lambda one: type(one).__name__)
 def test_categories_and_tables_in_parts_have_no_limits(model):
     frame = pd.DataFrame({"a": np.arange(60.0), "b": pd.Categorical(["x", None] * 30)})
-    with pytest.raises(TypeError, match="limits of column 'b'"):
-        clone(model).fit(frame, lower={"b": 0})
+    refused(TypeError, "limits of column 'b'", clone(model).fit, frame, lower={"b": 0})
     with pytest.raises(ValueError, match="not available for a table in parts"):
         clone(model).fit(Chunks([REFUSED] * 2), upper={0: 1.0})
 
@@ -478,8 +475,7 @@ def test_limits_that_a_call_does_not_take(of_cells):
     with pytest.raises(ValueError, match="ColumnImputer takes no limits of single"):
         ColumnImputer().fit(REFUSED).transform(REFUSED, lower={0: 1.0})
     limited = GaussianImputer(max_iter=9, **SIMPLE).fit(REFUSED, upper=LIMITS)
-    with pytest.raises(ValueError, match="from a fit to limits of cells"):
-        limited.partial_fit(REFUSED)
+    refused(ValueError, "from a fit to limits of cells", limited.partial_fit, REFUSED)
     with warnings.catch_warnings(
         action="error"
     ):  # shifts and limits exclude each other

@@ -9,6 +9,7 @@ import pytest
 import sklearn
 from cases import SMALL
 from energies import Factor
+from errors import refused
 from sklearn.linear_model import LinearRegression
 from statistical import FAILURE, p_mean, within_standard_errors
 
@@ -128,14 +129,10 @@ def test_parameters_of_sample_are_checked(fitted, frame, name):
     if name == "latents":
         methods.append(fitted(OF_CELLS, name).sample_latents)
     for method in methods:
-        with pytest.raises(ValueError, match="n_draws must be finite and at least 1"):
-            method(frame, 0)
-        with pytest.raises(TypeError, match="n_draws must be an integer"):
-            method(frame, 1.5)
-        with pytest.raises(TypeError, match="as_array must be a bool"):
-            method(frame, as_array=1)
-        with pytest.raises(TypeError, match="positional"):
-            method(frame, 1, 0, True)
+        refused(ValueError, "n_draws must be finite and at least 1", method, frame, 0)
+        refused(TypeError, "n_draws must be an integer", method, frame, 1.5)
+        refused(TypeError, "as_array must be a bool", method, frame, as_array=1)
+        refused(TypeError, "positional", method, frame, 1, 0, True)
 
 
 def test_latents_are_drawn_in_the_container_of_transform(fitted, frame):
@@ -184,10 +181,8 @@ def test_new_rows_are_an_array_of_all_columns(fitted, name):
     assert model.sample_rows().shape == (1, 5)
     if name != "NoisyOr":
         assert (rows[:, 3] == 2).all()
-    with pytest.raises(ValueError, match="n_rows must be finite and at least 1"):
-        model.sample_rows(0)
-    with pytest.raises(TypeError, match="n_rows must be an integer"):
-        model.sample_rows(2.0)
+    refused(ValueError, "n_rows must be finite and at least 1", model.sample_rows, 0)
+    refused(TypeError, "n_rows must be an integer", model.sample_rows, 2.0)
 
 
 def correlated(seed, n=400):

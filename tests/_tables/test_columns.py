@@ -8,6 +8,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from errors import refused
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -168,15 +169,6 @@ def test_cells_come_back_equal_and_of_the_same_dtype(library, kind, data):
     np.testing.assert_array_equal(codes[:, 2], numbers)
     # microseconds as floats do not hold nanoseconds
     assert_given_back(X, codes, columns, is_exact=kind != "nanoseconds")
-
-
-def test_a_wrong_code_is_found():
-    X = frame_of("pandas", {"x": pd.Series(["a", "b", None])})
-    columns = read_columns(X)
-    codes = encode(X, columns)
-    assert_given_back(X, codes, columns)
-    with pytest.raises(AssertionError):
-        assert_given_back(X, 1 - codes, columns)
 
 
 def test_times_are_exact_to_the_microsecond():
@@ -406,8 +398,7 @@ def test_unknown_levels_are_refused_or_missing():
     codes = encode(new, columns, handle_unknown="missing")
     assert np.isnan(codes[[1, 3], 1]).all() and codes[0, 1] == 2
     unseen = mixed().assign(grade=pd.Categorical(["mid"] * 6, ["lo", "mid", "hi"]))
-    with pytest.raises(ValueError, match="'mid' in column 'grade', row 0"):
-        encode(unseen, columns)
+    refused(ValueError, "'mid' in column 'grade', row 0", encode, unseen, columns)
 
 
 FOREIGN = {  # data types of columns that are entirely missing
@@ -631,8 +622,7 @@ def test_a_column_that_changes_its_type_is_refused():
     X = mixed().assign(day=pd.Timestamp("2020"))
     columns = read_columns(X)
     for wrong in (X.assign(day=3.0), X.assign(number=pd.Timestamp("2020"))):
-        with pytest.raises(TypeError, match="in the table of fit"):
-            encode(wrong, columns)
+        refused(TypeError, "in the table of fit", encode, wrong, columns)
     assert np.isnan(encode(X.assign(day=np.nan), columns)[:, -1]).all()
 
 
@@ -706,5 +696,4 @@ def test_a_dropped_column_may_have_any_cells(make, library, value, seed):
         assert X["empty"].tolist()[0] == value  # X is not modified
     kept = make(keep_empty_features=True, random_state=0).fit(table(cells))
     if value == "a":
-        with pytest.raises((ValueError, TypeError), match="'a'"):
-            kept.transform(X)
+        refused((ValueError, TypeError), "'a'", kept.transform, X)

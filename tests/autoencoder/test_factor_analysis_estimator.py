@@ -147,18 +147,6 @@ def test_auto_finds_the_rank_and_is_the_fit_of_that_rank(seed):
     same(fitted(X, "auto"), fitted(X, ranks[0]), X, rtol=1e-12)
 
 
-def test_names_and_shapes(X):
-    frame = pd.DataFrame(X, columns=list("abcdefgh"))
-    analysis = fitted(frame, 3).set_output(transform="pandas")
-    names = [f"incompletefactoranalysis{j}" for j in range(3)]
-    assert list(analysis.transform(frame).columns) == names
-    assert list(analysis.get_feature_names_out()) == names
-    assert analysis.components_.shape == (3, D)
-    assert analysis.mean_.shape == analysis.noise_variance_.shape == (D,)
-    assert analysis.n_iter_ == len(analysis.loss_curve_)
-    assert (np.diff(analysis.loss_curve_) < 1e-9).all()
-
-
 # Tables that break naive code
 
 

@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from errors import refused
 from scipy import stats
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.cluster import KMeans
@@ -964,8 +965,7 @@ class Unfitted(GaussianImputer):
 @pytest.mark.parametrize(("given", "kind", "message"), ERROR_CASES)
 def test_wrong_parameters_are_named_before_a_model_is_fitted(given, kind, message):
     given = {"regressor": LINEAR, "model": Unfitted(**QUIET), **given}
-    with pytest.raises(kind, match=message):
-        columns(**given).fit(mixed(40))
+    refused(kind, message, columns(**given).fit, mixed(40))
     with pytest.raises(AssertionError):  # negative control
         columns(regressor=LINEAR, model=Unfitted(**QUIET)).fit(mixed(40))
 
@@ -995,8 +995,7 @@ def test_estimators_of_constant_columns_are_of_any_kind():
 def test_errors_of_models_of_a_stack_name_them(second, kind, message):
     X, _ = linear()
     whose = rf"^model\[1\] \({type(second).__name__}\) of the stack"
-    with pytest.raises(kind, match=whose + message):
-        columns(model=[PLAIN, second]).fit(X)
+    refused(kind, whose + message, columns(model=[PLAIN, second]).fit, X)
 
 
 def test_errors_of_a_single_model_are_its_own():
@@ -1008,8 +1007,7 @@ def test_errors_of_a_single_model_are_its_own():
 def test_parameters_of_all_models_are_checked_first():
     X, _ = linear()
     models = [Unfitted(**QUIET), GaussianImputer(max_iter=-1)]
-    with pytest.raises(ValueError, match="'max_iter' parameter"):
-        columns(model=models).fit(X)
+    refused(ValueError, "'max_iter' parameter", columns(model=models).fit, X)
 
 
 @pytest.mark.parametrize("marker", [-1, np.nan])

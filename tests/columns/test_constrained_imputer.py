@@ -8,6 +8,7 @@ import pandas as pd
 import polars as pl
 import pytest
 from cases import SMALL_IMPUTERS
+from errors import refused
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.preprocessing import StandardScaler
@@ -133,24 +134,6 @@ def test_draws_of_parts_have_the_right_distribution(seed):
     assert_allclose(drawn[:, :2].sum(1), drawn[:, 2], atol=1e-9)
 
 
-def test_chains_of_equations_are_followed():
-    """d = c / 2 and c = a + b, of which only d and a are known."""
-    rng = np.random.default_rng(0)
-    a, b = rng.normal(size=(2, 60))
-    X = np.column_stack([a, b, a + b, (a + b) / 2])
-    kept = X.copy()
-    kept[:10, 1:3] = np.nan
-    kept[10:20, [0, 1, 3]] = np.nan
-    kept[20:30] = np.nan
-    kept[30:40, :3] = np.nan
-    given = {"derived": {3: (lambda c: c / 2, [2])}, "sums": {2: [0, 1]}}
-    imputer = ConstrainedImputer(**given, random_state=0)
-    for table in [imputer.fit_transform(kept), *imputer.sample(kept, 3, 0)]:
-        assert_allclose(table[:10], X[:10])
-        assert_allclose(table[:, 2], table[:, 0] + table[:, 1], atol=1e-9)
-        assert_allclose(table[:, 3], table[:, 2] / 2, atol=1e-9)
-
-
 def test_sums_with_common_parts_hold_together():
     rng = np.random.default_rng(1)
     x = rng.gamma(2.0, size=(150, 4))
@@ -181,13 +164,11 @@ def test_contradictions_name_their_row():
     wrong.loc["row 3", columns] = [1.0, 2.0, 3.0, 7.0]
     imputer = ConstrainedImputer(**EQUATIONS, random_state=0)
     message = r"Row 3 of X contradicts the equation of 'total'.*7.*give 6"
-    with pytest.raises(ValueError, match=message):
-        imputer.fit(wrong)
+    refused(ValueError, message, imputer.fit, wrong)
     assert not hasattr(imputer, "model_")
     imputer.set_output(transform="pandas").fit(part)
     for call in (imputer.transform, imputer.sample, imputer.interval):
-        with pytest.raises(ValueError, match=message):
-            call(wrong)
+        refused(ValueError, message, call, wrong)
     wrong.loc["row 3", columns] = [5.0, np.nan, 3.0, 7.0]
     with pytest.raises(ValueError, match=r"'total' has no solution in row 3.*sign"):
         imputer.transform(wrong)
@@ -195,8 +176,7 @@ def test_contradictions_name_their_row():
     with pytest.raises(ValueError, match="equations of row 3 .*satisfied together"):
         imputer.transform(wrong)
     rounded = full.assign(bmi=full["bmi"].round(1)).mask(part.isna())
-    with pytest.raises(ValueError, match="raise rtol if values are rounded"):
-        clone(imputer).fit(rounded)
+    refused(ValueError, "raise rtol if values are rounded", clone(imputer).fit, rounded)
     loose = clone(imputer).set_params(rtol=0.01).fit(rounded)
     filled = loose.transform(rounded)
     missing = rounded[["bmi", "weight", "height"]].isna().any(axis=1)
@@ -215,8 +195,7 @@ def test_equations_hold_for_rows_far_from_the_training_rows():
         require_consistent(table, far)
     far["bmi"] = -1.0
     for call in (imputer.transform, imputer.sample):
-        with pytest.raises(ValueError, match="'bmi' has no solution in row 0"):
-            call(far)
+        refused(ValueError, "'bmi' has no solution in row 0", call, far)
 
 
 def test_wrong_equations_are_refused():
@@ -250,8 +229,7 @@ def test_wrong_equations_are_refused():
         ({"rtol": -1}, ValueError, "'rtol' parameter"),
         ({"model": StandardScaler()}, ValueError, "'model' parameter"),
     ]:
-        with pytest.raises(error, match=message):
-            ConstrainedImputer(**given).fit(part)
+        refused(error, message, ConstrainedImputer(**given).fit, part)
     with pytest.raises(TypeError, match="positional argument") as caught:
         ConstrainedImputer(derived={"bmi": (lambda: 1.0, ["food"])}).fit(part)
     assert caught.value.__notes__ == ["Raised by the function of derived['bmi']."]
@@ -466,8 +444,7 @@ def test_a_cell_at_the_end_of_its_range_is_solved_for(sign, seed):
     assert len(rows) == 3 and (imputer.transform(part)["a"][rows] == 0).all()
     part.loc[rows, "q"] = -1.0 if sign == "positive" else 1.0  # the control
     if sign != "both":
-        with pytest.raises(ValueError, match="'q' has no solution in row"):
-            imputer.transform(part)
+        refused(ValueError, "'q' has no solution in row", imputer.transform, part)
 
 
 def test_cells_that_make_no_difference_are_left_to_the_model(seed):
@@ -516,8 +493,7 @@ def test_the_order_of_columns_does_not_decide_what_is_solved(order, seed):
     for table in [imputer.transform(part), *imputer.sample(part, 2, 0)]:
         assert_allclose(table, full, rtol=1e-6)
     part.loc[0, "share"] = 1.5
-    with pytest.raises(ValueError, match="row 0 of X"):
-        imputer.transform(part)
+    refused(ValueError, "row 0 of X", imputer.transform, part)
 
 
 @pytest.mark.parametrize("share", [0.25, 0.45])

@@ -142,6 +142,11 @@ def test_averages_are_above_the_bound_and_below_the_objective(parts):
     np.testing.assert_allclose(
         averaged(by_noise)(same, marginal, weight.double(), None), one
     )
+    two, half = torch.tensor([[0.0], [2.0]]).double(), torch.full((2, 1), 0.5).double()
+    whole = (two.exp() * half).sum(0, keepdim=True).log()
+    found = averaged(by_noise)(two, marginal[:, :1], half.log(), None)
+    expected = by_noise(whole, marginal[:, :1], 0 * whole, None)
+    torch.testing.assert_close(found, expected)
 
 
 def differences(loss, parameter, step=1e-5):

@@ -82,34 +82,6 @@ def as_printed(width):
 
 @pytest.mark.parametrize("nu", RATIOS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_equality_at_the_exact_posterior(kind, nu):
-    for width in (0.5, 2.0, 4.0, 6.0):
-        joint = table(kind, width)
-        gap = nce(joint, nu) - vnce(joint, joint.log_softmax(0), nu)
-        assert abs(float(gap)) < 1e-10
-
-
-@pytest.mark.parametrize("nu", RATIOS)
-def test_the_printed_posterior_is_not_exact(nu):
-    joint = table(UnnormalisedScaleMixture, TRUE_WIDTH)
-    found, expected = as_printed(TRUE_WIDTH), joint.log_softmax(0)
-    assert float(nce(joint, nu) - vnce(joint, expected, nu)) < 1e-10
-    assert float(nce(joint, nu) - vnce(joint, found, nu)) > 1e-5
-
-
-@pytest.mark.parametrize("nu", RATIOS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_any_posterior_gives_a_bound(kind, nu, seed):
-    for log_q in posteriors(seed):
-        joint = table(kind, 3.0)
-        assert vnce(joint, log_q, nu) < nce(joint, nu) - 1e-6
-        row_bound = data_term(joint - log_q - LOG_NOISE, nu, log_q)
-        row_value = log_is_data(joint.logsumexp(0) - LOG_NOISE, nu)
-        assert (row_bound <= row_value + 1e-12).all()  # row by row
-
-
-@pytest.mark.parametrize("nu", RATIOS)
-@pytest.mark.parametrize("kind", KINDS)
 def test_the_gap_is_the_divergence_of_lemma_1(kind, nu, seed):
     for log_q in posteriors(seed):
         joint = table(kind, 3.0)
@@ -118,6 +90,8 @@ def test_the_gap_is_the_divergence_of_lemma_1(kind, nu, seed):
         inside = divergence(log_q - log_p, ratio, nu, log_q)
         assert (inside > -1e-14).all()
         assert abs(float(gap - mean_data(inside))) < 1e-10
+        bound = data_term(joint - log_q - LOG_NOISE, nu, log_q)  # row by row
+        torch.testing.assert_close(log_is_data(ratio, nu) - bound, inside)
         # eq. (4.22): the difference of two Kullback-Leibler divergences
         q, p = log_q.exp(), log_p.exp()
         kappa = torch.sigmoid(ratio - np.log(nu))
@@ -191,21 +165,3 @@ def test_em_with_a_wrong_posterior_decreases_nce():
     values = [float(nce(table(NormalScaleMixture, width), 1.0)) for width in widths]
     assert np.diff(values).min() < -1e-4
     assert abs(widths[-1] - TRUE_WIDTH) > 0.05
-
-
-def test_few_draws_raise_the_second_term_on_average(seed):
-    nu, log_q = 1.0, posteriors(seed, 1)[0]
-    joint = table(NormalScaleMixture, 3.0)
-    ratio = joint - log_q - LOG_NOISE
-
-    def mean_of_plug_in(log_q, ratio):
-        """Average over all pairs of draws, two for each row."""
-        i, j = torch.cartesian_prod(torch.arange(2), torch.arange(2)).T
-        found = log_is_noise(log_marginal(torch.stack([ratio[i], ratio[j]])), nu)
-        return ((log_q[i] + log_q[j]).exp() * found).sum(0)
-
-    exact = log_is_noise(joint.logsumexp(0) - LOG_NOISE, nu)
-    assert mean_noise(mean_of_plug_in(log_q, ratio) - exact) > 1e-4
-    log_p = joint.log_softmax(0)  # control: the exact posterior has no such bias
-    unbiased = mean_of_plug_in(log_p, joint - log_p - LOG_NOISE)
-    torch.testing.assert_close(unbiased, exact, rtol=0, atol=1e-12)

@@ -240,15 +240,6 @@ def test_awkward_tables_are_fitted(method, awkward, seed):
     check_fitted(fitted, X)
 
 
-@pytest.mark.quick(5)
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # 3 rounds
-@pytest.mark.parametrize("method", METHODS)
-def test_columns_of_zeros_are_named_and_left_out(method, seed):
-    with pytest.warns(UserWarning, match="Constant where observed: column 2"):
-        fitted = learner(method).fit(changed(seed, first=0.0, factor=0.0))
-    assert 2 in fitted.constants_ and 2 not in fitted.feature_indices_
-
-
 def collinear(seed, hidden, d=30, correlation=0.99):
     rng = np.random.default_rng(seed)
     own, common = rng.normal(size=(200, d)), rng.normal(size=(200, 1))

@@ -8,6 +8,7 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
+from errors import refused
 
 from skvnce.inspection import EdgePathDisplay, GraphDisplay
 
@@ -89,23 +90,6 @@ def test_of_many_pairs_the_strongest_are_drawn():
     assert len(display.labels_) == 10
 
 
-def test_a_single_penalty_is_refused():
-    with pytest.raises(ValueError, match="single penalty"):
-        EdgePathDisplay.from_estimator(learner(alphas_=[1.0]))
-
-
-def test_an_estimator_without_a_path_is_refused():
-    estimator = learner()
-    del estimator.path_
-    with pytest.raises(ValueError, match="SimpleNamespace without path_; fit it"):
-        EdgePathDisplay.from_estimator(estimator)
-
-
-def test_the_number_of_labels_is_checked():
-    with pytest.raises(TypeError, match="n_labels must be an integer"):
-        EdgePathDisplay.from_estimator(learner(), n_labels="all")
-
-
 #
 
 
@@ -171,25 +155,26 @@ def test_an_edge_without_weight_counts_as_one():
     assert len(display.lines_.get_segments()) == 2
 
 
-def test_a_weight_that_is_not_finite_is_named():
-    with pytest.raises(ValueError, match="finite, got nan between a and b"):
-        GraphDisplay.from_estimator(Learner([("a", "b", np.nan)]))
-
-
-def test_counts_are_checked():
-    with pytest.raises(TypeError, match="n_labels must be an integer, got 2.5"):
-        GraphDisplay.from_estimator(ring(3), n_labels=2.5)
-    with pytest.raises(ValueError, match="n_labels must be finite and at least 1"):
-        GraphDisplay.from_estimator(ring(3), n_labels=-1)
-
-
-def test_an_estimator_without_a_graph_is_refused():
-    with pytest.raises(ValueError, match="have to_networkx, got object"):
-        GraphDisplay.from_estimator(object())
-
-
 def test_the_estimator_keeps_its_graph():
     learner = Learner([(*pair, 1.0) for pair in combinations(range(12), 2)])
     learner.to_networkx = lambda: learner.graph
     GraphDisplay.from_estimator(learner)
     assert learner.graph.number_of_edges() == 66
+
+
+PATH, GRAPH = EdgePathDisplay.from_estimator, GraphDisplay.from_estimator
+WITHOUT_PATH = SimpleNamespace(alphas_=ALPHAS, nodes_="abc", alpha_=0.1)
+ERRORS = [
+    (PATH, learner(alphas_=[1.0]), {}, ValueError, "single penalty"),
+    (PATH, WITHOUT_PATH, {}, ValueError, "SimpleNamespace without path_; fit it"),
+    (PATH, learner(), {"n_labels": "all"}, TypeError, "n_labels must be an integer"),
+    (GRAPH, Learner([("a", "b", np.nan)]), {}, ValueError, "got nan between a and b"),
+    (GRAPH, object(), {}, ValueError, "have to_networkx, got object"),
+    (GRAPH, ring(3), {"n_labels": 2.5}, TypeError, "n_labels must be an integer.* 2.5"),
+    (GRAPH, ring(3), {"n_labels": -1}, ValueError, "n_labels must be finite and at"),
+]
+
+
+@pytest.mark.parametrize(("draw", "estimator", "given", "error", "words"), ERRORS)
+def test_errors(draw, estimator, given, error, words):
+    refused(error, words, draw, estimator, **given)

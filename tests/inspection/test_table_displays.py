@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from errors import refused
 
 from skvnce import GaussianImputer
 from skvnce.inspection import (
@@ -96,8 +97,7 @@ class TestMissingness:
             (np.ones(3), {}, "rows and columns"),
             (frame(), {"max_patterns": -1}, "at least 1"),
         ):
-            with pytest.raises(ValueError, match=words):
-                MissingnessDisplay.from_frame(X, **given)
+            refused(ValueError, words, MissingnessDisplay.from_frame, X, **given)
 
 
 class TestImputation:
@@ -201,8 +201,7 @@ class TestImputation:
             (table, [*draws, draws[0][::-1]], {}, r"draws\[1\] has other observed"),
         ):
             error = TypeError if "list" in words else ValueError
-            with pytest.raises(error, match=words):
-                ImputationDisplay.from_draws(X, tables, **given)
+            refused(error, words, ImputationDisplay.from_draws, X, tables, **given)
 
 
 def curve(shifts, estimates):
@@ -245,7 +244,5 @@ class TestSensitivity:
         assert "b (50%" in display.ax_.get_ylabel()
         with pytest.raises(ValueError, match="name must be one of"):
             SensitivityDisplay.from_curve(found, "c")
-        with pytest.raises(ValueError, match="level"):
-            SensitivityDisplay.from_curve(found, "a", level=2)
-        with pytest.raises(TypeError, match="sensitivity_curve"):
-            SensitivityDisplay.from_curve(pooled)
+        refused(ValueError, "level", SensitivityDisplay.from_curve, found, "a", level=2)
+        refused(TypeError, "sensitivity_curve", SensitivityDisplay.from_curve, pooled)

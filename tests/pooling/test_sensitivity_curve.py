@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from errors import refused
 from numpy.testing import assert_allclose
 from sklearn.impute import SimpleImputer
 
@@ -111,8 +112,7 @@ def test_models_by_name():
     assert every["shift"].tolist() == [{}, {}, {"y": -1}, {"y": -1}]
     of_x = every[every["name"] == "x"].drop(columns="name").reset_index(drop=True)
     pd.testing.assert_frame_equal(of_x, curve.summary("x"))
-    with pytest.raises(ValueError, match="name must be one of 'Intercept', 'x'"):
-        curve.summary("z")
+    refused(ValueError, "name must be one of 'Intercept', 'x'", curve.summary, "z")
 
 
 @pytest.mark.parametrize(
@@ -131,15 +131,13 @@ def test_models_by_name():
 def test_wrong_input(fitted, options, error, message):
     imputer, X = fitted
     given = {"imputer": imputer, "analyse": mean_of_y, "shifts": [{}], "n_draws": 2}
-    with pytest.raises(error, match=message):
-        sensitivity_curve(X=X, **given | options)
+    refused(error, message, sensitivity_curve, X=X, **given | options)
 
 
 def test_an_analysis_of_one_number_has_no_names(fitted):
     imputer, X = fitted
     curve = sensitivity_curve(imputer, X, mean_of_y, [{}], 2, 0)
-    with pytest.raises(ValueError, match="one estimate, without names"):
-        curve.summary("y")
+    refused(ValueError, "one estimate, without names", curve.summary, "y")
 
 
 @pytest.mark.parametrize("wrong", [1.0, (1.0,), "text"])

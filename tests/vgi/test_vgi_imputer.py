@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 from energies import Blob
+from errors import refused
 from oracles import GATE
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -270,8 +271,7 @@ def test_a_module_that_changes_is_refused(X, brief):
     imputer = VGIImputer(
         IncompleteDensity(Changing(), **ONE_ROUND), n_draws=8, n_steps=1, random_state=0
     )
-    with pytest.raises(ValueError, match="differs from the fitted one"):
-        imputer.fit(X).transform(X)
+    refused(ValueError, "differs from the fitted one", imputer.fit(X).transform, X)
 
 
 def test_a_module_that_is_handed_out_twice_is_copied(X, brief):
@@ -378,8 +378,7 @@ class Mixing(NoDensity):
 def test_models_are_checked(fitted, model, error, message):
     X, imputer = fitted
     before = imputer.estimators_
-    with pytest.raises(error, match=message):
-        imputer.set_params(model=model).fit(X)
+    refused(error, message, imputer.set_params(model=model).fit, X)
     assert imputer.estimators_ is before
 
 
@@ -388,8 +387,7 @@ def test_the_density_that_was_passed_in_is_copied(X):
     before = dict(vars(model))
     VGIImputer(model, n_draws=8, n_steps=1, random_state=0).fit(X)
     assert vars(model) == before
-    with pytest.raises(NotFittedError, match="VGIImputer fits a copy"):
-        model.to_torch()
+    refused(NotFittedError, "VGIImputer fits a copy", model.to_torch)
 
 
 def ring(n, seed=0):

@@ -27,75 +27,42 @@ SNAKE = re.compile(r"(?:n|[a-z][a-z0-9]+)(_[a-z0-9]+)+")
 FILE = re.compile(r"[\w./*-]+/[\w.*-]+\.(?:py|rst|md|toml|jsonl)")
 
 #: Names that pages use and that are not skvnce's or scikit-learn's.
-ELSEWHERE = {
-    "CIT_Base": "causal-learn",
-    "DataFrame": "pandas",
-    "LocalCluster": "distributed",
-    "ImputationKernel": "miceforest",
-    "as_unknown": "dask",
-    "avg_comparisons": "marginaleffects",
-    "avg_predictions": "marginaleffects",
-    "avg_slopes": "marginaleffects",
-    "ci_test": "pgmpy",
-    "class_threshold": "HyperImpute",
-    "complete_data": "miceforest",
-    "copula_corr": "gcimpute",
-    "cov_re": "statsmodels",
-    "default_rng": "numpy",
-    "fit_change_point_test": "gcimpute",
-    "get_margeff": "statsmodels",
-    "impute_new_data": "miceforest",
-    "mean_match_candidates": "miceforest",
-    "n_imputations": "HyperImpute",
-    "register_ci_test": "causal-learn",
-    "sample_imputation": "gcimpute",
-    "num_datasets": "miceforest",
-    "select_model_by_column": "HyperImpute",
-    "set_default_device": "torch",
-    "set_default_dtype": "torch",
-    "to_datetime": "pandas",
-    "to_numeric": "pandas",
-    "tril_indices": "numpy",
-    "tune_parameters": "miceforest",
-    "variable_parameters": "miceforest",
-    "variable_schema": "miceforest",
-    "LazyFrame": "polars",
-    "NaN": "IEEE 754",
-    "MissForest": "missforest",
-    "ImputerEM": "Qolmat",
-    "ImputerInterpolation": "Qolmat",
-    "ImputerKNN": "Qolmat",
-    "ImputerLOCF": "Qolmat",
-    "ImputerMICE": "Qolmat",
-    "ImputerRegressor": "Qolmat",
-    "ImputerResiduals": "Qolmat",
-    "ImputerRpcaNoisy": "Qolmat",
-    "ImputerShuffle": "Qolmat",
-    "ImputerSimple": "Qolmat",
-    "ImputerSoftImpute": "Qolmat",
-    "GeometricHoleGenerator": "Qolmat",
-    "LittleTest": "Qolmat",
-    "MultiMarkovHoleGenerator": "Qolmat",
-    "PKLMTest": "Qolmat",
-    "UniformHoleGenerator": "Qolmat",
-    "dict_config_opti": "Qolmat",
-    "ratio_masked": "Qolmat",
-    "BayesGaussMI": "statsmodels",
-    "MICEData": "statsmodels",
-    "model_args_fn": "statsmodels",
-    "next_sample": "statsmodels",
-    "perturbation_method": "statsmodels",
-    "plot_bivariate": "statsmodels",
-    "plot_imputed_hist": "statsmodels",
-    "plot_missing_pattern": "statsmodels",
-    "set_imputer": "statsmodels",
-    "update_all": "statsmodels",
-    "MyDensity": "a class of the user",
-    "ProgressBar": "scikit-learn, where it has callbacks",
-    "SkipTest": "unittest",
-    "read_csv": "pandas",
-    "split0_test_score": "a key of cv_results_",
+OF_OTHERS = {
+    "causal-learn": "CIT_Base register_ci_test",
+    "pandas": "DataFrame to_datetime to_numeric read_csv",
+    "distributed": "LocalCluster",
+    "miceforest": """
+        ImputationKernel complete_data impute_new_data mean_match_candidates
+        num_datasets tune_parameters variable_parameters variable_schema
+    """,
+    "dask": "as_unknown",
+    "marginaleffects": "avg_comparisons avg_predictions avg_slopes",
+    "pgmpy": "ci_test",
+    "HyperImpute": "class_threshold n_imputations select_model_by_column",
+    "gcimpute": "copula_corr fit_change_point_test sample_imputation",
+    "statsmodels": """
+        cov_re get_margeff BayesGaussMI MICEData model_args_fn next_sample
+        perturbation_method plot_bivariate plot_imputed_hist plot_missing_pattern
+        set_imputer update_all
+    """,
+    "numpy": "default_rng tril_indices",
+    "torch": "set_default_device set_default_dtype",
+    "polars": "LazyFrame",
+    "IEEE 754": "NaN",
+    "missforest": "MissForest",
+    "Qolmat": """
+        ImputerEM ImputerInterpolation ImputerKNN ImputerLOCF ImputerMICE
+        ImputerRegressor ImputerResiduals ImputerRpcaNoisy ImputerShuffle
+        ImputerSimple ImputerSoftImpute GeometricHoleGenerator LittleTest
+        MultiMarkovHoleGenerator PKLMTest UniformHoleGenerator dict_config_opti
+        ratio_masked
+    """,
+    "a class of the user": "MyDensity",
+    "scikit-learn, where it has callbacks": "ProgressBar",
+    "unittest": "SkipTest",
+    "a key of cv_results_": "split0_test_score",
 }
+ELSEWHERE = {name for names in OF_OTHERS.values() for name in names.split()}
 
 
 def public_modules():

@@ -62,34 +62,3 @@ def test_page_runs(path, folder, monkeypatch):
         doctests, code = run(path)
     assert doctests == len(PROMPT.findall(path.read_text()))
     assert code == n_blocks(path)
-
-
-def test_pages_are_found():
-    names = {str(p.relative_to(ROOT)) for p in pages()}
-    assert "doc/coming_from/mice.rst" in names
-    assert "doc/user_guide/imputation.rst" in names
-    assert "doc/class_pages/GaussianImputer.rst" in names
-
-
-WRONG = {
-    "wrong_output.rst": ">>> 1 + 1\n3\n",
-    "wrong_block.rst": ".. code-block:: python\n\n   1 / 0\n",
-    "wrong_order.rst": ">>> a\n1\n\n.. code-block:: python\n\n   a = 1\n",
-    "nested.rst": ".. grid:: 2\n\n   .. code-block:: python\n\n      1 / 0\n",
-    "wrong_output.md": "```python\n>>> 1 + 1\n3\n\n```\n",
-    "wrong_block.md": "text\n\n```python\n1 / 0\n```\n",
-    "warns.md": "```python\nimport warnings\nwarnings.warn('a')\n```\n",
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_wrong_pages_fail(name, tmp_path):
-    (tmp_path / name).write_text(WRONG[name])
-    with pytest.raises(pytest.fail.Exception, match=f"{name}, line"):
-        run(tmp_path / name)
-
-
-def test_right_page_passes(tmp_path):
-    page = tmp_path / "right.rst"
-    page.write_text(".. code-block:: python\n\n   a = 1\n\n>>> a\n1\n")
-    assert run(page) == (1, 1)

@@ -24,9 +24,3 @@ def test_examples_take_at_most_20_seconds():
         pytest.skip("the gallery was built without running it")
     assert {p.stem for p in folder.glob("*.txt")} >= {path.stem for path in EXAMPLES}
     assert not slow(folder, CPU_SECONDS)
-
-
-def test_slow_examples_are_found(tmp_path):
-    (tmp_path / "plot_quick.txt").write_text("19.9\n")
-    (tmp_path / "plot_slow.txt").write_text("20.1\n")
-    assert slow(tmp_path, 20) == {"plot_slow": 20.1}

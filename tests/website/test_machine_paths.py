@@ -39,12 +39,3 @@ def shown(folder, paths):
 def test_pages_show_no_path_of_the_machine():
     site = built_site()
     assert not shown(site, own_paths(site))
-
-
-def test_paths_are_found(tmp_path):
-    (tmp_path / "a.html").write_text(f"<pre>{ROOT}/examples/a.py</pre>\nother\n")
-    (tmp_path / "b.html").write_text("/srv/x/plot_a.py:6: UserWarning: text\n")
-    (tmp_path / "c.txt").write_text('  File "/srv/x/plot_a.py", line 3\n')
-    (tmp_path / "d.html").write_text("https://host.org/work/tmp/a.py and a.py:6: b\n")
-    names = [line.split(":")[0] for line in shown(tmp_path, [f"{ROOT}/", "/tmp/"])]
-    assert names == ["a.html", "b.html", "c.txt"]

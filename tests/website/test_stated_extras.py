@@ -2,7 +2,6 @@
 
 import re
 import tomllib
-from importlib.metadata import PackageNotFoundError
 
 import pytest
 
@@ -61,16 +60,6 @@ def test_pages_of_all_extras_are_found():
     assert len(stated_pages()) > 20
 
 
-@pytest.mark.site
-def test_page_fails_without_its_extra(pythons, tmp_path):
-    page = tmp_path / "regression.rst"
-    page.write_text(">>> import pandas, skvnce\n>>> import statsmodels.api\n")
-    assert run_page(pythons("demo"), page, tmp_path).returncode == 0
-    failed = run_page(pythons("frame"), page, tmp_path)
-    assert failed.returncode != 0
-    assert "No module named 'statsmodels'" in failed.stderr
-
-
 def test_each_extra_is_described():
     text = (ROOT / "doc" / "start" / "install.rst").read_text()
     described = re.findall(r"^   \* - ``(\w+)``\n     - (.*(?:\n {7}.*)*)", text, re.M)
@@ -81,15 +70,3 @@ def test_each_extra_is_described():
         for requirement in map(Requirement, extras[name]):
             words = requirement.extras or {requirement.name}
             assert all(word in packages for word in words), (name, words)
-
-
-def test_extras_are_closed_under_what_they_require():
-    frame, demo = closure(stated("frame")), closure(stated("demo"))
-    assert {"torch", "scikit-learn", "joblib", "pandas"} <= frame < demo
-    assert {"statsmodels", "patsy", "matplotlib"} <= demo - frame
-    assert not demo & {"pytest", READER, "polars", "dask"}
-
-
-def test_what_is_not_installed_is_an_error():
-    with pytest.raises(PackageNotFoundError, match="no-such-distribution"):
-        closure([Requirement("no-such-distribution")])

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from errors import refused
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import NotFittedError
 
@@ -204,24 +205,20 @@ def test_parts_are_read_with_errors_that_name_them():
             for one in lists
         ),
     ]:
-        with pytest.raises(error, match=words):
-            imputer.fit(given, **options)
+        refused(error, words, imputer.fit, given, **options)
         assert not hasattr(imputer, "n_features_in_")
     with pytest.raises(NotFittedError):
         imputer.transform(parts(X))
     imputer.fit(parts(X))
     with pytest.raises(ValueError, match="where is not available"):
         imputer.transform(parts(X), where=np.ones(X.shape, dtype=bool))
-    with pytest.raises(TypeError, match="table in parts"):
-        imputer.interval(parts(X))
+    refused(TypeError, "table in parts", imputer.interval, parts(X))
 
 
 def test_chunks_are_a_sequence():
     X = table()
-    with pytest.raises(TypeError, match="must be a sequence"):
-        Chunks(iter([X]))
-    with pytest.raises(ValueError, match="chunks is empty"):
-        Chunks([])
+    refused(TypeError, "must be a sequence", Chunks, iter([X]))
+    refused(ValueError, "chunks is empty", Chunks, [])
     chunks = Chunks.from_array(X, 400)
     assert [len(chunk) for chunk in chunks] == [400, 400, 400, 300]
     assert_array_equal(np.concatenate(list(chunks)), X)
@@ -277,13 +274,11 @@ def test_row_groups_of_parquet(tmp_path):
             "cut.parquet' cannot be read as a parquet",
         ),
     ]:
-        with pytest.raises(error, match=words):
-            Chunks.from_parquet(path)
+        refused(error, words, Chunks.from_parquet, path)
     (tmp_path / "late.parquet").write_bytes(written)
     late = Chunks.from_parquet(tmp_path / "late.parquet")
     (tmp_path / "late.parquet").write_bytes(b"PAR1" + bytes(100))
-    with pytest.raises(ValueError, match="late.parquet' cannot be read"):
-        GaussianImputer().fit(late)
+    refused(ValueError, "late.parquet' cannot be read", GaussianImputer().fit, late)
 
 
 def test_single_precision_is_kept():
