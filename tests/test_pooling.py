@@ -145,10 +145,14 @@ def test_names_are_those_of_frames_and_series(rng):
         pool(pd.DataFrame(Q, columns=names), variances[names[::-1]])
 
 
-@pytest.mark.parametrize("level", [0, 1, "a"])
-def test_levels_out_of_range(level):
-    with pytest.raises(ValueError, match="level must be between 0 and 1"):
-        pool([1.0, 2.0], [1.0, 1.0]).interval(level)
+@pytest.mark.parametrize(
+    ("level", "error", "words"),
+    [(0, ValueError, "between 0 and 1"), (1, ValueError, "between 0 and 1")]
+    + [("a", TypeError, "a number")],
+)
+def test_levels_out_of_range(level, error, words):
+    interval = pool([1.0, 2.0], [1.0, 1.0]).interval
+    refused(error, f"level must be {words}", interval, level)
 
 
 def test_an_estimator_is_fitted_to_each_draw(rng):

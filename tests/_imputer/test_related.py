@@ -222,16 +222,16 @@ def test_falling_functions_are_shifted(name, rng):
 
 
 @pytest.mark.quick(3)
-@pytest.mark.parametrize("name", ["GaussianImputer", "MixtureImputer"])
 @pytest.mark.parametrize("limited", ["w", "f", "total"])
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_limits_and_relations_are_kept(name, limited, rng):
+def test_limits_and_relations_are_kept(limited, rng):
     full = pd.DataFrame(rng.normal(size=(300, 2)), columns=["w", "z"])
     full["f"], full["total"] = 3 - 2 * full["w"], full["w"] + full["z"]
     X = full.copy()
     X.loc[:29, ["w", "f", "total"]] = np.nan
     lower = {limited: full[limited] - 0.1}
-    imputer = clone(OTHERS[name]).set_params(relations="auto").fit(X, lower=lower)
+    imputer = clone(OTHERS["GaussianImputer"]).set_params(relations="auto")
+    imputer.fit(X, lower=lower)
     imputer.set_output(transform="pandas")
     drawn = imputer.sample(X, 2, lower=lower, random_state=0)
     for table in (imputer.transform(X, lower=lower), *drawn):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from graph_controls import mean_of_draws
 from oracles import (
     GATE,
     first_and_second,
@@ -32,7 +33,6 @@ from skvnce.graphs.vnce_cdi import (
     LatentRows,
     choose_latent,
     latent_rows,
-    mean_of_draws,
     one_draw,
     vnce,
     vnce_cdi,
