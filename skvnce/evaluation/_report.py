@@ -418,15 +418,16 @@ def _check_imputers(imputers):
 
 def _mechanisms(mechanism):
     """Return a dict of names to functions that choose cells."""
-    is_one = isinstance(mechanism, str) or callable(mechanism)
+    listed = list(mechanism) if isinstance(mechanism, list | tuple) else [mechanism]
     chosen = {
-        getattr(one, "__name__", one): one if callable(one) else MECHANISMS.get(one)
-        for one in ([mechanism] if is_one else mechanism)
+        getattr(one, "__name__", str(one)): one if callable(one) else MECHANISMS[one]
+        for one in listed
+        if callable(one) or one in [*MECHANISMS]
     }
-    if None in chosen.values() or not chosen:
+    if len(chosen) < len(listed) or not chosen:
         raise ValueError(
-            f"mechanism must be some of {[*MECHANISMS]}, or functions, got "
-            f"{mechanism!r}"
+            f"mechanism must be some of {[*MECHANISMS]}, or functions, of different "
+            f"names, got {mechanism!r}"
         )
     return chosen
 

@@ -89,8 +89,8 @@ class Formula(NamedTuple):
     tier: int = 0  # whose rounding it holds up to: 0 float32, 1 a column's, 2 all
     # cells of the left-hand side where the formula is undefined: log(0) stored as 0
     voids: tuple[float, ...] = ()
-    # (place, cell, cell of the other column): what is always stored beside the latter
-    stored: tuple[tuple[int, float, float], ...] = ()
+    # (place, cell, another place, its cell): what is always stored beside the latter
+    stored: tuple[tuple[int, float, int, float], ...] = ()
 
     def features(self, part: np.ndarray) -> np.ndarray:
         """Return the terms without their coefficients (rows, terms)."""
@@ -178,9 +178,9 @@ class Formula(NamedTuple):
         if g == "even":
             solved = np.where(part[:, place] < 0, -1, 1) * solved
             solved = np.where(np.isnan(part[:, place]), np.nan, solved)
-        for j, cell, beside in self.stored:
+        for j, cell, other, beside in self.stored:
             if j == place:
-                solved = np.where(part[:, 1 - place] == beside, cell, solved)
+                solved = np.where(part[:, other] == beside, cell, solved)
         return solved
 
     def text(self, names: list[str]) -> str:
@@ -468,13 +468,15 @@ def _defined(formula: Formula, part: np.ndarray) -> tuple[Formula, np.ndarray]:
         return formula, part
     odd = [tuple(np.unique(cells).tolist()) for cells in part[~good].T]
     voids = odd[0] if len(odd[0]) <= 3 else ()
-    stored = []
-    if list(map(len, odd)) == [1, 1] and (~good).sum() >= INFORMATIVE:
-        ends = np.ravel(odd)
-        is_end = part == ends
-        for k in range(2):
+    stored, ends = [], [0, len(odd) - 1]  # a divisor is the last column
+    alone = len(formula.terms) == 2 and all(len(odd[k]) == 1 for k in ends)
+    if alone and (~good).sum() >= INFORMATIVE:
+        cells = [odd[k][0] for k in ends]
+        is_end = part[:, ends] == cells
+        # a ratio may be 0 by its numerator, too
+        for k in range(2 if cells[0] or len(odd) == 2 else 1):
             if is_end[is_end[:, 1 - k], k].all():
-                stored.append((k, float(ends[k]), float(ends[1 - k])))
+                stored.append((ends[k], cells[k], ends[1 - k], cells[1 - k]))
     good = good & ~np.isin(part[:, 0], voids)
     return formula._replace(voids=voids, stored=tuple(stored)), part[good]
 

@@ -203,6 +203,9 @@ HALF = hide(ROWS, mcar(ROWS, 0.5, random_state=0))
     [
         ({"mechanism": "mnar"}, "mechanism must be some of"),
         ({"mechanism": []}, "mechanism must be some of"),
+        ({"mechanism": None}, "mechanism must be some of"),
+        ({"mechanism": ["mcar", "mcar"]}, "of different names"),
+        ({"mechanism": [lambda X: X, lambda X: -X]}, "of different names"),
         ({"n_draws": 10}, "n_draws must be at least 19"),
         ({"n_repeats": 0}, "n_repeats must be"),
         ({"level": 1.0}, "level must be between 0 and 1"),

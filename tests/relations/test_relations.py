@@ -274,7 +274,7 @@ def test_logarithms_of_zero_may_be_stored(code, has_ones, rng):
     assert np.isnan(one.rule.solve(cells, 0)[0])
 
 
-@pytest.mark.parametrize("stored", [0.0, np.nan])
+@pytest.mark.parametrize("stored", [0.0, -1.0, np.nan])
 def test_ratios_may_have_zero_denominators(stored, rng):
     shots = rng.poisson(40, 400) * (rng.random(400) > 0.1)
     hits = rng.binomial(shots, 0.4)
@@ -284,10 +284,12 @@ def test_ratios_may_have_zero_denominators(stored, rng):
     assert str(one) == "rate = hits / shots" and set(one.solves) == set(full)
     nan = np.nan
     cells = np.array([[nan, 3.0, 0.0], [nan, 0.0, 3.0], [nan, 3.0, 4.0]])
-    assert_allclose(one.rule.solve(cells, 0), [nan, 0.0, 0.75])
+    assert_allclose(one.rule.solve(cells, 0), [stored, 0.0, 0.75])
     cells = np.array([[0.0, nan, 3.0], [0.5, nan, 4.0]])
     assert_allclose(one.rule.solve(cells, 1), [0.0, 2.0])
     assert np.isnan(one.rule.solve(np.array([[0.0, 0.0, nan]]), 2)).all()
+    shot = one.rule.solve(np.array([[-1.0, 2.0, nan]]), 2)
+    assert_allclose(shot, [0.0 if stored == -1 else -2.0])
 
 
 def test_dummies_of_rare_levels_follow_from_the_category(rng):
