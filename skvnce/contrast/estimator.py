@@ -86,10 +86,7 @@ from skvnce.contrast.noise import (
 _DRAWS_OF_CELLS, _DRAWS_OF_LATENTS = (16, 64), (5, None)
 _ADAM = {"batch_size": 200, "learning_rate_init": 0.03, "device": "cpu"}
 # parameters of the estimator that are those of a fit
-_OF_FIT = (
-    *("model", "posterior", "n_components", "criterion"),
-    *("noise_ratio", "n_init", "max_iter"),
-)
+_OF_FIT = "model", "posterior", "n_components", "criterion", "n_init", "max_iter"
 
 
 def solver_fields(solver):
@@ -127,6 +124,7 @@ def settings_of(parameters, seed, nodes):
         **{name: parameters[name] for name in _OF_FIT},
         **solver_fields(solver),
         noise=noise,
+        noise_ratio=int(parameters["noise_ratio"]),  # torch takes no integers of numpy
         n_draws=n_draws,
         more_draws=more_draws,
         seed=seed,
@@ -337,8 +335,8 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
     noise : str, Distribution or zuko flow, default="auto"
         Distribution with which rows are contrasted: a product of marginals of the
         columns, ``"marginal"``; a normal distribution of rows, ``"gaussian"``
-        (``"auto"`` for the default model); or your own with ``sample`` and
-        ``log_prob``.
+        (``"auto"`` for the default model); or your own with ``sample(shape)`` and
+        ``log_prob(rows)``.
     noise_ratio : int, default=10
         nu, the number of rows of noise for each row of data.
     n_components : int or None, default=None

@@ -168,9 +168,11 @@ def given(noise: Distribution, n_features: int) -> Noise:
         inside = noise
         while isinstance(inside, Independent):
             inside = inside.base_dist
-        event = inside.event_shape
+        # an object that is no distribution says nothing of its columns
+        event = getattr(inside, "event_shape", (n_features,))
         columns = None if len(event) else inside
-        drawn = noise.sample()
+        is_known = isinstance(noise, Distribution)
+        drawn = noise.sample() if is_known else noise.sample((1,))[0]
         width = drawn.shape
         found = GivenNoise(noise, columns, drawn)
     if width != (n_features,):
@@ -240,7 +242,7 @@ def fit_noise(
     the scale of the model.
     """
     if not isinstance(kind, str):
-        joint = kind() if isinstance(kind, nn.Module) else kind
+        joint = _joint(kind)
         check_density(joint)
         found = given(joint, len(units.scale))
         return FittedNoise(Rescaled(found, *units.tensors()), {})
@@ -252,8 +254,26 @@ def fit_noise(
     return FittedNoise(Rescaled(marginals, *units.tensors()), arrays)
 
 
+def _joint(kind: Distribution | nn.Module) -> Distribution:
+    """Call a module that returns a distribution."""
+    if not isinstance(kind, nn.Module) or hasattr(kind, "log_prob"):
+        return kind
+    try:
+        return kind()
+    except TypeError as error:
+        raise TypeError(
+            "noise must return a distribution when it is called without arguments; "
+            f"{type(kind).__name__}() fails: {error}"
+        ) from error
+
+
 def check_density(noise: object) -> None:
     """Check that noise can be drawn and has a density."""
+    if isinstance(noise, type):
+        raise TypeError(
+            f"noise must be a distribution, got the class {noise.__name__}. Pass an "
+            "object of it, with its parameters."
+        )
     for method in ("sample", "log_prob"):
         if not callable(getattr(noise, method, None)):
             raise TypeError(

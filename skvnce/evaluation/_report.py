@@ -408,10 +408,13 @@ class _Scorer:
 
 def _check_imputers(imputers):
     """Raise an error for what is no dict of imputers."""
-    if not isinstance(imputers, Mapping) or not imputers:
+    if not isinstance(imputers, Mapping):
         raise TypeError(
-            f"imputers must be a dict of names to imputers, got {imputers!r}"
+            "imputers must be a dict of names to imputers, got "
+            f"{type(imputers).__name__}. The table is the second argument."
         )
+    if not imputers:
+        raise ValueError("imputers must hold at least one imputer, got none.")
     for name, imputer in imputers.items():
         check_imputer(imputer, f"imputers[{name!r}]")
 

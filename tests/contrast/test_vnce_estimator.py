@@ -346,6 +346,48 @@ def test_joint_noise_needs_complete_rows():
         VNCEEstimator(noise=joint_noise()).fit(X)
 
 
+class OwnNoise:
+    """Noise that is no distribution of torch."""
+
+    def sample(self, shape):
+        """Draw rows."""
+        return joint_noise().sample(shape)
+
+    def log_prob(self, x):
+        """Compute the density of rows."""
+        return joint_noise().log_prob(x)
+
+
+def test_noise_needs_only_draws_and_a_density():
+    X = gaussian_table(1, missing=0.0, n=200)
+    own, other = (
+        VNCEEstimator(noise=noise, random_state=0).fit(X).mean_
+        for noise in (OwnNoise(), joint_noise())
+    )
+    np.testing.assert_allclose(own, other, atol=0.2)
+
+
+@pytest.mark.parametrize(
+    ("noise", "message"),
+    [
+        (distributions.Normal, "noise must be a distribution, got the class Normal"),
+        (torch.nn.Linear(2, 2), r"noise must return .* Linear\(\) fails"),
+    ],
+)
+def test_what_is_no_noise_is_named(noise, message):
+    with pytest.raises(TypeError, match=message):
+        VNCEEstimator(noise=noise).fit(gaussian_table(1, n=50))
+
+
+def test_noise_ratio_may_be_an_integer_of_numpy():
+    X = gaussian_table(1, n=100)
+    found, same = (
+        VNCEEstimator(noise_ratio=ratio, random_state=0).fit(X).mean_
+        for ratio in (np.int64(3), 3)
+    )
+    np.testing.assert_array_equal(found, same)
+
+
 def test_far_noise_shows_in_the_accuracy():
     X = gaussian_table(0)
     near = VNCEEstimator(random_state=0).fit(X)

@@ -219,9 +219,11 @@ def test_errors_of_reports(given, words):
         imputation_report(**{"imputers": {"one": Constant()}, "X": ROWS, **given})
     with pytest.raises(TypeError, match="must be an estimator with fit"):
         imputation_report({"mean": SimpleImputer}, ROWS)
-    for imputers in ([Constant()], {}, Constant()):
-        with pytest.raises(TypeError, match="must be a dict of names to imputers"):
+    for imputers in ([Constant()], ROWS, Constant()):
+        with pytest.raises(TypeError, match="must be a dict .*, got [A-Za-z]+\\. The"):
             imputation_report(imputers, ROWS)
+    with pytest.raises(ValueError, match="imputers must hold at least one"):
+        imputation_report({}, ROWS)
 
 
 def test_energy_i_scores_of_constants():
