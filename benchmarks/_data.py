@@ -53,3 +53,9 @@ def load_array(name, key):
 def bundled(name):
     """Load rows and target of a table that scikit-learn has."""
     return getattr(datasets, f"load_{name}")(return_X_y=True)
+
+
+def blocks(images, height, width, size=4):
+    """Average square blocks of pixels; (n, n_blocks)."""
+    x = images.reshape(len(images), height // size, size, width // size, size)
+    return x.mean((2, 4)).reshape(len(images), -1)

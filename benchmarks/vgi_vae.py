@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from _data import folder
+from _data import blocks, folder
 from _paper import along, medians, spread
 from _report import by, lines, made_by
 from _runner import main_of
@@ -145,8 +145,7 @@ SECONDS = 1, 2, 5, 10, 20, 40, 80, 160
 def faces():
     """Read the faces: squares averaged, logits with a margin of 0.15, centred."""
     pixels = load_frey_faces(data_home=folder()).data / 255
-    blocks = pixels.reshape(-1, HEIGHT // SIDE, SIDE, WIDTH // SIDE, SIDE)
-    share = 0.15 + 0.7 * blocks.mean((2, 4)).reshape(-1, D)
+    share = 0.15 + 0.7 * blocks(pixels, HEIGHT, WIDTH, SIDE)
     x = np.log(share / (1 - share))
     return torch.tensor(x - x.mean(0)).float()
 
