@@ -228,17 +228,18 @@ class Residual(nn.Module):
         return self.last(value.relu()).unflatten(1, apart.shape[1:-1]).movedim(0, -3)
 
 
-class Completed(Residual):
-    """Read a completed row."""
+class Completed(nn.Module):
+    """Read a completed row by a network, made of the number of tables that it reads."""
 
     n_tables = 1
 
-    def __init__(self, n_fits, n_out, width=WIDTH, d=D):
-        super().__init__(n_fits, self.n_tables * d, n_out, width)
+    def __init__(self, make):
+        super().__init__()
+        self.inner = make(self.n_tables)
 
     def forward(self, x, observed):
         """Compute the outputs."""
-        return super().forward(x)
+        return self.inner(x)
 
 
 class Masked(Completed):
@@ -249,7 +250,8 @@ class Masked(Completed):
     def forward(self, x, observed):
         """Compute the outputs."""
         seen = x.where(observed, 0.0)
-        return super().forward(torch.cat([seen, observed.to(seen)], -1), observed)
+        mask = observed.to(seen).expand(seen.shape)
+        return self.inner(torch.cat([seen, mask], -1))
 
 
 class Autoencoder(nn.Module):
@@ -357,12 +359,9 @@ class NormalLatentCells(nn.Module):
         `x` (*batch, features): values under the mask are arbitrary.
         """
         seen = torch.cat([x.where(observed, x.new_zeros(())), z], -1)
-        return _bounded_normal(*self.network(seen).chunk(2, -1))
-
-
-def _bounded_normal(loc, log_scale):
-    scale = log_scale.clamp(-_STEEPEST_SCALE, _STEEPEST_SCALE).exp()
-    return PortableNormal(loc, scale, validate_args=False)
+        loc, log_scale = self.network(seen).chunk(2, -1)
+        scale = log_scale.clamp(-_STEEPEST_SCALE, _STEEPEST_SCALE).exp()
+        return PortableNormal(loc, scale, validate_args=False)
 
 
 def train(

@@ -29,6 +29,7 @@ from _vae_networks import (
     IndependentNormalEncoder,
     Masked,
     MixtureEncoder,
+    Residual,
     Store,
     importance_resampled,
     imputers,
@@ -115,9 +116,10 @@ def encoder_of(method, n_fits, budget, width=WIDTH, d=D, n_latents=LATENTS):
     """Make the encoder of a method."""
     n_components, _ = counts(method, budget)
     kind = Completed if method in COMPLETING else Masked
+    n_out = n_components * (2 * n_latents + 1) or 2 * n_latents
+    network = kind(lambda n_tables: Residual(n_fits, n_tables * d, n_out, width))
     if not n_components:
-        return IndependentNormalEncoder(kind(n_fits, 2 * n_latents, width, d))
-    network = kind(n_fits, n_components * (2 * n_latents + 1), width, d)
+        return IndependentNormalEncoder(network)
     return MixtureEncoder(network, n_components, n_latents)
 
 

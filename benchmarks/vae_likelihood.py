@@ -27,6 +27,7 @@ from _vae_networks import (
     Autoencoder,
     Completed,
     IndependentNormalEncoder,
+    Residual,
     Store,
     importance_resampled,
 )
@@ -189,7 +190,8 @@ def proposals(model, rows, sizes):
     torch.manual_seed(0)
     n_fits, d = len(model.network.first.weight), rows.shape[1]
     model.requires_grad_(False)
-    encoder = IndependentNormalEncoder(Completed(n_fits, 2 * model.n_latents, WIDTH, d))
+    network = Residual(n_fits, d, 2 * model.n_latents, WIDTH)
+    encoder = IndependentNormalEncoder(Completed(lambda n_tables: network))
 
     def climb(leaves, rate, n_steps, loss):
         adam = torch.optim.Adam(leaves, lr=rate, amsgrad=True, fused=True)

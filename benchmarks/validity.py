@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from _report import Texts, made_by, specs, table
+from _report import Texts, by, made_by, specs, table
 from _runner import Some, main_of
 from _validity_analyses import Failure, answer_of
 from _validity_designs import DESIGNS, incomplete_table
@@ -98,27 +98,16 @@ def summary(records, complete):
     )
 
 
-def recorded_settings(results):
-    """List design, number of rows and rate of all results, in the order of designs."""
-    keys = {(r["design"], r["rows"], r["rate"]) for r in results.records}
-    order = list(DESIGNS)
-    return sorted(keys, key=lambda key: (order.index(key[0]), key[1], key[2]))
-
-
 def summaries(results):
-    """Return the figures of each setting and method."""
-    blocks = {}
-    for record in results.records:
-        key = record["design"], record["rows"], record["rate"]
-        blocks.setdefault(key, {}).setdefault(record["method"], []).append(record)
-    return {
-        key: {
-            method: summary(blocks[key][method], blocks[key]["complete"])
-            for method in NAMES
-            if method in blocks[key]
-        }
-        for key in recorded_settings(results)
-    }
+    """Return the figures of each setting and method, in the order of designs."""
+    found, order = {}, list(DESIGNS)
+    groups = by(results.records, "design", "rows", "rate")
+    for key in sorted(groups, key=lambda key: (order.index(key[0]), *key[1:])):
+        blocks = by(groups[key], "method")
+        there = [method for method in NAMES if (method,) in blocks]
+        complete = blocks[("complete",)]
+        found[key] = {m: summary(blocks[(m,)], complete) for m in there}
+    return found
 
 
 def bias_of(value, key):

@@ -25,7 +25,13 @@ from _data import blocks, folder
 from _paper import along, medians, spread
 from _report import by, lines, made_by
 from _runner import main_of
-from _vae_networks import IndependentNormalEncoder, NormalLatentCells, train
+from _vae_networks import (
+    Completed,
+    IndependentNormalEncoder,
+    Masked,
+    NormalLatentCells,
+    train,
+)
 from torch import nn
 from torch.distributions import Independent, MultivariateNormal, Normal
 from torch.func import jvp, vmap
@@ -176,36 +182,17 @@ class Decoder(nn.Module):
         return Normal(loc, scale, validate_args=False)
 
 
-class Completed(nn.Module):
-    """Read a completed row."""
-
-    n_tables = 1
-
-    def __init__(self):
-        super().__init__()
-        self.inner = perceptron(self.n_tables * D, 2 * LATENTS)
-
-    def forward(self, x, observed):
-        """Compute the outputs."""
-        return self.inner(x)
-
-
-class Masked(Completed):
-    """Read a row, zero where missing, and its mask."""
-
-    n_tables = 2
-
-    def forward(self, x, observed):
-        """Compute the outputs."""
-        mask = observed.to(x).expand(x.shape)
-        return self.inner(torch.cat([x.where(observed, 0.0), mask], -1))
+def encoder_of(reader):
+    """Make the encoder that reads completed or masked rows."""
+    network = reader(lambda n_tables: perceptron(n_tables * D, 2 * LATENTS))
+    return IndependentNormalEncoder(network)
 
 
 @cache
 def generator(n_epochs):
     """Fit the autoencoder that generates the rows."""
     torch.manual_seed(0)
-    model, posterior = Decoder(), IndependentNormalEncoder(Completed())
+    model, posterior = Decoder(), encoder_of(Completed)
     settings = TrainingSettings(n_epochs, RATE_OF_TRUTH)
     by_bound(miss_vae, 1)(model, posterior, whole(faces()), settings)
     return model.requires_grad_(False)
@@ -441,7 +428,7 @@ def autoencoder(name, rows, linear, size, seed):
     """Fit one autoencoder, select its checkpoint and score it; one record."""
     torch.manual_seed(seed)
     reader, fit, *data = methods(rows, linear)[name]
-    model, posterior = Decoder(), IndependentNormalEncoder(reader())
+    model, posterior = Decoder(), encoder_of(reader)
     watched = whole(rows.test.x[:N_FOLLOWED])
     keep = Selection(model, rows.validation, watched, size)
     fit(model, posterior, *data, TrainingSettings(size.n_epochs, RATE, keep))
