@@ -10,7 +10,7 @@ from torch.nn.functional import softplus
 from skvnce._core.distributions.families import NormalMixture
 from skvnce._core.models import draw_latents, log_joint
 from skvnce._core.random import PortableNormal, global_stream
-from skvnce._core.training.adam import FlatAdam, descend
+from skvnce._core.training.adam import FlatAdam, Schedule, descend
 from skvnce.autoencoder.losses import visit_loss
 
 REACH, POINTS = 4.5, 50  # of the grid of latents
@@ -362,6 +362,11 @@ class NormalLatentCells(nn.Module):
         loc, log_scale = self.network(seen).chunk(2, -1)
         scale = log_scale.clamp(-_STEEPEST_SCALE, _STEEPEST_SCALE).exp()
         return PortableNormal(loc, scale, validate_args=False)
+
+
+def half_cosine(optimiser, n_epochs):
+    """Let the learning rate fall to zero along half a cosine."""
+    return Schedule(optimiser, lambda n: (1 + math.cos(math.pi * n / n_epochs)) / 2)
 
 
 def train(

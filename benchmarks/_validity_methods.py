@@ -181,8 +181,6 @@ NAMES = specs("validity")["methods"]
 
 def applies(method, design):
     """Say whether a method is one for a design, and is there."""
-    if method == "table":
-        return hasattr(skvnce, "TableImputer")
     if method == "table_alone":
         return design.has_relations
     if method == "gaussian_groups":

@@ -31,13 +31,14 @@ from _vae_networks import (
     MixtureEncoder,
     Residual,
     Store,
+    half_cosine,
     importance_resampled,
     imputers,
 )
 from torch import nn
 
 from skvnce._core.random import global_stream
-from skvnce._core.training.adam import descend
+from skvnce._core.training.adam import FlatAdam, descend
 from skvnce.autoencoder.losses import BOUNDS, COMPLETED_BOUNDS
 
 N_BELLS, MISSING = 15, 0.5
@@ -153,14 +154,13 @@ def fit(method, x, observed, seed, epochs, budget, move=importance_resampled):
     torch.manual_seed(seed)
     model, posterior = Autoencoder(len(x)), encoder_of(method, len(x), budget)
     named = list(nn.ModuleList([model, posterior]).named_parameters())
-    leaves = [leaf for _, leaf in named]
-    optimiser = torch.optim.Adam(leaves, lr=RATE, amsgrad=True, fused=True)
+    optimiser = FlatAdam([leaf for _, leaf in named], lr=RATE, amsgrad=True)
     descend(
         loss_of(method, model, posterior, x, observed, budget, move),
         named,
         lambda: torch.randperm(x.shape[1]).split(BATCH),
         optimiser=optimiser,
-        schedule=torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, epochs),
+        schedule=half_cosine(optimiser, epochs),
         max_iter=epochs,
         on_epoch=lambda epoch, loss: False,
     )

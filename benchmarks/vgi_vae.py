@@ -30,6 +30,7 @@ from _vae_networks import (
     IndependentNormalEncoder,
     Masked,
     NormalLatentCells,
+    half_cosine,
     train,
 )
 from torch import nn
@@ -41,7 +42,7 @@ from vgi_factor_analysis import draw_rows, shared
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.models import log_joint
 from skvnce._core.random import global_stream
-from skvnce._core.training.adam import descend
+from skvnce._core.training.adam import FlatAdam, descend
 from skvnce.autoencoder import losses
 from skvnce.autoencoder.factor_analysis import fit_factors, log_prob_observed
 from skvnce.autoencoder.losses import miss_iwae, miss_vae
@@ -209,15 +210,13 @@ class TrainingSettings(NamedTuple):
 def descended(loss, parts, n, settings, *, cosine=False):
     """Train modules by Adam on batches of n rows, in the end with small steps."""
     named = [pair for part in parts for pair in part.named_parameters()]
-    named = [(name, leaf) for name, leaf in named if leaf.requires_grad]
-    optimiser = torch.optim.Adam([leaf for _, leaf in named], lr=settings.rate)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, settings.n_epochs)
+    optimiser = FlatAdam([leaf for _, leaf in named], lr=settings.rate)
     descend(
         loss,
         named,
         training.epochs(n, BATCH),
         optimiser=optimiser,
-        schedule=schedule if cosine else None,
+        schedule=half_cosine(optimiser, settings.n_epochs) if cosine else None,
         max_iter=settings.n_epochs,
         on_epoch=settings.on_epoch,
     )
