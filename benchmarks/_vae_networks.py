@@ -285,9 +285,8 @@ class Autoencoder(nn.Module):
 # (2014).
 
 
-_LATENTS_APART = (
-    0.1  # distance of initial components, in standard deviations of the prior
-)
+# distance of initial components, in standard deviations of the prior
+_LATENTS_APART = 0.1
 _STEEPEST_SCALE = 12.0  # bound of log-scales
 _LEAST_SCALE = 1e-5  # a component without width has no density
 
@@ -376,13 +375,12 @@ def train(
     *,
     n_epochs,  # number of all epochs, and of those in which the chains do not move
     n_warm_up=20,
-    n_sweeps=1,  # number of sweeps of the chains of a row at each visit
     learning_rate=1e-3,
     on_epoch=lambda epoch, loss: False,  # stops by returning True
 ):
     """Train a scheme by Adam, in place; the chains move after the warm-up."""
     named, epoch = list(scheme.parts.named_parameters()), 0
-    losses = [visit_loss(scheme, chains, n) for n in (0, n_sweeps)]
+    losses = [visit_loss(scheme, chains, n) for n in (0, 1)]  # sweeps of a visit
 
     def loss(rows):
         return losses[epoch >= n_warm_up](rows)

@@ -27,7 +27,6 @@ class Design(NamedTuple):
     analyse: Callable
     truth: dict  # the true slope of each term
     interest: str  # the term that the design is about
-    incomplete: tuple  # the columns with missing cells
     rates: tuple = (RATE,)  # shares of missing cells and numbers of rows
     sizes: tuple = (ROWS,)
     # the analysis as a formula of R, for methods that are told of it
@@ -100,16 +99,8 @@ def add(name, simulate, truth, interest, incomplete, **options):
     """Add a design; by default y is linear in the terms; z decides what is missing."""
     options.setdefault("analyse", linear("y", *truth))
     options.setdefault("hide", AtRandom(incomplete, "z"))
-    flat = tuple(
-        np.hstack([list(c) if isinstance(c, tuple) else c for c in incomplete])
-    )
-    DESIGNS[name] = Design(
-        simulate=simulate,
-        truth=truth,
-        interest=interest,
-        incomplete=tuple(map(str, flat)),
-        **options,
-    )
+    options |= {"simulate": simulate, "truth": truth, "interest": interest}
+    DESIGNS[name] = Design(**options)
 
 
 RATES = 0.3, 0.5, 0.7

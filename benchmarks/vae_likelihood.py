@@ -253,15 +253,11 @@ def log_likelihood(model, q, rows, n_draws):
     return torch.cat(found, -1)
 
 
-def sizes_of(options):
-    """Return the sizes of the study."""
-    return QUICK if options.quick else FULL
-
-
 def measured(key, options):
     """Fit a method to a table under all masks, and score test rows."""
     torch.distributions.Distribution.set_default_validate_args(False)
-    name, sizes, begin = key["table"], sizes_of(options), time.process_time()
+    name, begin = key["table"], time.process_time()
+    sizes = QUICK if options.quick else FULL
     train, validation, test = split(name, sizes)
     model, kept = fit(key["method"], train, validation, LATENTS[name], sizes.steps)
     minutes = (time.process_time() - begin) / 60

@@ -152,15 +152,10 @@ def measured(key, options):
 
 def cells(options):
     """List the fit, and then the samplers; the last record of each is looked for."""
-    images = {"images": images_asked(options)}
+    images = {"images": "bars" if options.quick else "omniglot"}
     yield images | {"method": "fit"}
     for seed, method in product(range(options.seeds), METHODS):
         yield images | {"method": method, "seed": seed, "quadrants": QUADRANTS[-1]}
-
-
-def images_asked(options):
-    """Name the images."""
-    return "bars" if options.quick else "omniglot"
 
 
 def page(results, options):
