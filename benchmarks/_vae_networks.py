@@ -83,7 +83,7 @@ def by_grid(model, posterior, completed, observed):
     line = torch.linspace(-REACH, REACH, POINTS)
     grid = torch.cartesian_prod(line, line)
     cells = model.likelihood(grid.expand(n_fits, -1, -1))
-    log_p = _seen(cells, completed[0], observed) + model.prior().log_prob(grid)
+    log_p = log_seen(cells, completed[0], observed) + model.prior().log_prob(grid)
     mass = log_p.softmax(-1)  # (fits, rows, points)
     shape = (*observed.shape[:2], CANDIDATES * k)
     at = mass.flatten(0, 1).multinomial(shape[-1], replacement=True).view(shape)
@@ -94,7 +94,7 @@ def by_grid(model, posterior, completed, observed):
     return _decoded(model, z, log_p - log_q, completed, observed)
 
 
-def _seen(cells, x, observed):
+def log_seen(cells, x, observed):
     """Compute log p(x_obs | z) of all rows at all points; (fits, rows, points)."""
     precision, seen = cells.scale.square().reciprocal(), observed.to(x)
     x = x * seen

@@ -358,14 +358,13 @@ class Part:
         self.function, self.axes, self.fixed = function, axes, fixed
 
     def cells(self):
-        """List the keys."""
+        """List the keys; an axis of several names has tuples of values."""
         for values in product(*(axis for _, axis in self.axes)):
             key = {}
             for (names, _), value in zip(self.axes, values, strict=True):
-                several = isinstance(names, tuple)
-                key |= (
-                    dict(zip(names, value, strict=True)) if several else {names: value}
-                )
+                one = names, value
+                pairs = [one] if isinstance(names, str) else zip(*one, strict=True)
+                key |= dict(pairs)
             yield key
 
 

@@ -34,8 +34,10 @@ from _vae_networks import (
     half_cosine,
     importance_resampled,
     imputers,
+    log_seen,
 )
 from torch import nn
+from torch.distributions import Normal
 
 from skvnce._core.random import global_stream
 from skvnce._core.training.adam import FlatAdam, descend
@@ -173,19 +175,14 @@ def log_likelihood(model, x, n_fits, n_points=POINTS):
     line = torch.linspace(-REACH, REACH, n_points)
     z = torch.cartesian_prod(line, line)
     cells = model.likelihood(z.expand(n_fits, -1, -1))
+    cells = Normal(cells.loc.double(), cells.scale.double(), validate_args=False)
     log_mass = model.prior().log_prob(z) + 2 * torch.log(line[1] - line[0])
     found = []
-    for loc, scale in zip(cells.loc.double(), cells.scale.double(), strict=True):
-        precision = scale**-2
-        # -(x - loc)^2 / 2 scale^2 of all rows and points, as products of matrices
-        constant = (precision.log() - np.log(2 * np.pi) - loc**2 * precision).sum(1) / 2
-        total = []
-        for part in x.double().split(20):  # larger tables are slow to allocate
-            square = (part**2) @ precision.T / 2
-            inside = part @ (loc * precision).T - square + constant + log_mass
-            total.append(inside.logsumexp(1))
-        found.append(float(torch.cat(total).mean()))
-    return found
+    for part in x.double().split(20):  # larger tables are slow to allocate
+        rows = part.expand(n_fits, -1, -1)
+        log_p = log_seen(cells, rows, torch.ones_like(rows)) + log_mass
+        found.append(log_p.logsumexp(-1))
+    return torch.cat(found, -1).mean(-1).tolist()
 
 
 class Table(NamedTuple):

@@ -15,7 +15,7 @@ from functools import cache
 
 import numpy as np
 from _data import blocks, load, load_array
-from _report import Texts, commits, grid
+from _report import Texts, commits, grid, specs
 from _runner import main_of
 from sklearn.datasets import load_digits, make_circles, make_moons, make_swiss_roll
 
@@ -45,13 +45,7 @@ METHODS = {
 }
 VARIANTS = "VGI alone", "four VGIImputers"  # of which images take minutes
 FEW_COLUMNS = "spirals", "roll", "moons", "circles"
-SCORES = {
-    "RMSE": "rmse",
-    "CRPS": "crps",
-    "energy distance": "energy",
-    "CPU seconds of fit": "fit",
-    "CPU seconds of filling and drawing": "use",
-}
+SCORES = specs("vgi_densities")["scores"]
 
 
 def spirals(rng):
