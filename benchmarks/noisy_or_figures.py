@@ -362,8 +362,8 @@ class Part:
         for values in product(*(axis for _, axis in self.axes)):
             key = {}
             for (names, _), value in zip(self.axes, values, strict=True):
-                one = names, value
-                pairs = [one] if isinstance(names, str) else zip(*one, strict=True)
+                several = isinstance(names, tuple)
+                pairs = zip(names, value, strict=True) if several else [(names, value)]
                 key |= dict(pairs)
             yield key
 
