@@ -6,10 +6,14 @@ the evidence lower bound, with the gradients of Roeder, Wu and Duvenaud (2017),
 "sticking the landing".
 """
 
+import time
+
 import torch
 from torch import nn
 from torch.distributions import Bernoulli, Independent, Normal
 from torch.nn.functional import softplus
+
+from skvnce._core.random import seeded
 
 LEAST_SCALE = 1e-5
 MAX_NORM = 10.0  # of gradients
@@ -99,3 +103,14 @@ def train(vae, x, *, n_steps, batch_size, n_draws, rate, noise=0.0):
         adam.step()
         schedule.step()
     return vae.eval().requires_grad_(False)
+
+
+def trained(study, x, parts, seed, *, binary=False):
+    """Train the autoencoder of a study; with the bounds of parts, and CPU seconds."""
+    begin = time.process_time()
+    with seeded(seed):
+        size = {"binary": binary, "dropout": study.dropout}
+        vae = Autoencoder(x.shape[1], study.n_latents, study.width, **size)
+        vae = train(vae, x, **study.training)
+        bounds = [float(bound(vae, part, 4)) for part in parts]
+    return vae, bounds, time.process_time() - begin

@@ -84,14 +84,10 @@ class Resampling(NamedTuple):
         """Evaluations of an iteration: K encodings, K + R decodings."""
         return 2 * self.n_particles + self.n_replenish
 
-    def make(self, problem):
-        """Build the sampler."""
-        counts = {"n_particles": self.n_particles, "n_replenish": self.n_replenish}
-        return lair(*problem.parts, **counts)
-
     def __call__(self, problem):
         """Run it; {fraction of the budget: tables (draws, n, features)}."""
-        data, sampler = problem.data, self.make(problem)
+        counts = {"n_particles": self.n_particles, "n_replenish": self.n_replenish}
+        data, sampler = problem.data, lair(*problem.parts, **counts)
         found, done, pool = {}, 0, Pooling()
         state = sampler.init(data)
         for fraction in FRACTIONS:

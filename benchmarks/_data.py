@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from sklearn import datasets
 
-from skvnce.datasets._tables import VARIABLE, find
+from skvnce.datasets._tables import VARIABLE
 
 
 def cpu_seconds():
@@ -25,7 +25,6 @@ def cpu_seconds():
 
 
 _ROOT = Path(__file__).resolve().parents[1]
-_HOW = f"set {VARIABLE} to the folder of the data sets."
 
 
 def folder():
@@ -33,12 +32,23 @@ def folder():
     return Path(os.environ.get(VARIABLE) or _ROOT.parent / "shared" / "data")
 
 
+def find(name, *endings):
+    """Return the path of the file ``<name>/<name><ending>`` of the folder."""
+    paths = [folder() / name / f"{name}{ending}" for ending in endings]
+    there = [path for path in paths if path.is_file()]
+    if not there:
+        raise FileNotFoundError(
+            f"There is no {paths[0]}: set {VARIABLE} to the folder of the data sets."
+        )
+    return there[0]
+
+
 def load(name):
     """Read the table ``<name>/<name>.csv[.gz]``.
 
     >>> load("letter5k")
     """
-    return pd.read_csv(find(name, (".csv.gz", ".csv"), _HOW, folder()))
+    return pd.read_csv(find(name, ".csv.gz", ".csv"))
 
 
 def load_array(name, key):
@@ -46,10 +56,16 @@ def load_array(name, key):
 
     >>> load_array("miniboone", "train")
     """
-    with np.load(find(name, (".npz",), _HOW, folder())) as arrays:
+    with np.load(find(name, ".npz")) as arrays:
         return arrays[key]
 
 
 def bundled(name):
     """Load rows and target of a table that scikit-learn has."""
     return getattr(datasets, f"load_{name}")(return_X_y=True)
+
+
+def blocks(images, height, width, size=4):
+    """Average square blocks of pixels; (n, n_blocks)."""
+    x = images.reshape(len(images), height // size, size, width // size, size)
+    return x.mean((2, 4)).reshape(len(images), -1)

@@ -201,21 +201,9 @@ def mean(records, score):
     return float(np.mean(values)) if values else None
 
 
-def average(records, score, digits=3, blank="-"):
-    """Write the mean of a score."""
-    value = mean(records, score)
-    return blank if value is None else f"{value:.{digits}f}"
-
-
 def geometric_mean(values):
     """Return the geometric mean."""
     return float(np.exp(np.log(np.array([*values])).mean()))
-
-
-def differences(pairs):
-    """Write paired differences: how many are positive, and each."""
-    wins = f"{sum(value > 0 for value in pairs)} of {len(pairs)}"
-    return wins, ", ".join(f"{value:+.3f}" for value in pairs)
 
 
 def met(good):

@@ -10,7 +10,7 @@ from torch.nn.functional import softplus
 from skvnce._core.distributions.families import NormalMixture
 from skvnce._core.models import draw_latents, log_joint
 from skvnce._core.random import PortableNormal, global_stream
-from skvnce._core.training.adam import FlatAdam, descend
+from skvnce._core.training.adam import FlatAdam, Schedule, descend
 from skvnce.autoencoder.losses import visit_loss
 
 REACH, POINTS = 4.5, 50  # of the grid of latents
@@ -83,7 +83,7 @@ def by_grid(model, posterior, completed, observed):
     line = torch.linspace(-REACH, REACH, POINTS)
     grid = torch.cartesian_prod(line, line)
     cells = model.likelihood(grid.expand(n_fits, -1, -1))
-    log_p = _seen(cells, completed[0], observed) + model.prior().log_prob(grid)
+    log_p = log_seen(cells, completed[0], observed) + model.prior().log_prob(grid)
     mass = log_p.softmax(-1)  # (fits, rows, points)
     shape = (*observed.shape[:2], CANDIDATES * k)
     at = mass.flatten(0, 1).multinomial(shape[-1], replacement=True).view(shape)
@@ -94,7 +94,7 @@ def by_grid(model, posterior, completed, observed):
     return _decoded(model, z, log_p - log_q, completed, observed)
 
 
-def _seen(cells, x, observed):
+def log_seen(cells, x, observed):
     """Compute log p(x_obs | z) of all rows at all points; (fits, rows, points)."""
     precision, seen = cells.scale.square().reciprocal(), observed.to(x)
     x = x * seen
@@ -228,17 +228,18 @@ class Residual(nn.Module):
         return self.last(value.relu()).unflatten(1, apart.shape[1:-1]).movedim(0, -3)
 
 
-class Completed(Residual):
-    """Read a completed row."""
+class Completed(nn.Module):
+    """Read a completed row by a network, made of the number of tables that it reads."""
 
     n_tables = 1
 
-    def __init__(self, n_fits, n_out, width=WIDTH, d=D):
-        super().__init__(n_fits, self.n_tables * d, n_out, width)
+    def __init__(self, make):
+        super().__init__()
+        self.inner = make(self.n_tables)
 
     def forward(self, x, observed):
         """Compute the outputs."""
-        return super().forward(x)
+        return self.inner(x)
 
 
 class Masked(Completed):
@@ -249,7 +250,8 @@ class Masked(Completed):
     def forward(self, x, observed):
         """Compute the outputs."""
         seen = x.where(observed, 0.0)
-        return super().forward(torch.cat([seen, observed.to(seen)], -1), observed)
+        mask = observed.to(seen).expand(seen.shape)
+        return self.inner(torch.cat([seen, mask], -1))
 
 
 class Autoencoder(nn.Module):
@@ -283,9 +285,8 @@ class Autoencoder(nn.Module):
 # (2014).
 
 
-_LATENTS_APART = (
-    0.1  # distance of initial components, in standard deviations of the prior
-)
+# distance of initial components, in standard deviations of the prior
+_LATENTS_APART = 0.1
 _STEEPEST_SCALE = 12.0  # bound of log-scales
 _LEAST_SCALE = 1e-5  # a component without width has no density
 
@@ -357,12 +358,14 @@ class NormalLatentCells(nn.Module):
         `x` (*batch, features): values under the mask are arbitrary.
         """
         seen = torch.cat([x.where(observed, x.new_zeros(())), z], -1)
-        return _bounded_normal(*self.network(seen).chunk(2, -1))
+        loc, log_scale = self.network(seen).chunk(2, -1)
+        scale = log_scale.clamp(-_STEEPEST_SCALE, _STEEPEST_SCALE).exp()
+        return PortableNormal(loc, scale, validate_args=False)
 
 
-def _bounded_normal(loc, log_scale):
-    scale = log_scale.clamp(-_STEEPEST_SCALE, _STEEPEST_SCALE).exp()
-    return PortableNormal(loc, scale, validate_args=False)
+def half_cosine(optimiser, n_epochs):
+    """Let the learning rate fall to zero along half a cosine."""
+    return Schedule(optimiser, lambda n: (1 + math.cos(math.pi * n / n_epochs)) / 2)
 
 
 def train(
@@ -372,13 +375,12 @@ def train(
     *,
     n_epochs,  # number of all epochs, and of those in which the chains do not move
     n_warm_up=20,
-    n_sweeps=1,  # number of sweeps of the chains of a row at each visit
     learning_rate=1e-3,
     on_epoch=lambda epoch, loss: False,  # stops by returning True
 ):
     """Train a scheme by Adam, in place; the chains move after the warm-up."""
     named, epoch = list(scheme.parts.named_parameters()), 0
-    losses = [visit_loss(scheme, chains, n) for n in (0, n_sweeps)]
+    losses = [visit_loss(scheme, chains, n) for n in (0, 1)]  # sweeps of a visit
 
     def loss(rows):
         return losses[epoch >= n_warm_up](rows)

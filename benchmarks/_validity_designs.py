@@ -8,13 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from _report import Texts
 from _validity_analyses import binary, clustered, linear, term_of
 from scipy.optimize import brentq
 from scipy.special import expit
 from scipy.stats import beta, gamma, norm, poisson
-
-TEXTS = Texts("validity_basic", globals())
 
 ROWS, RATE = 300, 0.3
 DESIGNS = {}
@@ -30,8 +27,6 @@ class Design(NamedTuple):
     analyse: Callable
     truth: dict  # the true slope of each term
     interest: str  # the term that the design is about
-    incomplete: tuple  # the columns with missing cells
-    words: str  # what the design is, for the page
     rates: tuple = (RATE,)  # shares of missing cells and numbers of rows
     sizes: tuple = (ROWS,)
     # the analysis as a formula of R, for methods that are told of it
@@ -100,21 +95,12 @@ def incomplete_table(name, design, rows, rate, repetition):
     return full, full.mask(hidden)
 
 
-def add(name, words, simulate, truth, interest, incomplete, **options):
+def add(name, simulate, truth, interest, incomplete, **options):
     """Add a design; by default y is linear in the terms; z decides what is missing."""
     options.setdefault("analyse", linear("y", *truth))
     options.setdefault("hide", AtRandom(incomplete, "z"))
-    flat = tuple(
-        np.hstack([list(c) if isinstance(c, tuple) else c for c in incomplete])
-    )
-    DESIGNS[name] = Design(
-        simulate=simulate,
-        truth=truth,
-        interest=interest,
-        incomplete=tuple(map(str, flat)),
-        words=words,
-        **options,
-    )
+    options |= {"simulate": simulate, "truth": truth, "interest": interest}
+    DESIGNS[name] = Design(**options)
 
 
 RATES = 0.3, 0.5, 0.7
@@ -133,7 +119,6 @@ def normal(rng, n):
 
 add(
     "normal",
-    "y on four normal covariates with correlation .4; all but x1 are incomplete",
     normal,
     NORMAL,
     "x2",
@@ -153,15 +138,7 @@ def wide(rng, n):
     return with_outcome(rng, pd.DataFrame(X, columns=[*_WIDE_COLUMNS, "z"]), WIDE)
 
 
-add(
-    "wide",
-    TEXTS("60 rows of 30 columns"),
-    wide,
-    WIDE,
-    "x1",
-    (*_WIDE_COLUMNS, "y"),
-    sizes=(60,),
-)
+add("wide", wide, WIDE, "x1", (*_WIDE_COLUMNS, "y"), sizes=(60,))
 
 # Categories among the covariates
 
@@ -176,15 +153,7 @@ def mixed(rng, n):
     return with_outcome(rng, pd.DataFrame(columns | {"z": L[:, 3]}), MIXED)
 
 
-add(
-    "mixed",
-    "y on a binary, an ordinal (5 levels, codes) and two normal covariates",
-    mixed,
-    MIXED,
-    "b",
-    ("b", "o", "x", "y"),
-    rates=RATES,
-)
+add("mixed", mixed, MIXED, "b", ("b", "o", "x", "y"), rates=RATES)
 
 NOMINAL = {"g=b": 0.6, "g=c": -0.6, "g=d": 1.0, "x": 0.5}
 
@@ -203,14 +172,7 @@ def nominal(rng, n):
     return with_outcome(rng, frame.astype({"g": "str"}), NOMINAL)
 
 
-add(
-    "nominal",
-    "y on a text column of four levels and a normal covariate",
-    nominal,
-    NOMINAL,
-    "g=c",
-    ("g", "x", "y"),
-)
+add("nominal", nominal, NOMINAL, "g=c", ("g", "x", "y"))
 
 RARE = {"r": 1.5, "w": 0.4, "z": 0.3}
 
@@ -223,14 +185,7 @@ def rare(rng, n):
     return with_outcome(rng, frame, RARE)
 
 
-add(
-    "rare",
-    "y on a binary column with 5 % ones, a lognormal and a normal covariate",
-    rare,
-    RARE,
-    "r",
-    ("r", "w", "y"),
-)
+add("rare", rare, RARE, "r", ("r", "w", "y"))
 
 LOGISTIC = {"x1": 0.7, "x2": -0.5, "z": 0.4}
 
@@ -244,7 +199,6 @@ def logistic_table(rng, n):
 
 add(
     "logistic",
-    "logistic regression of a binary y on three normal covariates",
     logistic_table,
     LOGISTIC,
     "x1",
@@ -270,15 +224,7 @@ def exclusive(frame):
     return frame[["d1", "d2", "d3"]].sum(axis=1).isin((0, 1)).to_numpy()
 
 
-add(
-    "dummies",
-    TEXTS("y on three 0/1 columns"),
-    dummies,
-    DUMMIES,
-    "d1",
-    (("d1", "d2", "d3"), "t", "y"),
-    rule=exclusive,
-)
+add("dummies", dummies, DUMMIES, "d1", (("d1", "d2", "d3"), "t", "y"), rule=exclusive)
 
 HIERARCHY = {"county=b": 0.8, "county=c": -0.6, "county=d": 0.4, "z": 0.3}
 
@@ -303,7 +249,6 @@ def in_county(frame):
 
 add(
     "hierarchy",
-    "y on four counties; a column of twelve towns decides the county",
     hierarchy,
     HIERARCHY,
     "county=b",
@@ -328,16 +273,15 @@ def truncated(grid=None, *, is_skewed=False):
     return simulate
 
 
-for _name, _how, _options in (
-    ("truncated", "", {}),
-    ("truncated, whole", ", y rounded to whole numbers", {"grid": 1.0}),
-    ("truncated, grid .2", ", y rounded to multiples of .2", {"grid": 0.2}),
-    ("truncated, grid .1", ", y rounded to one decimal", {"grid": 0.1}),
-    ("truncated, skewed", ", x has a gamma distribution", {"is_skewed": True}),
+for _name, _options in (
+    ("truncated", {}),
+    ("truncated, whole", {"grid": 1.0}),
+    ("truncated, grid .2", {"grid": 0.2}),
+    ("truncated, grid .1", {"grid": 0.1}),
+    ("truncated, skewed", {"is_skewed": True}),
 ):
     add(
         _name,
-        f"y = 50 + 3 x + 3 noise, missing where x is below its 30 % quantile{_how}",
         truncated(**_options),
         TRUNCATED,
         "x",
@@ -346,7 +290,6 @@ for _name, _how, _options in (
     )
 add(
     "soft selection",
-    "y = 50 + 3 x + 3 noise, missing with a probability logistic in x (slope -2)",
     truncated(),
     TRUNCATED,
     "x",
@@ -408,38 +351,19 @@ def many(rng, u):
     return poisson.ppf(u, 8).astype(float)
 
 
-for _name, _words, _shape, _slope in (
-    ("lognormal", "a lognormal covariate w", lognormal, 0.4),
-    ("gamma", "an exponential covariate w", gammas, 0.7),
-    ("percent", "w in 0 to 100, few values near the ends", percent, 0.03),
-    ("percent, ends", "w in 0 to 100, with mass at both ends", percent_ends, 0.02),
-    (
-        "zero-inflated",
-        "w is 0 in 40 % of the rows, otherwise gamma",
-        zero_inflated,
-        0.5,
-    ),
-    ("counts, mean 2", "w is a Poisson count of mean 2", few, 0.5),
-    ("counts, mean 8", "w is a Poisson count of mean 8", many, 0.25),
+for _name, _shape, _slope in (
+    ("lognormal", lognormal, 0.4),
+    ("gamma", gammas, 0.7),
+    ("percent", percent, 0.03),
+    ("percent, ends", percent_ends, 0.02),
+    ("zero-inflated", zero_inflated, 0.5),
+    ("counts, mean 2", few, 0.5),
+    ("counts, mean 8", many, 0.25),
 ):
     _truth = {"w": _slope, "x": 0.4}
-    add(
-        _name,
-        f"y on w and a normal covariate; {_words}",
-        shaped(_shape, _truth),
-        _truth,
-        "w",
-        ("w", "x", "y"),
-    )
+    add(_name, shaped(_shape, _truth), _truth, "w", ("w", "x", "y"))
 _truth = {"log w": 0.7, "x": 0.4}
-add(
-    "log scale",
-    "y on the logarithm of a lognormal w, which is imputed as it is, and on x",
-    shaped(lognormal, _truth),
-    _truth,
-    "log w",
-    ("w", "x", "y"),
-)
+add("log scale", shaped(lognormal, _truth), _truth, "log w", ("w", "x", "y"))
 
 # Products and squares, of which methods are not told, but smcfcs is
 
@@ -482,15 +406,9 @@ for _name, _other, _term, _formula, _slope in (
         if _other == "square":
             del _truth["b"]
         _covariates = tuple(name for name in _truth if name != _term)
-        _words = {"binary": "a 0/1 column b", "number": "a normal b", "square": "x^2"}
-        _words["grade"] = "a column b of five grades"
         _selected = "selected" in _kind
         add(
             f"{_name}, {_kind}".removesuffix(", "),
-            f"y on x, {_words[_other]}"
-            + ("" if _other == "square" else ", and their product")
-            + (f", whose slope is {_truth[_term]:g}")
-            + ("; x is missing given z and the complete y" if _selected else ""),
             product(_truth, _other),
             _truth,
             _term,
@@ -531,19 +449,13 @@ def derived(kind):
     return simulate
 
 
-for _kind, _term, _incomplete, _words in (
-    ("square", "xx", (("x", "xx"), "y"), "x and a column of its square, which are"),
-    ("total", "total", ("a", "b", "total"), "a number and a total, each of which is"),
-    (
-        "set",
-        "west",
-        (("east", "north", "south", "west"), "y"),
-        "three of four 0/1 columns, of which one is 1 and which are",
-    ),
+for _kind, _term, _incomplete in (
+    ("square", "xx", (("x", "xx"), "y")),
+    ("total", "total", ("a", "b", "total")),
+    ("set", "west", (("east", "north", "south", "west"), "y")),
 ):
     add(
         f"derived {_kind}",
-        f"y on {_words} missing{' together' if _kind != 'total' else ''}",
         derived(_kind),
         DERIVED[_kind],
         _term,
@@ -570,8 +482,6 @@ def groups(rng, n):
 
 add(
     "clustered",
-    "30 groups of ten rows, random intercepts (ICC .43), analysed by REML; x and y are "
-    "incomplete",
     groups,
     CLUSTERED,
     "x",

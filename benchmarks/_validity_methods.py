@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pandas as pd
 from _mice import run_r
+from _report import specs
 from _validity_analyses import Failure
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer
@@ -175,30 +176,11 @@ METHODS = {
     "mice_rf": partial(by_r, "rf"),
     "smcfcs": partial(by_r, "smcfcs"),
 }
-NAMES = {
-    "complete": "complete data",
-    "cases": "complete cases",
-    "table": "TableImputer",
-    "table_alone": "TableImputer(relations=None)",
-    "gaussian": "GaussianImputer",
-    "gaussian_groups": "GaussianImputer(groups)",
-    "mixture": "MixtureImputer",
-    "columns": "ColumnImputer",
-    "lair": "LAIRImputer",
-    "vgi": "VGIImputer",
-    "iterative": "IterativeImputer",
-    "mice": "mice, defaults (pmm)",
-    "mice_norm": "mice, norm",
-    "mice_cart": "mice, cart",
-    "mice_rf": "mice, rf",
-    "smcfcs": "smcfcs, told the analysis",
-}
+NAMES = specs("validity")["methods"]
 
 
 def applies(method, design):
     """Say whether a method is one for a design, and is there."""
-    if method == "table":
-        return hasattr(skvnce, "TableImputer")
     if method == "table_alone":
         return design.has_relations
     if method == "gaussian_groups":

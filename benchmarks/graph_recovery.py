@@ -8,26 +8,26 @@ are ranked by |K_ij| (or the absolute marginal or partial correlation); the scor
 area under the ROC curve over all pairs.  Every method sees the same tables, and each
 fit has one thread.  All fits take days: choose some by ``--only``.  With ``--results``
 each fit is a line of that file; a run makes those which the file lacks, and the report
-shows all that it has.  The figures go to the folder of the page.
+shows all that it has.  Pseudo-likelihood, and methods of tables that are imputed once,
+have results but are not run any more: commit 7886ee75 is the last that does.
 """
 
 import time
 import warnings
 from functools import lru_cache
-from pathlib import Path
 from typing import NamedTuple
 
-import matplotlib.pyplot as plt
 import numpy as np
-from _paper import medians
-from _report import by, made_by
+from _paper import along, medians
+from _report import made_by
 from _runner import main_of
-from graph_simulation import GRAPHS, graph_learner, simulate
+from graph_simulation import GRAPHS, simulate
 from sklearn.covariance import GraphicalLassoCV
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer, SimpleImputer
 from sklearn.preprocessing import StandardScaler
 
+from skvnce import TruncatedGaussianGraphLearner
 from skvnce.metrics import edge_auc
 
 
@@ -45,7 +45,7 @@ def learner(linear, algorithm="score-matching", imputer=None, **options):
     def fit(X, seed):
         X = X if imputer is None else imputer(seed).fit_transform(X)
         fixed = {"algorithm": algorithm, "fit_linear": linear, "random_state": seed}
-        model = graph_learner(alpha=0, **fixed, **options).fit(X)
+        model = TruncatedGaussianGraphLearner(alpha=0, **fixed, **options).fit(X)
         return Estimate(model.precision_, model.precision_, model.linear_)
 
     return fit
@@ -82,22 +82,14 @@ def iterative_imputer(seed):
     return IterativeImputer(min_value=0, random_state=seed)
 
 
-OURS = "score-matching", "maximum-likelihood", "pseudo-likelihood", "vnce"
-OURS += "vnce-cdi", "vnce-lognormal"
-COSTLY = OURS[2:]
-FILLED = [("imputed-score-matching", "mean"), ("imputed-score-matching", "zeros")]
-FILLED += [("imputed-nce", "mean")]
-# what only the thesis compares with
-ROUGH = [("imputed-nce", filling) for filling in ("noise", "uniform", "zeros")]
+COSTLY = "vnce", "vnce-cdi", "vnce-lognormal"
+OURS = "score-matching", "maximum-likelihood", *COSTLY
 B = {False: ", b = 0", True: ", b fitted"}
 
 
 def methods(linear):
     """Make the methods that have a b, fitted or not, by name."""
     found = {f"skvnce {name}": learner(linear, name) for name in OURS}
-    for name, filling in [*FILLED, *(ROUGH if linear else ())]:
-        fit = learner(linear, name, imputation=filling)
-        found[f"skvnce {name}, {filling}"] = fit
     found["mean-filled score matching"] = learner(linear, imputer=mean_imputer)
     if linear:
         for name in ("score-matching", "maximum-likelihood", "vnce"):
@@ -120,8 +112,7 @@ def possible(key):
     """Say that b of the thesis, whose shares reach 90 %, is not zero."""
     if key["graph"] == "thesis":
         return B[False] not in key["method"]
-    rough = any(", ".join(one) in key["method"] for one in ROUGH)
-    return not rough and key["missing"] <= 0.5
+    return key["missing"] <= 0.5
 
 
 @lru_cache(maxsize=2)
@@ -174,84 +165,25 @@ def errors(found, data):
     return {name: float(np.mean(part**2)) for name, part in parts.items()}
 
 
-# Figures
-
-
-def roc(ranking, at):
-    """Share of edges found at each share of other pairs taken for edges."""
-    edge = np.array(list(ranking)) == "1"
+def curve(record, at):
+    """Return the share of edges found where so many other pairs are taken for edges."""
+    edge = np.array(list(record["ranking"])) == "1"
     hits = np.append(0, np.cumsum(edge)) / edge.sum()
     false = np.append(0, np.cumsum(~edge)) / (~edge).sum()
-    return hits[np.searchsorted(false, at + 1e-9, side="right") - 1]
-
-
-def draw_medians(ax, records, score):
-    """Draw medians and quartiles of a score against the share of missing cells."""
-    records = [record for record in records if record[score] is not None]
-    for n, ((method,), some) in enumerate(by(records, "method").items()):
-        cells = by(sorted(some, key=lambda r: r["missing"]), "missing")
-        spread = [
-            np.quantile([r[score] for r in cell], [0.25, 0.5, 0.75])
-            for cell in cells.values()
-        ]
-        low, middle, high = np.transpose(spread)
-        at = 100 * np.array([missing for (missing,) in cells]) + 0.1 * n
-        bars, look = [middle - low, high - middle], {"color": f"C{n % 10}", "lw": 1}
-        line = "-:"[n // 10 % 2]
-        ax.errorbar(at, middle, bars, label=method, marker=".", ls=line, **look)
-    ax.set(xlabel="% missing", ylabel={"auc": "AUC of |K|", **ERRORS}[score])
-    ax.set_yscale("linear" if score == "auc" else "log")
-
-
-def draw_curves(ax, records):
-    """Draw ROC curves: for each share of false edges, the median of the true."""
-    at = np.linspace(0, 1, 51)
-    for (method,), some in by(records, "method").items():
-        curves = [roc(record["ranking"], at) for record in some]
-        ax.plot(at, np.median(curves, 0), label=method, lw=1)
-    ax.set(xlabel="false positive rate", ylabel="true positive rate")
-
-
-def save(panels, path):
-    """Draw panels beside each other: titles, functions and what they are given."""
-    fig, axes = plt.subplots(
-        1, len(panels), figsize=(5 * len(panels), 6), squeeze=False, layout="tight"
-    )
-    for ax, (title, function, *given) in zip(axes.flat, panels, strict=True):
-        function(ax, *given)
-        ax.set_title(title)
-    axes.flat[-1].legend(fontsize=6)
-    fig.savefig(path, dpi=80)
-    plt.close(fig)
-
-
-def draw(results, folder):
-    """Draw figure 5 of the paper, and figures 5.2 to 5.4 of the thesis."""
-    thesis = results.of(graph="thesis")
-    shares = by(sorted(thesis, key=lambda r: r["missing"]), "missing").items()
-    others = by([r for r in results.records if r["graph"] != "thesis"], "graph").items()
-    figures = {
-        "graph_paper_5": [(g, draw_medians, some, "auc") for (g,), some in others],
-        "graph_thesis_5_2": [("", draw_medians, thesis, score) for score in ERRORS],
-        "graph_thesis_5_3": [(f"{m:.0%}", draw_curves, some) for (m,), some in shares],
-        "graph_thesis_5_4": [("", draw_medians, thesis, "auc")],
-    }
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, panels in figures.items():
-        if panels and all(given[0] for _, _, *given in panels):
-            save(panels, folder / f"{name}.png")
+    return [hits[np.searchsorted(false, at + 1e-9, side="right") - 1]]
 
 
 def page(results, options):
-    """Draw, and write medians of all scores."""
-    if options.output:
-        draw(results, Path(options.output).parent)
+    """Write medians of all scores, and ROC curves."""
+    keys = "graph", "missing", "method"
     scores = {"auc": "AUC of edges", **ERRORS, "seconds": "CPU s"}
     notes = "Medians over the sets, in brackets the quartiles; 1000 rows, MCAR masks."
     return [
         "# Recovery of simulated graphs",
         made_by("graph_recovery.py", notes),
-        medians(results.records, ("graph", "missing", "method"), scores),
+        medians(results.records, keys, scores),
+        "Share of edges found at each share of other pairs that are taken for edges:",
+        along(results.records, keys, (0, 0.1, 0.2, 0.3, 0.5, 0.7), curve),
     ]
 
 

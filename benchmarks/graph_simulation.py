@@ -11,48 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from graph_controls import CONTROLS, FILLERS, Control
 from plain_gibbs import gibbs, missing_cells
-from sklearn.utils._param_validation import StrOptions
 
-from skvnce import TruncatedGaussianGraphLearner
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.models import run_chain
 from skvnce._core.random import seeded
 from skvnce.graphs.truncated_gaussian import TruncatedGaussian
-
-
-class GraphControl(TruncatedGaussianGraphLearner):
-    """The graph learner, with a control as `algorithm`: see `graph_learner`."""
-
-    _parameter_constraints = {
-        **TruncatedGaussianGraphLearner._parameter_constraints,
-        "algorithm": [StrOptions(set(CONTROLS))],
-    }
-    imputation = "mean"
-
-    def _options(self):
-        return Control(*super()._options(), self.imputation)
-
-
-def graph_learner(alpha=0.02, *, algorithm, imputation="mean", **given):
-    """Make the learner of a method, which may be a control.
-
-    Parameters
-    ----------
-    imputation : {"mean", "noise", "uniform", "zeros"}, default="mean"
-        What the two controls ``"imputed-..."`` fill in; see
-        `graph_controls`.
-    """
-    if imputation not in FILLERS:
-        known = ", ".join(map(repr, FILLERS))
-        raise ValueError(f"imputation is {imputation!r}, and should be one of {known}.")
-    if algorithm not in CONTROLS:
-        return TruncatedGaussianGraphLearner(alpha, algorithm=algorithm, **given)
-    learner = GraphControl(alpha, algorithm=algorithm, **given)
-    learner.imputation = imputation
-    return learner
-
 
 GRAPHS = ("ring", "hub", "ring-mixed", "hub-mixed", "thesis")
 

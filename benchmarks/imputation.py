@@ -265,19 +265,12 @@ def protocol(results):
     return TEXTS("At most 2000 rows a", most=most, fewer=fewer)
 
 
-REMARKS = {
-    "nearly repeated columns": TEXTS("columns that mice leaves"),
-    "cells filled by means": "cells that mice leaves missing are scored as the mean of "
-    "their column",
-}
-
-
 def mice_remarks(results, asked):
     """Say whether mice was left out, and where it needed help to fill every cell."""
     absent = ", ".join(m for m in MICE if m in asked and m not in results.methods)
     if absent:
         yield f"Left out, as they need R with the package mice: {absent}."
-    for remark, text in REMARKS.items():
+    for remark, text in SPECS["remarks"].items():
         places = [
             f"{method} on {name}, {mechanism}, seed {seed}: {record[remark]}"
             for (mechanism, name, method, seed), record in results.records.items()

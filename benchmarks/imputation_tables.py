@@ -73,9 +73,8 @@ def score_predictions(data, train, test):
 
 ROWS = 2000
 DRIVERS = 0.3  # share of the columns that MAR leaves complete
-STRENGTH = (
-    1.0  # change of the log-odds by a standard deviation of the score, or of the cell
-)
+# change of the log-odds by a standard deviation of the score, or of the cell
+STRENGTH = 1.0
 
 
 class Split(NamedTuple):

@@ -163,14 +163,8 @@ TABLES = {  # the kinds of their columns; all others are left out
     name: {column: kind for kind in KINDS for column in kinds.get(kind, ())}
     for name, kinds in specs("mixed_tables").items()
 }
-FILES = {"adult": "adult6k", "nhanes": "nhanes_adults"}
+FILES, ORDERS = SPECS["files"], SPECS["orders"]
 ROWS = 1200  # at most
-ORDERS = {
-    "Education": [
-        *("8th Grade", "9 - 11th Grade", "High School", "Some College"),
-        "College Grad",
-    ]
-}
 
 
 def encoded(name):
@@ -221,7 +215,7 @@ def hidden_cells(x, mechanism, rng):
 
 
 RATIOS = "pfc", "log_loss", "brier", "rps", "rmse", "crps"
-NAMES = SPECS["names"]
+NAMES, LABELS = SPECS["names"], SPECS["labels"]
 GOAL_TABLES = "adult", "titanic", "horse_colic"
 PLAIN = "GaussianImputer"
 BEHIND = 1.02  # of a rival's score
@@ -316,12 +310,6 @@ def evaluated(records):
                 found.append((name, (low, high), value, low <= value <= high))
         if found:
             yield role, method, found
-
-
-LABELS = {
-    "best": ("best of ours", "as the best of ours"),
-    "plain": ("plain", "as the plain imputer"),
-}
 
 
 def goals(records):

@@ -2,15 +2,13 @@
 
 import numpy as np
 from _cases import frame_of
+from _report import specs
 
 from skvnce import metrics
 
 FLOOR = 0.01  # of probabilities, in the log-loss
 FEWEST = 5  # hidden test cells of a column that is scored
-SCORES = (
-    *("pfc", "log_loss", "brier", "rps", "rmse", "crps", "ece", "auc"),
-    "coverage",
-)
+*SCORES, _ = specs("mixed")["names"]  # and seconds
 
 
 def score(case, answer):

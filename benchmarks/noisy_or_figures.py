@@ -21,7 +21,7 @@ import torch
 from _data import folder, load
 from _enumerated_causes import enumerate_joint
 from _paper import medians
-from _report import made_by
+from _report import made_by, specs
 from _runner import Some, main_of
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_array
@@ -47,17 +47,7 @@ from skvnce.noisy_or.model import (
 HELD_OUT = 1000  # rows for validation, and as many for the scores
 AMORTISED, FREE = ("avi", "acp"), ("svi", "lb-cdi", "ub-cdi")
 BOUND = 0, 1, 2, 3, 5, 10, 20, 30  # steps of UB-CDI
-NETWORKS = {
-    1000: ((15, 50), (1, 30, 100)),
-    5000: ((10, 30), (1, 30)),
-    20000: ((8,), (1,)),
-}
-EFFORTS = {  # passes and alphas, of which the validation rows are to choose
-    "acp": NETWORKS,
-    "avi": NETWORKS,
-    "svi": {**NETWORKS, 5000: ((8,), (1, 30)), 20000: ((2,), (1,))},
-    "lb-cdi": {1000: ((20, 50), (100,))},
-}
+EFFORTS = specs("noisy_or_figures")["efforts"]
 
 
 def all_cells(array, dtype=torch.float64):
@@ -368,14 +358,13 @@ class Part:
         self.function, self.axes, self.fixed = function, axes, fixed
 
     def cells(self):
-        """List the keys."""
+        """List the keys; an axis of several names has tuples of values."""
         for values in product(*(axis for _, axis in self.axes)):
             key = {}
             for (names, _), value in zip(self.axes, values, strict=True):
                 several = isinstance(names, tuple)
-                key |= (
-                    dict(zip(names, value, strict=True)) if several else {names: value}
-                )
+                pairs = zip(names, value, strict=True) if several else [(names, value)]
+                key |= dict(pairs)
             yield key
 
 
@@ -387,9 +376,9 @@ def parts_of(options):
     rows = (1000, 100, 20) if quick else (20000, 1000, 100, 20)
     ways = [*product(rows, AMORTISED), *product([0], (*FREE, "enumeration"))]
     inits = [*product(("nmf", "random"), (*AMORTISED, "svi"))]
-    efforts = dict.fromkeys(EFFORTS, {100: ((1,), (1,))}) if quick else EFFORTS
+    efforts = dict.fromkeys(EFFORTS, {"100": [[1], [1]]}) if quick else EFFORTS
     tried = [
-        (way, n, *choice)
+        (way, int(n), *choice)
         for way, sizes in efforts.items()
         for n, choices in sizes.items()
         for choice in product(*choices)

@@ -177,16 +177,8 @@ METHODS = RIVALS | OURS
 lacking = partial(_cases.lacking, METHODS, PEERS)
 
 
-GOALS = {  # geometric mean of the ratios, worst table
-    "avg_mae": (0.95, 1.10),
-    "min_mae": (0.95, 0.95),
-    "crps": (None, 1.02),
-}
-SCORES_A = (
-    *("min_mae", "avg_mae", "avg_mae_draws", "mae_median", "crps", "rmse"),
-    *("coverage", "energy", "w_train", "seconds"),
-)
-SCORES_B = "mae_in", "rmse_in", "mae_out", "rmse_out", "seconds"
+GOALS = SPECS["goals"]
+SCORES_A, SCORES_B = SPECS["scores"].values()
 
 
 class Place:

@@ -29,14 +29,18 @@ from _vae_networks import (
     IndependentNormalEncoder,
     Masked,
     MixtureEncoder,
+    Residual,
     Store,
+    half_cosine,
     importance_resampled,
     imputers,
+    log_seen,
 )
 from torch import nn
+from torch.distributions import Normal
 
 from skvnce._core.random import global_stream
-from skvnce._core.training.adam import descend
+from skvnce._core.training.adam import FlatAdam, descend
 from skvnce.autoencoder.losses import BOUNDS, COMPLETED_BOUNDS
 
 N_BELLS, MISSING = 15, 0.5
@@ -115,9 +119,10 @@ def encoder_of(method, n_fits, budget, width=WIDTH, d=D, n_latents=LATENTS):
     """Make the encoder of a method."""
     n_components, _ = counts(method, budget)
     kind = Completed if method in COMPLETING else Masked
+    n_out = n_components * (2 * n_latents + 1) or 2 * n_latents
+    network = kind(lambda n_tables: Residual(n_fits, n_tables * d, n_out, width))
     if not n_components:
-        return IndependentNormalEncoder(kind(n_fits, 2 * n_latents, width, d))
-    network = kind(n_fits, n_components * (2 * n_latents + 1), width, d)
+        return IndependentNormalEncoder(network)
     return MixtureEncoder(network, n_components, n_latents)
 
 
@@ -151,14 +156,13 @@ def fit(method, x, observed, seed, epochs, budget, move=importance_resampled):
     torch.manual_seed(seed)
     model, posterior = Autoencoder(len(x)), encoder_of(method, len(x), budget)
     named = list(nn.ModuleList([model, posterior]).named_parameters())
-    leaves = [leaf for _, leaf in named]
-    optimiser = torch.optim.Adam(leaves, lr=RATE, amsgrad=True, fused=True)
+    optimiser = FlatAdam([leaf for _, leaf in named], lr=RATE, amsgrad=True)
     descend(
         loss_of(method, model, posterior, x, observed, budget, move),
         named,
         lambda: torch.randperm(x.shape[1]).split(BATCH),
         optimiser=optimiser,
-        schedule=torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, epochs),
+        schedule=half_cosine(optimiser, epochs),
         max_iter=epochs,
         on_epoch=lambda epoch, loss: False,
     )
@@ -171,19 +175,14 @@ def log_likelihood(model, x, n_fits, n_points=POINTS):
     line = torch.linspace(-REACH, REACH, n_points)
     z = torch.cartesian_prod(line, line)
     cells = model.likelihood(z.expand(n_fits, -1, -1))
+    cells = Normal(cells.loc.double(), cells.scale.double(), validate_args=False)
     log_mass = model.prior().log_prob(z) + 2 * torch.log(line[1] - line[0])
     found = []
-    for loc, scale in zip(cells.loc.double(), cells.scale.double(), strict=True):
-        precision = scale**-2
-        # -(x - loc)^2 / 2 scale^2 of all rows and points, as products of matrices
-        constant = (precision.log() - np.log(2 * np.pi) - loc**2 * precision).sum(1) / 2
-        total = []
-        for part in x.double().split(20):  # larger tables are slow to allocate
-            square = (part**2) @ precision.T / 2
-            inside = part @ (loc * precision).T - square + constant + log_mass
-            total.append(inside.logsumexp(1))
-        found.append(float(torch.cat(total).mean()))
-    return found
+    for part in x.double().split(20):  # larger tables are slow to allocate
+        rows = part.expand(n_fits, -1, -1)
+        log_p = log_seen(cells, rows, torch.ones_like(rows)) + log_mass
+        found.append(log_p.logsumexp(-1))
+    return torch.cat(found, -1).mean(-1).tolist()
 
 
 class Table(NamedTuple):

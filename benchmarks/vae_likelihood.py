@@ -27,6 +27,7 @@ from _vae_networks import (
     Autoencoder,
     Completed,
     IndependentNormalEncoder,
+    Residual,
     Store,
     importance_resampled,
 )
@@ -189,7 +190,8 @@ def proposals(model, rows, sizes):
     torch.manual_seed(0)
     n_fits, d = len(model.network.first.weight), rows.shape[1]
     model.requires_grad_(False)
-    encoder = IndependentNormalEncoder(Completed(n_fits, 2 * model.n_latents, WIDTH, d))
+    network = Residual(n_fits, d, 2 * model.n_latents, WIDTH)
+    encoder = IndependentNormalEncoder(Completed(lambda n_tables: network))
 
     def climb(leaves, rate, n_steps, loss):
         adam = torch.optim.Adam(leaves, lr=rate, amsgrad=True, fused=True)
@@ -251,15 +253,11 @@ def log_likelihood(model, q, rows, n_draws):
     return torch.cat(found, -1)
 
 
-def sizes_of(options):
-    """Return the sizes of the study."""
-    return QUICK if options.quick else FULL
-
-
 def measured(key, options):
     """Fit a method to a table under all masks, and score test rows."""
     torch.distributions.Distribution.set_default_validate_args(False)
-    name, sizes, begin = key["table"], sizes_of(options), time.process_time()
+    name, begin = key["table"], time.process_time()
+    sizes = QUICK if options.quick else FULL
     train, validation, test = split(name, sizes)
     model, kept = fit(key["method"], train, validation, LATENTS[name], sizes.steps)
     minutes = (time.process_time() - begin) / 60

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from _autoencoders import Autoencoder, bound, train
+from _autoencoders import trained
 from _conditional_samplers import FRACTIONS, METHODS, Problem
 from _conditional_scores import f1, rounded, row_f1, ssim
 from _data import load_array
@@ -100,13 +100,8 @@ def incomplete(name):
 def fitted(name):
     """Train the autoencoder; with the bounds of training and test images."""
     study, (images, test_images) = STUDIES[name], images_of(name)
-    begin = time.process_time()
-    with seeded(DRAW_SEED):
-        size = {"binary": True, "dropout": study.dropout}
-        vae = Autoencoder(images.shape[1], study.n_latents, study.width, **size)
-        vae = train(vae, images, **study.training)
-        bounds = [float(bound(vae, x, 4)) for x in (images[:1000], test_images)]
-    return vae, bounds, time.process_time() - begin
+    parts = images[:1000], test_images
+    return trained(study, images, parts, DRAW_SEED, binary=True)
 
 
 # Measurements
@@ -152,15 +147,10 @@ def measured(key, options):
 
 def cells(options):
     """List the fit, and then the samplers; the last record of each is looked for."""
-    images = {"images": images_asked(options)}
+    images = {"images": "bars" if options.quick else "omniglot"}
     yield images | {"method": "fit"}
     for seed, method in product(range(options.seeds), METHODS):
         yield images | {"method": method, "seed": seed, "quadrants": QUADRANTS[-1]}
-
-
-def images_asked(options):
-    """Name the images."""
-    return "bars" if options.quick else "omniglot"
 
 
 def page(results, options):

@@ -20,7 +20,7 @@ from _runner import main_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from autoencoder import test_pitfalls  # noqa: E402
+from autoencoder import test_pitfalls  # noqa: E402, F401  named by the page
 from autoencoder.test_pitfalls import PARTS, PROBLEMS, distance, start  # noqa: E402
 from toy import divergence  # noqa: E402
 
@@ -79,11 +79,6 @@ def distances(results):
         return f"{min(found):.4f} to {max(found):.4f}"
 
     return grid("sampler", CASES["sampler"], PROBLEMS.keys(), cell)
-
-
-def values(results, options):
-    """Return what the page names besides."""
-    return {"test_pitfalls": test_pitfalls}
 
 
 CASES = {"sampler": [*SAMPLERS, WITHOUT_PARTICLES]}

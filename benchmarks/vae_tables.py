@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from _autoencoders import Autoencoder, bound, train
+from _autoencoders import trained
 from _conditional_samplers import ABLATIONS, FRACTIONS, METHODS, Problem, reference
 from _conditional_scores import (
     laplacian,
@@ -51,7 +51,7 @@ class Study(NamedTuple):
     n_latents: int  # of the autoencoder
     width: int
     dropout: float
-    training: dict  # arguments of `train`
+    training: dict  # arguments of `_autoencoders.train`
     n_rows: int  # test rows
     n_steps: int  # iterations of five chains
     exact: dict  # arguments of `reference`
@@ -112,14 +112,8 @@ def incomplete(name, n_rows):
 def fitted(name):
     """Train the autoencoder of a table; with the bounds of training and test rows."""
     study, (train_rows, test_rows) = STUDIES[name], rows_of(name)
-    begin = time.process_time()
-    with seeded(DRAW_SEED):
-        size = {"dropout": study.dropout}
-        vae = Autoencoder(train_rows.shape[1], study.n_latents, study.width, **size)
-        vae = train(vae, train_rows, **study.training)
-        parts = (train_rows[: len(test_rows)], test_rows)
-        bounds = [float(bound(vae, x, 4)) for x in parts]
-    return vae, bounds, time.process_time() - begin
+    parts = train_rows[: len(test_rows)], test_rows
+    return trained(study, train_rows, parts, DRAW_SEED)
 
 
 @cache
@@ -171,17 +165,8 @@ def measured(key, options):
 
 
 def final(x, truth, errors, energy):
-    """Score the imputations at the end."""
-    return {
-        **to_truth(x, truth),
-        "squared": rounded(errors.tolist()),
-        "energy": rounded(energy.tolist()),
-    }
-
-
-def to_truth(x, truth):
-    """Score imputations by their distances to the true rows (figures 5 and 15)."""
-    distances = {
+    """Score the imputations at the end, and by their distances to the true rows."""
+    distances = {  # figures 5 and 15
         "sinkhorn": sinkhorn,
         "energy to truth": lambda one, y: energy_distance(one.numpy(), y.numpy()),
         "laplacian": laplacian,
@@ -190,7 +175,11 @@ def to_truth(x, truth):
         name: rounded([np.mean([distance(one, truth) for one in x])])[0]
         for name, distance in distances.items()
     }
-    return found | {"absolute": rounded((x - truth).abs().sum(-1).mean(0).tolist())}
+    return found | {
+        "absolute": rounded((x - truth).abs().sum(-1).mean(0).tolist()),
+        "squared": rounded(errors.tolist()),
+        "energy": rounded(energy.tolist()),
+    }
 
 
 def of_exact(name):

@@ -1,8 +1,8 @@
 """Do pooled 95 % intervals cover the truth? Designs, imputers, repetitions.
 
     python benchmarks/validity.py [--designs normal ...] [--methods complete ...]
-        [--sizes 300 ...] [--rates 0.3 ...] [--repetitions 200] [--jobs 1]
-        [--results FILE] [--output FILE] [--quick]
+        [--sizes 300 ...] [--rates 0.3 ...] [--repetitions 200]
+        [--results FILE] [--only-report] [--output FILE] [--quick]
 
 A line of the results is a block of ten repetitions of a design, a number of rows, a
 rate of missing cells and a method: estimates, standard errors, degrees of freedom and
@@ -10,23 +10,19 @@ fractions of missing information of all slopes. What is there is not repeated.
 ``--repetitions 0 --output doc/benchmarks/validity.md`` only writes the page.
 """
 
-import warnings
 from itertools import product
-from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import torch
-from _report import Results, Texts, made_by, publish, table
-from _runner import Some, options_of
+from _report import Texts, by, made_by, specs, table
+from _runner import Some, main_of
 from _validity_analyses import Failure, answer_of
 from _validity_designs import DESIGNS, incomplete_table
 from _validity_methods import METHODS, NAMES, applies
 from scipy.stats import t as student
-from threadpoolctl import threadpool_limits
 
-TEXTS = Texts("validity", globals())
+TEXTS, WORDS = Texts("validity", globals()), specs("validity")["designs"]
 
 RESULTS = Path(__file__).with_name("results") / "validity.jsonl"
 LEVEL, FEWEST = 0.95, 20  # of intervals; of repetitions of a summary
@@ -102,27 +98,16 @@ def summary(records, complete):
     )
 
 
-def recorded_settings(results):
-    """List design, number of rows and rate of all results, in the order of designs."""
-    keys = {(r["design"], r["rows"], r["rate"]) for r in results.records}
-    order = list(DESIGNS)
-    return sorted(keys, key=lambda key: (order.index(key[0]), key[1], key[2]))
-
-
 def summaries(results):
-    """Return the figures of each setting and method."""
-    blocks = {}
-    for record in results.records:
-        key = record["design"], record["rows"], record["rate"]
-        blocks.setdefault(key, {}).setdefault(record["method"], []).append(record)
-    return {
-        key: {
-            method: summary(blocks[key][method], blocks[key]["complete"])
-            for method in NAMES
-            if method in blocks[key]
-        }
-        for key in recorded_settings(results)
-    }
+    """Return the figures of each setting and method, in the order of designs."""
+    found, order = {}, list(DESIGNS)
+    groups = by(results.records, "design", "rows", "rate")
+    for key in sorted(groups, key=lambda key: (order.index(key[0]), *key[1:])):
+        blocks = by(groups[key], "method")
+        there = [method for method in NAMES if (method,) in blocks]
+        complete = blocks[("complete",)]
+        found[key] = {m: summary(blocks[(m,)], complete) for m in there}
+    return found
 
 
 def bias_of(value, key):
@@ -179,7 +164,7 @@ def detail(key, methods):
         row.append("" if s.seconds == 0 else number(s.seconds))
         agreement = "-" if np.isnan(s.agreement) else f"{s.agreement:.1%}"
         rows.append(row + [agreement] * has_rule)
-    return [f"### {title_of(key)}", f"{design.words}.", table(header, rows)]
+    return [f"### {title_of(key)}", f"{WORDS[key[0]]}.", table(header, rows)]
 
 
 def overview(figures, write):
@@ -243,7 +228,7 @@ def totals(figures, methods, keys=None):
     return table(header, rows)
 
 
-def page(results):
+def page(results, options):
     """Write the page."""
     figures = summaries(results)
     commits = f"Commits of the results: {results.commits()}."
@@ -275,32 +260,28 @@ def page(results):
 BLOCK, DRAWS = 10, 20
 
 
-def block_of(task):
+def measured(key, options):
     """Return the record of a block of repetitions."""
-    name, rows, rate, method, block, n_draws, size = task
-    design = DESIGNS[name]
-    seeds = range(block * BLOCK, block * BLOCK + size)
+    name, rows, rate, method, block = key.values()
+    design, first = DESIGNS[name], block * BLOCK
+    seeds = range(first, min(first + BLOCK, options.repetitions))
     pairs = [incomplete_table(name, design, rows, rate, seed) for seed in seeds]
     given = [pair[method != "complete"] for pair in pairs]
-    record = {"design": name, "rows": rows, "rate": rate, "method": method}
-    record |= {"block": block, "draws": n_draws}
     answers, seconds, shares, failures = [], [], [], {}
-    with threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.set_num_threads(1)
-        completed = METHODS[method](given, design, seeds, n_draws)
-        for seed, (tables, spent) in zip(seeds, completed, strict=True):
-            seconds.append(round(spent, 3))
-            try:
-                if isinstance(tables, Exception):
-                    raise Failure(f"{type(tables).__name__}: {tables}") from tables
-                answers.append(answer_of(tables, design.analyse))
-            except (Failure, np.linalg.LinAlgError) as error:
-                failures[str(seed)] = str(error)[:120]
-                continue
-            if design.rule is not None:
-                agree = [design.rule(table).mean() for table in tables]
-                shares.append(round(float(np.mean(agree)), 4))
+    completed = METHODS[method](given, design, seeds, options.draws)
+    for seed, (tables, spent) in zip(seeds, completed, strict=True):
+        seconds.append(round(spent, 3))
+        try:
+            if isinstance(tables, Exception):
+                raise Failure(f"{type(tables).__name__}: {tables}") from tables
+            answers.append(answer_of(tables, design.analyse))
+        except (Failure, np.linalg.LinAlgError) as error:
+            failures[str(seed)] = str(error)[:120]
+            continue
+        if design.rule is not None:
+            agree = [design.rule(table).mean() for table in tables]
+            shares.append(round(float(np.mean(agree)), 4))
+    record = {"draws": options.draws}
     for k, part in enumerate(("estimates", "errors", "dof", "fmi")):
         digits = 5 if k < 2 else 3
         record[part] = [[rounded(v, digits) for v in answer[k]] for answer in answers]
@@ -314,21 +295,16 @@ def rounded(value, digits):
     return float(f"{value:.{digits}g}")
 
 
-def tasks_of(options, results):
-    """List what the results lack: all designs and methods of a block, then the next."""
-    done = {
-        tuple(record[key] for key in ("design", "rows", "rate", "method", "block"))
-        for record in results.records
-    }
+def cells(options):
+    """List blocks: all designs and methods of the first one, then of the next."""
+    if options.repetitions % BLOCK and not options.quick:
+        raise SystemExit(f"--repetitions must be a multiple of {BLOCK}")
     blocks = range(-(-options.repetitions // BLOCK))
     for block, method, name in product(blocks, options.methods, options.designs):
-        design = DESIGNS[name]
-        if not applies(method, design):
-            continue
-        size = min(BLOCK, options.repetitions - block * BLOCK)
-        for rows, rate in settings(design, options):
-            if (name, rows, rate, method, block) not in done:
-                yield name, rows, rate, method, block, options.draws, size
+        if applies(method, DESIGNS[name]):
+            for rows, rate in settings(DESIGNS[name], options):
+                key = {"design": name, "rows": rows, "rate": rate}
+                yield key | {"method": method, "block": block}
 
 
 def settings(design, options):
@@ -343,48 +319,15 @@ def settings(design, options):
     ]
 
 
-def run(results, options):
-    """Compute what the results lack."""
-    tasks = list(tasks_of(options, results))
-    print(f"{len(tasks)} blocks", flush=True)
-    if options.jobs == 1:
-        for task in tasks:
-            results.add(block_of(task))
-            print(*task, flush=True)
-        return
-    with get_context("spawn").Pool(options.jobs) as pool:
-        for record in pool.imap_unordered(block_of, tasks):
-            results.add(record)
-
-
-def main():
-    """Measure, and write the page."""
-    options = options_of(
-        __doc__,
-        {
-            "results": None,
-            "repetitions": 2,
-            "draws": 5,
-            "sizes": [300],
-            "rates": [0.3],
-            "methods": ["complete", "cases", "gaussian"],
-        },
-        designs=[*DESIGNS],
-        methods=[*METHODS],
-        sizes=Some([], kind=int),
-        rates=Some([], kind=float),
-        repetitions=200,
-        draws=DRAWS,
-        jobs=1,
-        results=str(RESULTS),
-    )
-    if options.repetitions % BLOCK and not options.quick:
-        raise SystemExit(f"--repetitions must be a multiple of {BLOCK}")
-    results = Results(options.results)
-    run(results, options)
-    if options.output or options.quick:
-        publish(page(results), options.output)
-
-
-if __name__ == "__main__":
-    main()
+QUICK = {"results": None, "repetitions": 2, "draws": 5, "sizes": [300], "rates": [0.3]}
+main = main_of(
+    globals(),
+    QUICK | {"methods": ["complete", "cases", "gaussian"]},
+    designs=[*DESIGNS],
+    methods=[*METHODS],
+    sizes=Some([], kind=int),
+    rates=Some([], kind=float),
+    repetitions=200,
+    draws=DRAWS,
+    results=str(RESULTS),
+)

@@ -1,7 +1,7 @@
 """Is VGIImputer ahead of a mixture where rows are curves, waves or images?
 
     python benchmarks/vgi_densities.py --results FILE [--only-report] [--quick]
-        [--tables spirals roll digits] [--methods MixtureImputer VGIImputer]
+        [--only table=spirals method=VGIImputer]
         [--output doc/benchmarks/vgi_densities.md]
 
 Cells of training rows and of unseen rows are hidden completely at random.  Each imputer
@@ -12,12 +12,11 @@ written from FILE alone.  `--quick` runs a small part and needs no FILE.
 
 import time
 from functools import cache
-from itertools import product
 
 import numpy as np
-from _data import load, load_array
-from _report import Texts, commits, grid, made_by
-from _runner import Some, carry_out
+from _data import blocks, load, load_array
+from _report import Texts, commits, grid, specs
+from _runner import main_of
 from sklearn.datasets import load_digits, make_circles, make_moons, make_swiss_roll
 
 from skvnce import LAIRImputer, MixtureImputer, VariationalAutoencoder, VGIImputer
@@ -46,13 +45,7 @@ METHODS = {
 }
 VARIANTS = "VGI alone", "four VGIImputers"  # of which images take minutes
 FEW_COLUMNS = "spirals", "roll", "moons", "circles"
-SCORES = {
-    "RMSE": "rmse",
-    "CRPS": "crps",
-    "energy distance": "energy",
-    "CPU seconds of fit": "fit",
-    "CPU seconds of filling and drawing": "use",
-}
+SCORES = specs("vgi_densities")["scores"]
 
 
 def spirals(rng):
@@ -84,15 +77,9 @@ def turns(rng, size):
     return rng.uniform(0, 2 * np.pi, size)
 
 
-def blocks(images, height, width, size):
-    """Average square blocks of pixels; (n, n_blocks)."""
-    x = images.reshape(len(images), height // size, size, width // size, size)
-    return x.mean((2, 4)).reshape(len(images), -1)
-
-
-def pixels(name, height, width, size):
+def pixels(name, height, width):
     """Read images of the folder of tables, in blocks."""
-    return blocks(load_array(name, "x").astype(np.float64), height, width, size)
+    return blocks(load_array(name, "x").astype(np.float64), height, width)
 
 
 def roll(rng):
@@ -119,9 +106,9 @@ TABLES = {  # tables, and shares of hidden cells
     "waves": (waves, 0.5),
     "gas_turbine": (lambda rng: load("gas_turbine").to_numpy(np.float64), 0.5),
     "digits": (lambda rng: load_digits().data, 0.5),
-    "frey": (lambda rng: pixels("frey_faces", 28, 20, 4), 0.5),
-    "mnist": (lambda rng: pixels("mnist", 28, 28, 4), 0.5),
-    "omniglot": (lambda rng: pixels("omniglot28", 28, 28, 4), 0.5),
+    "frey": (lambda rng: pixels("frey_faces", 28, 20), 0.5),
+    "mnist": (lambda rng: pixels("mnist", 28, 28), 0.5),
+    "omniglot": (lambda rng: pixels("omniglot28", 28, 28), 0.5),
 }
 
 
@@ -170,20 +157,15 @@ def measured(key, options):
     }
 
 
-def cells(options):
-    """List what is run."""
-    for table, method in product(options.tables, options.methods):
-        if method not in VARIANTS or table in FEW_COLUMNS:
-            yield {"table": table, "method": method}
+def possible(key):
+    """Say that images and other wide tables have no variants."""
+    return key["method"] not in VARIANTS or key["table"] in FEW_COLUMNS
 
 
-def page(results, options):
-    """Write the page."""
-    tables = [name for name in TABLES if results.has(table=name)]
+def tables(results):
+    """Write a table of each score."""
+    names = [name for name in TABLES if results.has(table=name)]
     methods = [name for name in METHODS if results.has(method=name)]
-    yield "# VGIImputer beside a mixture, LAIR and MIWAE"
-    yield made_by("vgi_densities.py", f"Commits. {_commits(results, tables)}.")
-    yield TEXTS("setting")
     for title, score in SCORES.items():
 
         def cell(method, table, score=score):
@@ -192,27 +174,17 @@ def page(results, options):
             return "" if found is None else f"{found[score]:.{digits}f}"
 
         yield f"## {title}"
-        yield grid("", methods, tables, cell)
-    yield "## What was found"
-    yield TEXTS("found")
+        yield grid("", methods, names, cell)
 
 
-def _commits(results, tables):
+def commits_by_table(results):
     """Name the commit of the package that each table was measured with."""
     found = {}
-    for table in tables:
-        records = [one for one in results.records if one["table"] == table]
-        found.setdefault(commits(records), []).append(table)
+    for table in TABLES:
+        if records := results.of(table=table):
+            found.setdefault(commits(records), []).append(table)
     return "; ".join(f"{', '.join(names)}: {commit}" for commit, names in found.items())
 
 
-def main():
-    """Fit, score and report."""
-    names = {"tables": Some(list(TABLES), TABLES)}
-    names["methods"] = Some(list(METHODS), METHODS)
-    quick = {"tables": ["roll"], "methods": ["MixtureImputer"]}
-    carry_out(__doc__, cells, measured, page, quick, **names)
-
-
-if __name__ == "__main__":
-    main()
+CASES = {"table": TABLES, "method": METHODS}
+main = main_of(globals(), {"table": ["roll"], "method": ["MixtureImputer"]})

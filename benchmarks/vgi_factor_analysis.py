@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from _paper import medians, slopes
-from _report import made_by
+from _report import made_by, specs
 from _runner import main_of
 from scipy.linalg import cholesky
 from scipy.linalg.lapack import strtri
@@ -399,17 +399,7 @@ def measured(key, options):
     return {"accuracy": accuracy, "consistency": consistency}[part](*arguments, size)
 
 
-SCORES = {
-    "kl": "KL(truth, fit)",
-    "to the truth": "median KL(q_j, exact conditional) to the truth",
-    "to the model": "to the fitted model",
-    "seconds": "CPU s",
-}
-ERRORS = {
-    "parameters": "RMSE of the parameters",
-    "covariance": "RMSE of the covariance",
-    "kl": "KL(truth, fit)",
-}
+SCORES, ERRORS = specs("vgi_factor_analysis").values()
 
 
 def page(results, options):

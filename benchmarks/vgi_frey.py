@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from _data import load_array
 from _paper import along, medians
-from _report import made_by
+from _report import made_by, specs
 from _runner import main_of
 from torch import nn
 from torch.distributions import Normal
@@ -85,21 +85,10 @@ class Study(NamedTuple):
     n_rounds: int
     n_chains: int
     n_epochs: dict
-    settings: TrainingSettings
+    settings: list  # of `TrainingSettings`
 
 
-STUDIES = {
-    "frey": Study(
-        *(43, 2400, 3000, 100, 1),
-        {1: 96, 3: 192, 5: 160},
-        TrainingSettings(100, 8, 480, 0.03, 0.03),
-    ),
-    "simulated": Study(
-        *(2, 400, 300, 50, 2),
-        {k: 32 for k in range(1, 6)},
-        TrainingSettings(5, 2, 100, 0.03, 0.03),
-    ),
-}
+STUDIES = {name: Study(**one) for name, one in specs("vgi_frey").items()}
 
 
 class LinearConditionals(nn.Module):
@@ -276,7 +265,7 @@ def by_vgi(data, start, n_epochs, study, seed, conditionals=LinearConditionals):
     train(
         pair,
         chains,
-        study.settings,
+        TrainingSettings(*study.settings),
         n_epochs=n_epochs,
         schedule=decay,
         on_epoch=lambda epoch, loss: bool(halves(epoch)),
@@ -297,7 +286,7 @@ def by_mcem(data, start, n_epochs, study, seed):
     scaled, mean, std = standardised(data)
     density = density_of(scaled_back(start, mean, std))
     scaled = Incomplete(scaled.x.float(), scaled.observed)
-    halves, settings = Halves([density], n_epochs), study.settings
+    halves, settings = Halves([density], n_epochs), TrainingSettings(*study.settings)
 
     def drawn(rows):
         return draw_rows(density.factors(), scaled.take(rows), study.n_chains)
@@ -359,7 +348,7 @@ def fits(name, data, sixths, seed):
         per_epoch = (time.process_time() - begin) / N_SHORT[sixths]
         return curve_of(found, truth) | {"seconds an epoch": round(per_epoch, 3)}
 
-    n_epochs = study.n_epochs[sixths]
+    n_epochs = study.n_epochs[str(sixths)]
     return {
         "EM, complete data": plain(lambda: fit_complete(x, study.rank, EM)),
         FILLED: plain(marginals),

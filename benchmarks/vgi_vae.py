@@ -21,11 +21,18 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from _data import folder
+from _data import blocks, folder
 from _paper import along, medians, spread
 from _report import by, lines, made_by
 from _runner import main_of
-from _vae_networks import IndependentNormalEncoder, NormalLatentCells, train
+from _vae_networks import (
+    Completed,
+    IndependentNormalEncoder,
+    Masked,
+    NormalLatentCells,
+    half_cosine,
+    train,
+)
 from torch import nn
 from torch.distributions import Independent, MultivariateNormal, Normal
 from torch.func import jvp, vmap
@@ -35,7 +42,7 @@ from vgi_factor_analysis import draw_rows, shared
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.models import log_joint
 from skvnce._core.random import global_stream
-from skvnce._core.training.adam import descend
+from skvnce._core.training.adam import FlatAdam, descend
 from skvnce.autoencoder import losses
 from skvnce.autoencoder.factor_analysis import fit_factors, log_prob_observed
 from skvnce.autoencoder.losses import miss_iwae, miss_vae
@@ -145,8 +152,7 @@ SECONDS = 1, 2, 5, 10, 20, 40, 80, 160
 def faces():
     """Read the faces: squares averaged, logits with a margin of 0.15, centred."""
     pixels = load_frey_faces(data_home=folder()).data / 255
-    blocks = pixels.reshape(-1, HEIGHT // SIDE, SIDE, WIDTH // SIDE, SIDE)
-    share = 0.15 + 0.7 * blocks.mean((2, 4)).reshape(-1, D)
+    share = 0.15 + 0.7 * blocks(pixels, HEIGHT, WIDTH, SIDE)
     x = np.log(share / (1 - share))
     return torch.tensor(x - x.mean(0)).float()
 
@@ -177,36 +183,17 @@ class Decoder(nn.Module):
         return Normal(loc, scale, validate_args=False)
 
 
-class Completed(nn.Module):
-    """Read a completed row."""
-
-    n_tables = 1
-
-    def __init__(self):
-        super().__init__()
-        self.inner = perceptron(self.n_tables * D, 2 * LATENTS)
-
-    def forward(self, x, observed):
-        """Compute the outputs."""
-        return self.inner(x)
-
-
-class Masked(Completed):
-    """Read a row, zero where missing, and its mask."""
-
-    n_tables = 2
-
-    def forward(self, x, observed):
-        """Compute the outputs."""
-        mask = observed.to(x).expand(x.shape)
-        return self.inner(torch.cat([x.where(observed, 0.0), mask], -1))
+def encoder_of(reader):
+    """Make the encoder that reads completed or masked rows."""
+    network = reader(lambda n_tables: perceptron(n_tables * D, 2 * LATENTS))
+    return IndependentNormalEncoder(network)
 
 
 @cache
 def generator(n_epochs):
     """Fit the autoencoder that generates the rows."""
     torch.manual_seed(0)
-    model, posterior = Decoder(), IndependentNormalEncoder(Completed())
+    model, posterior = Decoder(), encoder_of(Completed)
     settings = TrainingSettings(n_epochs, RATE_OF_TRUTH)
     by_bound(miss_vae, 1)(model, posterior, whole(faces()), settings)
     return model.requires_grad_(False)
@@ -223,15 +210,13 @@ class TrainingSettings(NamedTuple):
 def descended(loss, parts, n, settings, *, cosine=False):
     """Train modules by Adam on batches of n rows, in the end with small steps."""
     named = [pair for part in parts for pair in part.named_parameters()]
-    named = [(name, leaf) for name, leaf in named if leaf.requires_grad]
-    optimiser = torch.optim.Adam([leaf for _, leaf in named], lr=settings.rate)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, settings.n_epochs)
+    optimiser = FlatAdam([leaf for _, leaf in named], lr=settings.rate)
     descend(
         loss,
         named,
         training.epochs(n, BATCH),
         optimiser=optimiser,
-        schedule=schedule if cosine else None,
+        schedule=half_cosine(optimiser, settings.n_epochs) if cosine else None,
         max_iter=settings.n_epochs,
         on_epoch=settings.on_epoch,
     )
@@ -442,7 +427,7 @@ def autoencoder(name, rows, linear, size, seed):
     """Fit one autoencoder, select its checkpoint and score it; one record."""
     torch.manual_seed(seed)
     reader, fit, *data = methods(rows, linear)[name]
-    model, posterior = Decoder(), IndependentNormalEncoder(reader())
+    model, posterior = Decoder(), encoder_of(reader)
     watched = whole(rows.test.x[:N_FOLLOWED])
     keep = Selection(model, rows.validation, watched, size)
     fit(model, posterior, *data, TrainingSettings(size.n_epochs, RATE, keep))

@@ -21,7 +21,7 @@ import _wild_tables
 import numpy as np
 import pandas as pd
 from _data import cpu_seconds
-from _report import Texts, geometric_mean, grid, table
+from _report import Texts, geometric_mean, grid, specs, table
 from _runner import main_of
 from _wild_tables import (
     DRAWS,
@@ -225,22 +225,9 @@ def one_line(warning):
 
 CUT = 20  # the largest ratio that counts, and one over the smallest
 
-SCORES = {  # of a record: its name on the page, and the method that it is relative to
-    "numbers": ("RMSE", CLOCK),
-    "grades": ("grades", CLOCK),
-    "categories": ("categories", BASE),
-    "energy_numbers": ("energy: numbers", BASE),
-    "energy_grades": ("energy: grades", BASE),
-    "energy_categories": ("energy: categories", BASE),
-    "energy_rows": ("energy: rows", BASE),
-    "coverage": ("90 % covers", None),
-    "time": ("time", CLOCK),
-}
+SPECS = specs("wild")
+SCORES, HEADINGS = SPECS["scores"], SPECS["headings"]
 POINTS = "numbers", "grades", "categories"
-HEADINGS = {
-    "independent": "Cells hidden column by column",
-    "joint": "Columns that depend on each other hidden together",
-}
 
 
 def relative(records, method, way, score):
@@ -254,7 +241,7 @@ def relative(records, method, way, score):
         fallback = by_table(records, BASE, way, score)
         own |= {name: fallback[name] for name in failed if name in fallback}
     base = SCORES[score][1]
-    if base is None:
+    if not base:
         return own
     other, low = by_table(records, base, way, score), 0 if score == "time" else FLOOR
     return {
@@ -282,7 +269,7 @@ def mean(some, score):
     some = list(some)
     if not some:
         return None
-    if SCORES[score][1] is None:
+    if not SCORES[score][1]:
         return float(np.mean(some))
     return geometric_mean(some)
 

@@ -3,6 +3,7 @@
 import sys
 
 import _cases
+import _data
 import _peers
 import _python_peers
 import mixed
@@ -167,3 +168,14 @@ def test_the_laplacian_discrepancy_by_hand():
     within, across = (1 + e) / 2, (2 * e + e**2 + 1) / 4
     assert laplacian(x, y) == pytest.approx(2 * within - 2 * across)
     assert laplacian(y, y) == pytest.approx(0)
+
+
+def test_tables_are_read_from_the_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("SKVNCE_DATA", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match="some.csv.gz: set SKVNCE_DATA"):
+        _data.load("some")
+    (tmp_path / "some").mkdir()
+    (tmp_path / "some/some.csv").write_text("a,b\n1,2\n")
+    np.savez(tmp_path / "some/some.npz", x=[3.0])
+    assert _data.load("some").to_numpy().tolist() == [[1, 2]]
+    assert _data.load_array("some", "x").tolist() == [3.0]

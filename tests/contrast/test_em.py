@@ -5,8 +5,9 @@ from math import log, pi
 import numpy as np
 import pytest
 import torch
-from _energies import NormalScaleMixture, UnnormalisedScaleMixture, exact_posterior
+from _energies import UnnormalisedScaleMixture, exact_posterior
 from oracles import GATE, z_mean
+from scale_mixture import NormalScaleMixture
 from torch import nn
 from torch.distributions import Normal
 

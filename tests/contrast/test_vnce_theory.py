@@ -9,8 +9,9 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from _energies import NormalScaleMixture, UnnormalisedScaleMixture
+from _energies import UnnormalisedScaleMixture
 from oracles import line_rule
+from scale_mixture import NormalScaleMixture
 from torch.distributions import Normal
 
 from skvnce._core.models import log_joint_of_states
