@@ -19,7 +19,7 @@ from skvnce.relations.closure import closed, holds, is_set, suspects
 from skvnce.relations.columns import Bounds, describe
 from skvnce.relations.formulas import Checked, Formula, snapped
 from skvnce.relations.lookups import Lookup
-from skvnce.relations.obeying import Filled, obeyed
+from skvnce.relations.obeying import EXACT, Filled, obeyed
 from skvnce.relations.search import Relation, joined_columns, relations_of
 from skvnce.relations.texts import say_the_same
 
@@ -297,9 +297,14 @@ def deduced(schema: Schema, X: np.ndarray) -> tuple[np.ndarray, Related | None]:
     values = values_of(schema, X)
     related = schema.relations.valid(values)
     cells = codes_of(schema, closed(related.bounds, values, related.checked))
-    if schema.values is not None:  # bounds win
-        low, high = schema.values.ranges
-        cells = np.where((cells >= low) & (cells <= high), cells, np.nan)
+    if schema.values is not None:
+        ends, deviation = schema.values.ranges, related.bounds.deviation
+        # beyond an end of observed cells a cell is rounded, or new: only the user's win
+        within = cells.clip(*ends)
+        is_rounded = abs(cells - within) <= EXACT * deviation
+        low, high = schema.values.given
+        denied = low & (cells < ends[0]) | high & (cells > ends[1])
+        cells = np.where(is_rounded, within, np.where(denied, np.nan, cells))
     cells = np.where(np.isnan(X), cells, X).astype(X.dtype)
     return cells, related._replace(are_observed=False)
 

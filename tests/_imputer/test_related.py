@@ -181,6 +181,17 @@ def test_masks_and_bounds_win(tables):
     assert table.loc[0, "income"] <= 1.1 * highest
 
 
+def test_cells_that_follow_may_be_beyond_the_observed_ones(tables):
+    """All observed logarithms are positive, and bounds of the user still win."""
+    full, X = tables
+    X = X.assign(wage=full["wage"], lwage=X["lwage"].where(X["lwage"] > 0))
+    assert (X["lwage"].isna() & (X["wage"] < 1)).any()
+    filled = fitted(X).transform(X)
+    assert abs(gap_of_logarithm(filled)).max() < 1e-12 and filled["lwage"].min() < 0
+    bounded = fitted(X, min_value={"lwage": 0.0}).transform(X)
+    assert bounded["lwage"].min() >= 0
+
+
 def test_shifted_cells_keep_their_relations(tables):
     _, X = tables
     X.loc[:9, ["wage", "lwage", "income"]] = np.nan
