@@ -275,7 +275,10 @@ def _observed(column: np.ndarray, *of_rows: np.ndarray) -> tuple[np.ndarray, ...
 
 def _standard(values: np.ndarray, weights: np.ndarray) -> Pair:
     mean = np.average(values, weights=weights)
-    scale = np.sqrt(np.average((values - mean) ** 2, weights=weights))
+    apart = values - mean
+    # squares of large cells overflow; a power of two changes no other digit
+    size = 2.0 ** np.ceil(np.log2(abs(apart).max(initial=1.0)))
+    scale = size * np.sqrt(np.average((apart / size) ** 2, weights=weights))
     far = np.array([-_FAR, _FAR])
     return far, mean + far * (scale or 1.0)
 

@@ -584,3 +584,11 @@ def test_tables_of_categories_have_components(n, n_towns, rng):
     assert imputer._schema.determined == () and imputer.n_components_ > 1
     right = (filled["county"].to_numpy() == county)[hidden].mean()
     assert right > 0.98 - 4 * np.sqrt(0.02 * 0.98 / hidden.sum())
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_weighted_squares_of_large_cells_do_not_overflow(rng):
+    """The largest cell that a fit takes; members of the ensemble weigh it."""
+    X = rng.normal(size=(200, 3)) * [1.0, 1.0, 1e150]
+    X[::5, 0], X[1::5, 2], X[:1, 2] = np.nan, np.nan, 1.3e154
+    assert np.isfinite(clone(MIXTURE).fit_transform(X)).all()
