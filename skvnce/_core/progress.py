@@ -1,15 +1,15 @@
 """Reports of progress: the current step of a computation, and its position in loops.
 
-Algorithms report events, and estimators listen: a listener of `_imputer/callbacks.py`
-has the methods ``begin``, ``end`` and ``tell``.  It belongs to the call of a method and
-to its thread; without a listener nothing happens.
+Algorithms report events, and estimators listen (`_imputer/callbacks.py`).  A
+listener belongs to the call of a method and to its thread; without a listener nothing
+happens.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from math import nan
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -31,16 +31,29 @@ class Step(NamedTuple):
         return count if self.total is None else f"{count} of {self.total}"
 
 
-_LISTENER: ContextVar[Any] = ContextVar("skvnce_listener", default=None)
+class Listener(Protocol):
+    """The interface of listeners."""
+
+    def begin(self, step: Step) -> object:
+        """Receive the start of a step; return the argument of `end`."""
+
+    def end(self, begun: object) -> None:
+        """Receive the end of a step."""
+
+    def tell(self, step: Step) -> None:
+        """Receive the position of the innermost loop."""
 
 
-def listener() -> Any:  # noqa: ANN401  of a room above
+_LISTENER: ContextVar[Listener | None] = ContextVar("skvnce_listener", default=None)
+
+
+def listener() -> Listener | None:
     """Return the current listener."""
     return _LISTENER.get()
 
 
 @contextmanager
-def heard_by(one: object) -> Iterator[None]:
+def heard_by(one: Listener | None) -> Iterator[None]:
     """Send all events inside the context to a listener; None ignores them."""
     token = _LISTENER.set(one)
     try:

@@ -231,7 +231,7 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
         }
 
     def _member_model(self, model, schema):
-        """Make a member, as `EncoderMember`, of what `_row_model` returns."""
+        """Make a `Member` of what `_row_model` returns."""
         raise NotImplementedError
 
     def _with_one_draw(self):

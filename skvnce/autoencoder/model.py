@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -45,7 +45,7 @@ _ROUNDS = 8  # EM iterations after which the held-out cells have no influence
 class WithoutCells(NamedTuple):
     """A fitted model that has not used some cells."""
 
-    model: Any  # `EncoderModel`, or another that a member draws from
+    model: Any  # `EncoderModel`, or another that a `Member` draws from
     # (n, n_nodes): cells of the training rows; NaN marks missing cells
     nodes: np.ndarray
     # bool (n, n_nodes): the observed cells that the model has not used
@@ -308,6 +308,37 @@ def _by_column(auto: Autoencoder, probabilities: list) -> dict:
 # Several fitted models that draw cells in turn, and predict by all their draws.
 
 
+class Member(Protocol):
+    """A model whose random numbers are chosen by the caller; see `CellModel`."""
+
+    def draws(
+        self, nodes: np.ndarray, n_draws: int, numbers: Callable
+    ) -> tuple[np.ndarray, dict]:
+        """Draw cells that will be summarised, and may be dependent.
+
+        `nodes` (n, n_model_columns).  `numbers`: maps rows and a purpose to uniform
+        numbers.  Returns `drawn` (n_draws, n, n_model_columns), and `probabilities`
+        (n, n_categories) by column of categories.
+        """
+        ...
+
+    def mean(self, nodes: np.ndarray) -> tuple[np.ndarray, dict]:
+        """Approximate means (n, n_model_columns), and probabilities, at low cost."""
+        ...
+
+    def draw(
+        self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
+    ) -> np.ndarray:
+        """Draw missing cells; see `CellModel`."""
+        ...
+
+    def log_density(
+        self, nodes: np.ndarray, *, with_errors: bool = True
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Estimate log-densities and their standard errors; see `CellModel`."""
+        ...
+
+
 class EncoderMember(NamedTuple):
     """An autoencoder whose cells are drawn by a rule."""
 
@@ -321,12 +352,7 @@ class EncoderMember(NamedTuple):
     def draws(
         self, nodes: np.ndarray, n_draws: int, numbers: Callable
     ) -> tuple[np.ndarray, dict]:
-        """Draw cells that will be summarised, and may be dependent.
-
-        `nodes` (n, n_model_columns).  `numbers`: maps rows and a purpose to uniform
-        numbers.  Returns `drawn` (n_draws, n, n_model_columns), and `probabilities`
-        (n, n_categories) by column of categories.
-        """
+        """Draw cells that will be summarised; see `Member`."""
         return self._by(stratified(self.rule), nodes, n_draws, numbers)
 
     def draw(
@@ -336,7 +362,7 @@ class EncoderMember(NamedTuple):
         return self._by(self.rule, nodes, n_draws, of_stream)[0]
 
     def mean(self, nodes: np.ndarray) -> tuple[np.ndarray, dict]:
-        """Approximate means (n, n_model_columns), and probabilities, at low cost."""
+        """Approximate means; see `Member`."""
         return self.model.mean(nodes, self.bounds)
 
     def log_density(
@@ -355,7 +381,7 @@ class EncoderMember(NamedTuple):
 class Ensemble(NamedTuple):
     """Models that predict cells by all their draws."""
 
-    members: Sequence[Any]  # as `EncoderMember`
+    members: Sequence[Member]
     n_draws: int  # number of draws of a prediction, by all members together
     values: ValidValues  # to which draws are rounded before their means are computed
     columns: np.ndarray  # int (n_model_columns,)

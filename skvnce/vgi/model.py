@@ -447,7 +447,7 @@ class ChainMember(NamedTuple):
     def draws(
         self, nodes: np.ndarray, n_draws: int, numbers: Callable
     ) -> tuple[np.ndarray, dict]:
-        """Draw cells that will be summarised; see `EncoderMember`."""
+        """Draw cells that will be summarised; see `Member`."""
         n_chains = min(n_draws, _SUMMED)
         sizes = {"n_chains": n_chains, "n_kept": -(-n_draws // n_chains)}
         drawn = self.model.draws(nodes, numbers, n_sweeps=self.n_sweeps, **sizes)
@@ -461,7 +461,7 @@ class ChainMember(NamedTuple):
         return self.model.draws(nodes, of_stream, **sizes)
 
     def mean(self, nodes: np.ndarray) -> tuple[np.ndarray, dict]:
-        """Approximate means; see `EncoderMember`."""
+        """Approximate means; see `Member`."""
         drawn = self.model.draws(nodes, partial(of_rows, 0), **_APPROXIMATE)
         return drawn.mean(0), {}
 
