@@ -9,7 +9,7 @@ from skvnce._imputer.held_out import row_folds
 from skvnce.table_imputer.draws import some_rows
 from skvnce.table_imputer.expansion import content_order, expand
 from skvnce.table_imputer.model import Mates, TableModel, Training
-from skvnce.table_imputer.normal import Normal, completed, fit_em
+from skvnce.table_imputer.normal import Normal, fit_em
 from skvnce.table_imputer.products import (
     choose_products,
     is_normal,
@@ -137,7 +137,7 @@ def _confirmed(model, chosen):
 def _told(model, X, chosen):
     """Mark products whose targets are normal by their scores, and not as they are."""
     marked, weights = [], model.training.weights
-    filled = completed(X, np.isnan(X), Normal.of(*model.normal[:2]))
+    filled = model.completed(X, np.isnan(X))
     for one in chosen:
         part = model.expansion.parts[model.expansion.owner(one.target)]
         if part.score:
@@ -161,7 +161,7 @@ def _products(model, interactions):
 
     def predict(column, rows):
         if column is None:
-            return completed(X, np.isnan(X), Normal.of(*model.normal[:2]))
+            return model.completed(X, np.isnan(X))
         filled, L = model.held_out_predictions(place[column], rows)
         return filled, L[:, 0]
 

@@ -99,7 +99,7 @@ class TableModel(NamedTuple):
     def _predictions(self, cells):
         """Yield columns, their rows that are missing, and numbers or probabilities."""
         X, expansion = self.expansion.matrix(cells), self.expansion
-        F = completed(X, np.isnan(X), Normal.of(*self.normal[:2])) if X.size else X
+        F = self.completed(X, np.isnan(X)) if X.size else X
         for q, part in enumerate(expansion.parts):
             rows = np.flatnonzero(np.isnan(cells[:, q]))
             if not len(rows):
@@ -112,6 +112,10 @@ class TableModel(NamedTuple):
                 yield q, rows, F[rows, part.base[0]]
             else:
                 yield q, rows, np.tile(part.shares, (len(rows), 1))
+
+    def completed(self, X, gone):
+        """Fill cells of a matrix (n, d), where `gone`, by the normal distribution."""
+        return completed(X, gone, Normal.of(*self.normal[:2]))
 
     def column(self, q):
         """Fit the model of a column, once; None if it has too few cells."""
@@ -167,7 +171,7 @@ class TableModel(NamedTuple):
         X = self._training_matrix()[rows]
         gone = np.isnan(X) | hidden
         gone[:, part.own] = True
-        filled = completed(X, gone, Normal.of(*self.normal[:2]))
+        filled = self.completed(X, gone)
         L = np.empty((len(rows), len(part.base)))
         for fold, normal in enumerate(self.held_out):
             some = training.folds[rows] == fold
