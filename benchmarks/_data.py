@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from sklearn import datasets
 
-from skvnce.datasets._tables import VARIABLE
+from skvnce.datasets._tables import VARIABLE, in_folder
 
 
 def cpu_seconds():
@@ -34,13 +34,13 @@ def folder():
 
 def find(name, *endings):
     """Return the path of the file ``<name>/<name><ending>`` of the folder."""
-    paths = [folder() / name / f"{name}{ending}" for ending in endings]
-    there = [path for path in paths if path.is_file()]
-    if not there:
+    path = in_folder(folder(), name, endings)
+    if path is None:
+        wanted = folder() / name / f"{name}{endings[0]}"
         raise FileNotFoundError(
-            f"There is no {paths[0]}: set {VARIABLE} to the folder of the data sets."
+            f"There is no {wanted}: set {VARIABLE} to the folder of the data sets."
         )
-    return there[0]
+    return path
 
 
 def load(name):

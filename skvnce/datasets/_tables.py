@@ -46,14 +46,17 @@ def from_folder(name, needed, data_home=None):
     return columns
 
 
+def in_folder(folder, name, endings):
+    """Return the path of the first file ``<name>/<name><ending>``, None if none is."""
+    paths = (Path(folder).expanduser() / name / f"{name}{one}" for one in endings)
+    return next((path for path in paths if path.is_file()), None)
+
+
 def find(name, endings, data_home=None):
     """Return the path of the file ``<name>/<name><ending>``, or raise with a remedy."""
     folder = data_home or os.environ.get(VARIABLE)
-    if folder:
-        for ending in endings:
-            path = Path(folder).expanduser() / name / f"{name}{ending}"
-            if path.is_file():
-                return path
+    if folder and (path := in_folder(folder, name, endings)):
+        return path
     wanted = " or ".join(f"{name}/{name}{ending}" for ending in endings)
     place = f"{folder} has no such file" if folder else f"{VARIABLE} is not set"
     raise FileNotFoundError(
