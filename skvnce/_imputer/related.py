@@ -299,7 +299,8 @@ def deduced(schema: Schema, X: np.ndarray) -> tuple[np.ndarray, Related | None]:
     cells = codes_of(schema, closed(related.bounds, values, related.checked))
     if schema.values is not None:
         ends, deviation = schema.values.ranges, related.bounds.deviation
-        # beyond an end of observed cells a cell is rounded, or new: only the user's win
+        # the user's bounds win; beyond an end of the observed cells a computed cell is
+        # off by its rounding, or right
         within = cells.clip(*ends)
         is_rounded = abs(cells - within) <= EXACT * deviation
         low, high = schema.values.given
