@@ -1,4 +1,4 @@
-"""The grid of repeated values, and values that many cells have at an end."""
+"""Checks of numbers; the grid of repeated values, and values that many cells have."""
 
 import math
 import numbers
@@ -110,6 +110,18 @@ def is_finite(value: object) -> bool:
         return math.isfinite(value)
     except OverflowError:  # an integer
         return False
+
+
+def power_of_two(value: float) -> float:
+    """Return the power of two next to a value that is not negative, 1 for 0."""
+    # divisions by a power of two do not round
+    return 2.0 ** np.clip(np.frexp(value)[1], -1000, 1000) if value else 1.0
+
+
+def least_draws(share: float) -> int:
+    """Return the least number n of draws with 1 / (n + 1) at most a share."""
+    # 2 / (1 - 0.9) is slightly above 20, whose ceiling would be 21
+    return math.ceil(1 / share - 1e-9) - 1
 
 
 def check_count(value: object, name: str) -> None:

@@ -9,7 +9,7 @@ from typing import NamedTuple, Self
 import numpy as np
 import torch
 
-from skvnce._core.numbers import check_count, check_share
+from skvnce._core.numbers import check_count, check_share, least_draws
 from skvnce._core.progress import step
 from skvnce._core.random import seed_from
 from skvnce._core.warnings import warn_user
@@ -450,9 +450,9 @@ def ranks_of_quantiles(q: object, n_draws: int) -> list[int]:
 
 
 def _reject(asked: str, share: float, n_draws: int) -> None:
-    least = ceil(1 / share - _ROUNDING) - 1
     raise ValueError(
-        f"{asked} needs n_draws of at least {least}, got n_draws={n_draws}."
+        f"{asked} needs n_draws of at least {least_draws(share)}, got "
+        f"n_draws={n_draws}."
     )
 
 

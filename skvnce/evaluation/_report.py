@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
 from skvnce import metrics
-from skvnce._core.numbers import check_count, check_share
+from skvnce._core.numbers import check_count, check_share, least_draws
 from skvnce._core.warnings import without_pooling
 from skvnce._tables.cells import is_frame, names_of
 from skvnce._tables.findings import modelled_columns
@@ -26,7 +26,6 @@ from skvnce._tables.schema import (
 )
 from skvnce._types import Seed
 from skvnce.exceptions import TableWarning
-from skvnce.metrics._numbers import least_draws
 from skvnce.missingness import _fractions, _generator, _numbers, hide, mar, mcar
 from skvnce.relations.search import find_relations, joined_columns
 
@@ -439,7 +438,7 @@ def _check_counts(n_repeats, n_draws, level):
     check_count(n_repeats, "n_repeats")
     check_count(n_draws, "n_draws")
     check_share(level, "level")
-    if n_draws < (least := least_draws(level)):
+    if n_draws < (least := least_draws((1 - level) / 2)):
         raise ValueError(
             f"n_draws must be at least {least} for intervals of level {level}, got "
             f"{n_draws}"

@@ -5,7 +5,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skvnce._core.numbers import check_share
+from skvnce._core.numbers import check_share, least_draws
 from skvnce._tables.frames import readable, reject_parts
 from skvnce._tables.mixed import columns_by_dtype, select_columns
 from skvnce._tables.values import fair_scores
@@ -132,12 +132,6 @@ def crps(
     return float(fair_scores(errors).mean())
 
 
-def least_draws(level):
-    """Return the least number of draws whose range is an interval of a level."""
-    # rounded, because 2 / (1 - 0.9) is slightly above 20, whose ceiling would be 21
-    return int(np.ceil(round(2 / (1 - level), 9))) - 1
-
-
 def coverage(
     X_true: ArrayLike,
     draws: ArrayLike,
@@ -185,7 +179,9 @@ def coverage(
     check_share(level, "level")
     if ties not in ("inside", "shared"):
         raise ValueError(f"ties must be 'inside' or 'shared', got {ties!r}")
-    errors = _errors(X_true, draws, "draws", hidden, None, n_min=least_draws(level))
+    errors = _errors(
+        X_true, draws, "draws", hidden, None, n_min=least_draws((1 - level) / 2)
+    )
     errors = np.sort(errors, axis=0)
     # Rounded, so that a whole rank stays whole; np.quantile would move it by an ulp,
     # past a truth that ties with a draw.

@@ -10,6 +10,7 @@ from scipy.spatial.distance import cdist
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 
+from skvnce._core.numbers import power_of_two
 from skvnce._tables.cells import TIMES, is_frame
 from skvnce._tables.frames import reject_parts
 from skvnce._tables.mixed import columns_by_dtype
@@ -63,7 +64,7 @@ def energy_distance(X: ArrayLike, Y: ArrayLike) -> float:
             f"X and Y must have the same columns, got {x.shape[1]} and {y.shape[1]} "
             "columns; select the common ones"
         )
-    scale = _power_of_two(max(abs(x).max(), abs(y).max()))  # no square overflows
+    scale = power_of_two(max(abs(x).max(), abs(y).max()))  # no square overflows
     x, y = x / scale, y / scale
     distance = 2 * _mean_distance(x, y) - _mean_distance(x, x) - _mean_distance(y, y)
     distance = max(float(distance), 0.0) * float(scale)  # rounding takes 0 below 0
@@ -190,12 +191,6 @@ def _auc_of_fold(model, pairs, fold):
     model.fit(np.concatenate(pairs[:, rest]), np.repeat([0, 1], len(rest)))
     scores = model.decision_function(np.concatenate(pairs[:, fold]))
     return roc_auc_score(np.repeat([0, 1], len(fold)), scores)
-
-
-def _power_of_two(value):
-    """Return the power of two next to a value that is not negative, 1 for 0."""
-    # divisions by a power of two do not round
-    return 2.0 ** np.clip(np.frexp(value)[1], -1000, 1000) if value else 1.0
 
 
 def _mean_distance(x, y):

@@ -10,6 +10,7 @@ from typing import NamedTuple, Self
 import numpy as np
 import torch
 
+from skvnce._core.numbers import power_of_two
 from skvnce.gaussian import tails
 
 Pair = tuple[np.ndarray, np.ndarray]
@@ -276,8 +277,7 @@ def _observed(column: np.ndarray, *of_rows: np.ndarray) -> tuple[np.ndarray, ...
 def _standard(values: np.ndarray, weights: np.ndarray) -> Pair:
     mean = np.average(values, weights=weights)
     apart = values - mean
-    # squares of large cells overflow; a power of two changes no other digit
-    size = 2.0 ** np.ceil(np.log2(abs(apart).max(initial=1.0)))
+    size = power_of_two(abs(apart).max())  # no square overflows
     scale = size * np.sqrt(np.average((apart / size) ** 2, weights=weights))
     far = np.array([-_FAR, _FAR])
     return far, mean + far * (scale or 1.0)
