@@ -28,34 +28,7 @@ from skvnce._core.distributions.normal import (
 from skvnce._core.incomplete import Conditioned, Group, Incomplete, Rows, Table, grouped
 from skvnce._core.progress import OnRound, step, steps, tell, tell_round
 from skvnce._core.random import standard_gamma
-
-# ----------------------------------------
-# SQUAREM: extrapolation of EM.
-#
-# Varadhan and Roland (2008), Simple and globally convergent methods for accelerating
-# the convergence of any EM algorithm.
-
-
-def extrapolate(first: Normal, second: Normal, third: Normal) -> Normal:
-    """Extrapolate from three points of EM by SQUAREM's third scheme.
-
-    The step is halved until the covariance is positive definite (Varadhan and Roland
-    2008, eqs. 6-9).
-    """
-    steps = [(b - a, c - b) for a, b, c in zip(first, second, third, strict=True)]
-    before = sum(squares(r) for r, _ in steps)
-    bend = sum(squares(v - r) for r, v in steps)
-    length = (before / bend) ** 0.5 if bend else 1.0
-    # a length of 1 is a step of EM without extrapolation
-    while length > 1.01:
-        mean, covariance = (
-            a + 2 * length * r + length**2 * (v - r)
-            for a, (r, v) in zip(first, steps, strict=True)
-        )
-        if not torch.linalg.cholesky_ex(covariance).info:
-            return Normal(mean, covariance)
-        length = (length + 1) / 2
-    return third
+from skvnce._core.squarem import extrapolate
 
 
 def squares(x: Tensor) -> float:
@@ -211,11 +184,17 @@ def fit_table(
         if on_round(n_round, -objective / float(total), change) or change < tol:
             break
         if len(trail) == 3:
-            before_jump, trail = trail[-1], [extrapolate(*trail)]
+            jump = extrapolate(*trail, is_definite)
+            before_jump, trail = trail[-1], [Normal(*jump)]
     if before_jump is not None:  # the last jump has not been checked
         trail = [before_jump]
     point = Normal(*factored[:2])
     return Fit(trail[-1], objectives, change, n_round, point, moments)
+
+
+def is_definite(mean: Tensor, covariance: Tensor) -> bool:
+    """Say whether a covariance is positive definite."""
+    return not torch.linalg.cholesky_ex(covariance).info
 
 
 def distance(one: Normal, other: Normal) -> float:

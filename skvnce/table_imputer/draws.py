@@ -21,6 +21,7 @@ from skvnce.table_imputer.normal import (
     Normal,
     Normals,
     completed,
+    operations,
     patterns_together,
     posterior_draw,
 )
@@ -152,8 +153,7 @@ def _n_rounds(rate, chain):
 def _spacing(rate, chain):
     """Count the steps between draws."""
     least, most = _SPACING
-    n_gone, (n, d) = np.isnan(chain.X).sum(1), chain.X.shape
-    work = (n_gone**3 / 6 + n_gone * d).sum()
+    work, (n, d) = operations(np.isnan(chain.X)), chain.X.shape
     most = min(most, _MOST_WORK / max(work * chain.n_draws, 1.0))
     spacing = max(least, min(_forgetting(rate), most))
     if rate > _SLOW:

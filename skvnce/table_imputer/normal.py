@@ -11,10 +11,18 @@ from typing import NamedTuple
 
 import numpy as np
 
+from skvnce._core.squarem import extrapolate
 from skvnce.table_imputer.kernels import complete_rows
 
 _CHANGE = 2e-3  # of standardised parameters in a round, at which EM ends
 _MOST_RATE = 0.95  # of EM, that the spacing of draws follows
+# after which a fit is extrapolated: most tables need five to ten
+_PLAIN_ROUNDS = 20
+# times as long as the step before a jump is the step after one that is rejected: EM
+# recovers from less, while a bound of 1 rejects half of the jumps
+_FARTHER = 10.0
+_N_ROUNDS = 60, 300  # at most; the second where these take less than half a second
+_WORK_OF_EM = 5e8  # operations
 _NONE = np.zeros((0, 0))
 
 
@@ -61,32 +69,79 @@ def completed(X, gone, normal, noise=None, weights=None, covariance=_NONE, order
     return X
 
 
-def fit_em(X, weights, strength, n_rounds=60, start=None):
+class Fallback(NamedTuple):
+    """The last point of EM before a jump."""
+
+    point: tuple  # of mean and covariance
+    size: float  # of the step to it
+
+
+def fit_em(X, weights, strength, n_rounds=None, start=None):
     """Fit mean and covariance by EM, with a prior.
+
+    Slow fits are extrapolated: where a row far outside lacks columns that others
+    predict, EM moves towards these predictions by a thousandth a round.
 
     `X` (n, d): standardised; NaN marks missing cells; `weights` (n,); `strength`,
     float: number of rows that the prior counts as: independent columns of variance 1;
-    `n_rounds`, int: at most; `start`, tuple of mean and covariance.  Returns Fit.
+    `n_rounds`, int: at most; None: as many as are affordable; `start`, tuple of mean
+    and covariance.  Returns Fit.
     """
-    n, d = weights.sum(), X.shape[1]
     gone = np.isnan(X)
-    order = patterns_together(gone)
-    mean, S = start or (_weighted_means(X, weights), np.eye(d))
-    last, rate, rounds = np.inf, 0.5, 0
-    while rounds < n_rounds:
-        rounds += 1
-        C = np.zeros((d, d))
-        F = completed(X, gone, Normal.of(mean, S), None, weights, C, order)
-        new = weights @ F / n
-        Z = F - new
-        T = (Z.T @ (weights[:, None] * Z) + C + strength * np.eye(d)) / (n + strength)
-        steps = T - S, new - mean
-        mean, S = new, T
-        size = np.sqrt(sum((one**2).sum() for one in steps))
-        rate, last = size / max(last, 1e-12), size
-        if max(abs(one).max() for one in steps) < _CHANGE:
+    order, n_rounds = patterns_together(gone), n_rounds or _affordable_rounds(gone)
+    trail = [start or (_weighted_means(X, weights), np.eye(X.shape[1]))]
+    last, rate, fallback = np.inf, 0.5, None
+    for n_round in range(1, n_rounds + 1):
+        point = _step(X, gone, order, weights, strength, trail[-1])
+        steps = [new - old for old, new in zip(trail[-1], point, strict=True)]
+        size = np.sqrt(sum((step**2).sum() for step in steps))
+        if fallback is not None and size > _FARTHER * fallback.size:
+            trail, last, fallback = [fallback.point], None, None
+            continue
+        if last is not None:  # a step from a jump has no step before it
+            ratio = size / max(last, 1e-12)
+            rate = ratio if n_round <= _PLAIN_ROUNDS else max(rate, ratio)
+        trail, last, fallback = [*trail[-2:], point], size, None
+        if max(abs(step).max() for step in steps) < _CHANGE:
             break
-    return Fit(mean, S, min(rate, _MOST_RATE), rounds)
+        if n_round >= _PLAIN_ROUNDS and len(trail) == 3:
+            fallback = Fallback(point, size)
+            trail, last = [extrapolate(*trail, _is_definite)], None
+    # the last jump, if any, has not been checked
+    mean, covariance = fallback.point if fallback else trail[-1]
+    return Fit(mean, covariance, min(rate, _MOST_RATE), n_round)
+
+
+def _step(X, gone, order, weights, strength, point):
+    """Make a step of EM from a mean and a covariance."""
+    n, d = weights.sum(), X.shape[1]
+    C = np.zeros((d, d))
+    F = completed(X, gone, Normal.of(*point), None, weights, C, order)
+    mean = weights @ F / n
+    Z = F - mean
+    scatter = Z.T @ (weights[:, None] * Z) + C + strength * np.eye(d)
+    return mean, scatter / (n + strength)
+
+
+def operations(gone):
+    """Count the operations of completing rows (n, d) whose cells `gone` are missing."""
+    n_gone = gone.sum(1)
+    return (n_gone**3 / 6 + n_gone * gone.shape[1]).sum()
+
+
+def _affordable_rounds(gone):
+    n, d = gone.shape
+    work = operations(gone) + n * d**2 + d**3
+    return int(np.clip(_WORK_OF_EM / max(work, 1.0), *_N_ROUNDS))
+
+
+def _is_definite(mean, covariance):
+    """Say whether a covariance is positive definite."""
+    try:
+        np.linalg.cholesky(covariance)
+    except np.linalg.LinAlgError:
+        return False
+    return True
 
 
 def _weighted_means(X, weights):

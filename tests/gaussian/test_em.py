@@ -174,7 +174,7 @@ def test_draws_of_parameters_are_burnt_in_and_thinned(data, monkeypatch):
 def test_jumps_that_lower_the_objective_are_taken_back(data, monkeypatch):
     exact = fit(data)
 
-    def far(first, second, third):
+    def far(first, second, third, is_valid):
         return Normal(third.mean + 3, 5 * third.covariance)
 
     monkeypatch.setattr(em, "extrapolate", far)
