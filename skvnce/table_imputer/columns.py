@@ -115,11 +115,11 @@ class ColumnModel(NamedTuple):
                 G[:, at] = np.interp(M[..., b], knots, np.linspace(0, 1, len(knots)))
         return G
 
-    def of_normal_alone(self, L, own=None):
+    def of_normal_alone(self, L, counted=None):
         """Predict by the normal distribution: (C, n, 1), or probabilities of levels.
 
-        `own` (n, n_levels) are the weights of the cells of the rows themselves, without
-        which their grades are predicted.
+        `counted` (n, n_levels) are weights of the cells of these rows, without which
+        their grades are predicted.
         """
         part, k = self.part, self.part.n_levels
         if part.is_number:
@@ -139,8 +139,8 @@ class ColumnModel(NamedTuple):
         v, sums, size = self.near
         at = (np.searchsorted(v, L[..., 0]) - size // 2).clip(0, len(v) - size)
         P = sums[at + size] - sums[at] + 0.5 * part.shares
-        if own is not None:
-            P = (P - own).clip(1e-12)
+        if counted is not None:
+            P = (P - counted).clip(1e-12)
         return P / P.sum(-1, keepdims=True)
 
     def predict(self, rows, rng=None):
@@ -171,16 +171,16 @@ class ColumnModel(NamedTuple):
 
     def _draw_numbers(self, mean, rng):
         """Add the residual of a row of similar prediction, and keep the shape."""
-        known, shape = self.residuals, self.shape
+        residuals, shape = self.residuals, self.shape
         size = self._size_of_window()
-        at, first = known.window(mean, size)
+        at, first = residuals.window(mean, size)
         # one draw after the other, as all weights of many draws take memory
-        drawn = [known.bootstrapped(one, size, rng) for one in first]
+        drawn = [residuals.bootstrapped(windows, size, rng) for windows in first]
         pick, local = (np.stack(parts) for parts in zip(*drawn, strict=True))
         # beyond the outermost window its local mean is one error, which all cells there
         # would share, and of which the draws do not know
-        x = mean + known.residual[pick] - np.where(at == first, 0.0, local)
-        donor = known.donor[pick]
+        x = mean + residuals.residual[pick] - np.where(at == first, 0.0, local)
+        donor = residuals.donor[pick]
         for end, value in shape.masses:
             x = np.where(donor == value, value, x)
             inside = np.where(end * donor > end * value, donor, value)
@@ -229,8 +229,8 @@ def fit_column(expansion, part, cells, rows, weights, n_trees, seed):
     else:
         truth = np.eye(part.n_levels)[codes]
     model = _start(expansion, part, truth, codes, rows, weights)
-    own = truth * weights[:, None] if C == 1 else None
-    of_normal = model.of_normal_alone(rows.L, own)
+    counted = truth * weights[:, None] if C == 1 else None
+    of_normal = model.of_normal_alone(rows.L, counted)
     # without the noise of draws, in comparison with which a forest would seem better
     centre = model.a * rows.M if part.is_number else of_normal
     best, is_held_out = of_normal, np.ones(n, dtype=bool)
@@ -240,8 +240,9 @@ def fit_column(expansion, part, cells, rows, weights, n_trees, seed):
         Y = (truth - centre)[..., 0] if part.is_number else np.zeros((1, 1))
         bounds = _BOUNDS if C == 1 else _BOUNDS_OF_DRAWS
         tried = max(1, min(G.shape[1], max(_FEWEST_TRIED, G.shape[1] // 3)))
-        given = codes, part.n_levels, weights, trees, _SHARE, tried, bounds, seed
-        trees, of_forest, counts = grow_forest(G, Y, *given)
+        trees, of_forest, counts = grow_forest(
+            G, Y, codes, part.n_levels, weights, trees, _SHARE, tried, bounds, seed
+        )
         if part.is_number:
             of_forest += centre
         is_held_out = counts > 0
@@ -260,13 +261,12 @@ def fit_column(expansion, part, cells, rows, weights, n_trees, seed):
 
 def _start(expansion, part, truth, codes, rows, weights):
     """Make a model without a forest."""
-    own = set(part.base.tolist())
-    others = np.array([j for j in range(expansion.n_base) if j not in own], int)
+    others = np.setdiff1d(np.arange(expansion.n_base), part.base)
     knots = {}
-    for one in expansion.parts:
-        if one.is_number:
-            some = one.values[:: max(1, len(one.values) // _RANKS)]
-            knots[int(one.base[0])] = (some - one.centre) / one.scale
+    for other in expansion.parts:
+        if other.is_number:
+            values = other.values[:: max(1, len(other.values) // _RANKS)]
+            knots[int(other.base[0])] = (values - other.centre) / other.scale
     C, a, near = len(rows.L), 1.0, None
     if part.is_number and C == 1:
         # of heavy tails: the normal's prediction counts as far as cells confirm it
@@ -280,8 +280,21 @@ def _start(expansion, part, truth, codes, rows, weights):
         _spaced_quantiles(rows.M[..., b].ravel()) if part.is_number else None
         for b in range(rows.M.shape[-1])
     ]
-    given = part, others, knots, of_normal, float(a), 0.0, 1.0, None, near
-    return ColumnModel(*given, residuals=None, shape=None, n_completions=C, gain=0.0)
+    return ColumnModel(
+        part,
+        others,
+        knots,
+        of_normal,
+        a=float(a),
+        w=0.0,
+        sharpness=1.0,
+        trees=None,
+        near=near,
+        residuals=None,
+        shape=None,
+        n_completions=C,
+        gain=0.0,
+    )
 
 
 def _near(part, codes, L, weights):
@@ -308,7 +321,7 @@ def _share(truth, a, b, weights, C):
 
 def _gain(truth, a, b, weights):
     """Compute the share of the squared errors of a that b does not have."""
-    of_a, of_b = ((weights[:, None] * (truth - one) ** 2).sum() for one in (a, b))
+    of_a, of_b = ((weights[:, None] * (truth - x) ** 2).sum() for x in (a, b))
     return float(np.clip(1 - of_b / max(of_a, 1e-12), 0, 1))
 
 
@@ -343,14 +356,14 @@ def _spaced_quantiles(v):
     return np.array(knots)
 
 
-def _residuals(truth, best, weights, kept):
+def _residuals(truth, best, weights, is_held_out):
     """Sort held-out residuals of predictions (C, n) of cells (C, n)."""
     C = len(best)
-    prediction, y = best[:, kept].ravel(), truth[:, kept].ravel()
+    prediction, y = best[:, is_held_out].ravel(), truth[:, is_held_out].ravel()
     order = np.argsort(prediction, kind="stable")
-    row = np.tile(np.arange(kept.sum()), C)[order]
-    values = prediction[order], (y - prediction)[order], y[order]
-    return Residuals(*values, row, weights[kept])
+    row = np.tile(np.arange(is_held_out.sum()), C)[order]
+    residual = (y - prediction)[order]
+    return Residuals(prediction[order], residual, y[order], row, weights[is_held_out])
 
 
 def shape_of(part):

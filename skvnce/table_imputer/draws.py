@@ -99,8 +99,8 @@ def run_chain(expansion, fit, chain, total=0.0):
             states.append(F)
     states = np.stack(states)
     active = np.ones((n_draws, chain.X.shape[1]), dtype=bool)
-    for one in expansion.products:
-        active[:, one.at] = chain.rng.random(n_draws) < one.probability
+    for product in expansion.products:
+        active[:, product.at] = chain.rng.random(n_draws) < product.probability
     for _ in range(_n_rounds(fit.rate, chain) if has_products else 0):
         draws = _compatible_round(expansion, chain, states, draws, active)
     if total > chain.weights.sum():
@@ -122,10 +122,10 @@ def slopes_on_products(expansion, fit, chain):
         if turn >= first:
             normals = Normals.of(draws, active)
             slopes.append([])
-            for one in expansion.products:
-                part = expansion.parts[expansion.owner(one.target)]
-                law = normals.conditional(part.own, 1)
-                slopes[-1].append(law.slopes[:, one.at, 0])
+            for product in expansion.products:
+                part = expansion.parts[expansion.owner(product.target)]
+                law = normals.conditional(part.block, 1)
+                slopes[-1].append(law.slopes[:, product.at, 0])
     return np.array(slopes).transpose(0, 2, 1)
 
 
@@ -169,7 +169,7 @@ def _forgetting(rate):
 
 def _of_all_rows(draws, fit, scale):
     """Move draws to the fit of all rows; their deviations are those of more rows."""
-    centres = [np.mean(one, 0) for one in zip(*draws, strict=True)]
+    centres = [np.mean(values, 0) for values in zip(*draws, strict=True)]
     moved = []
     for mean, S in draws:
         new = fit.covariance + scale * (S - centres[1])
@@ -183,8 +183,9 @@ def completions(X, normals, rng):
     """Draw the missing cells of rows (n, d) by each distribution; (M, n, d)."""
     gone = np.isnan(X)
     noise = (len(X), max(1, int(gone.sum(1).max())))
-    each = normals.each()
-    return np.stack([completed(X, gone, one, rng.normal(size=noise)) for one in each])
+    return np.stack(
+        [completed(X, gone, law, rng.normal(size=noise)) for law in normals.each()]
+    )
 
 
 def _compatible_round(expansion, chain, S, draws, active):
@@ -203,19 +204,19 @@ def _compatible_round(expansion, chain, S, draws, active):
         if not len(part.base) or not gone[:, part.base[0]].any():
             continue
         rows = np.flatnonzero(gone[:, part.base[0]])
-        some, laws = S[:, rows], laws_of(expansion, normals, q)
+        states, laws = S[:, rows], laws_of(expansion, normals, q)
         targets = targets_of(expansion, normals, q)
         if targets is None:
-            S[:, rows[:, None], part.base] = laws[0].draw(some, rng)[0]
+            S[:, rows[:, None], part.base] = laws[0].draw(states, rng)[0]
             expansion.put_scores(S, part, rows)
         elif part.is_number:
-            proposals = [some[..., part.base[0]].copy()]
+            proposals = [states[..., part.base[0]].copy()]
             for law in laws:
-                proposals += [*law.draw(some, rng, _PROPOSALS)[..., 0]]
-            cells = _chosen(expansion, part, laws, targets, proposals, some, rng)
+                proposals += [*law.draw(states, rng, _PROPOSALS)[..., 0]]
+            cells = _chosen(expansion, part, laws, targets, proposals, states, rng)
             put_cells(expansion, S, part, cells, rows)
         else:
-            codes = _levels(expansion, part, laws, targets, some, rng)
+            codes = _levels(expansion, part, laws, targets, states, rng)
             put_cells(expansion, S, part, codes, rows)
     return [posterior_draw(s, chain.weights, chain.strength, rng) for s in S]
 
@@ -223,7 +224,7 @@ def _compatible_round(expansion, chain, S, draws, active):
 def products_of(expansion, part):
     """List the products of a column whose targets its draws know."""
     base, products = set(part.base.tolist()), expansion.products
-    return [one for one in products if one.tells and {one.first, one.second} & base]
+    return [p for p in products if p.tells and {p.first, p.second} & base]
 
 
 def laws_of(expansion, normals, q):
@@ -236,14 +237,14 @@ def laws_of(expansion, normals, q):
     Returns list of one to three Conditional.
     """
     part = expansion.parts[q]
-    products, own, without = products_of(expansion, part), part.own, part.own
-    for one in products:
-        target = expansion.parts[expansion.owner(one.target)]
-        scores = target.own[1:2] if target.score else target.own[:0]
-        own = np.append(own, np.setdiff1d(scores, own))
-        without = np.append(without, np.setdiff1d(target.own, without))
+    products, block, without = products_of(expansion, part), part.block, part.block
+    for product in products:
+        target = expansion.parts[expansion.owner(product.target)]
+        scores = target.block[1:2] if target.score else target.block[:0]
+        block = np.append(block, np.setdiff1d(scores, block))
+        without = np.append(without, np.setdiff1d(target.block, without))
     n_base = len(part.base)
-    laws = [normals.conditional(own, n_base)]
+    laws = [normals.conditional(block, n_base)]
     if products:
         laws.append(normals.conditional(without, n_base))
     if products and part.n_levels > 2:
@@ -257,9 +258,9 @@ def targets_of(expansion, normals, q):
     products = products_of(expansion, expansion.parts[q])
     if not products:
         return None
-    owners = {expansion.owner(one.target) for one in products}
+    owners = {expansion.owner(product.target) for product in products}
     parts = [expansion.parts[i] for i in sorted(owners)]
-    return Targets(parts, [normals.conditional(one.own, 1) for one in parts])
+    return Targets(parts, [normals.conditional(part.block, 1) for part in parts])
 
 
 def proposers_of(posterior, expansion, q, cells, weights, n_trees, most_rows, seed):
@@ -322,13 +323,15 @@ def draw_cells(normals, expansion, X, proposers, rng):
     for _ in range(_SWEEPS):
         for q, of_laws in proposers.items():
             rows, laws, targets = plans[q]
-            part, some = expansion.parts[q], S[:, rows]
+            part, states = expansion.parts[q], S[:, rows]
             if targets is not None and not part.is_number:
-                drawn[q] = _levels(expansion, part, laws, targets, some, rng)
+                drawn[q] = _levels(expansion, part, laws, targets, states, rng)
                 put_cells(expansion, S, part, drawn[q], rows)
                 continue
             predicted = [
-                model.predict(Rows(some, law.means(some), centre.means(some)), rng)
+                model.predict(
+                    Rows(states, law.means(states), centre.means(states)), rng
+                )
                 for (model, centre), law in zip(of_laws, laws, strict=False)
             ]
             if targets is None:
@@ -337,9 +340,13 @@ def draw_cells(normals, expansion, X, proposers, rng):
                 # with the last draw the choice leaves its target invariant (Andrieu,
                 # Lee and Vihola 2018, iterated sampling importance resampling)
                 proposals = [drawn[q]] if q in drawn else []
-                for (model, _), one in zip(of_laws, predicted, strict=True):
-                    proposals += [model.draw(one, rng) for _ in range(_PROPOSALS)]
-                drawn[q] = _chosen(expansion, part, laws, targets, proposals, some, rng)
+                for (model, _), prediction in zip(of_laws, predicted, strict=True):
+                    proposals += [
+                        model.draw(prediction, rng) for _ in range(_PROPOSALS)
+                    ]
+                drawn[q] = _chosen(
+                    expansion, part, laws, targets, proposals, states, rng
+                )
             put_cells(expansion, S, part, drawn[q], rows)
     return drawn
 
@@ -369,9 +376,11 @@ def _levels(expansion, part, laws, targets, S, rng):
         p = p.clip(_LEAST_CHANCE, 1 - _LEAST_CHANCE)
         scores = np.log([1 - p, p])
     else:
-        told, alone = (_normal_log_density(a, a.means(S)[..., 0], x) for a in laws[1:])
+        with_targets, alone = (
+            _normal_log_density(a, a.means(S)[..., 0], x) for a in laws[1:]
+        )
         shares = np.log(part.shares.clip(1e-12))
-        scores = told - alone + shares[:, None, None]
+        scores = with_targets - alone + shares[:, None, None]
     scores += _density_of_targets(expansion, part, targets, x, S)
     return _likeliest(scores, rng)
 
@@ -384,8 +393,10 @@ def _chosen(expansion, part, laws, targets, proposals, S, rng):
     targets.
     """
     x = np.stack(proposals)  # which the laws do not read
-    told, prior = (_normal_log_density(law, law.means(S)[..., 0], x) for law in laws)
-    ratio = told - prior
+    with_targets, prior = (
+        _normal_log_density(law, law.means(S)[..., 0], x) for law in laws
+    )
+    ratio = with_targets - prior
     scores = _density_of_targets(expansion, part, targets, x, S)
     scores -= np.maximum(ratio, 0.0) + np.log(1 + np.exp(-abs(ratio)))
     return np.take_along_axis(x, _likeliest(scores, rng)[None], 0)[0]

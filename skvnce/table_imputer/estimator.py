@@ -258,7 +258,9 @@ class TableImputer(CallbackSupportMixin, Imputer):
         problem = Problem(
             with_codes(cells.nodes, sets),
             cells.weights,
-            np.append(schema.n_categories, [len(one) for one in sets]).astype(int),
+            np.append(schema.n_categories, [len(members) for members in sets]).astype(
+                int
+            ),
             values + [None] * len(sets),
             *_related_columns(schema),
         )
@@ -298,15 +300,15 @@ def _related_columns(schema):
     related = schema.relations
     place = {int(j): q for q, j in enumerate(schema.model_columns)}
     dropped = [place[j] for j in related.dropped]
-    for one in related.followers:  # of which parents come first
-        place[one.column] = place[one.source]
+    for follower in related.followers:  # of which parents come first
+        place[follower.column] = place[follower.source]
     for k, columns in enumerate(related.sets, len(place)):
         place |= dict.fromkeys(columns, k)
     pairs = set()
-    for one in related.checked:
-        is_lookup = isinstance(one.rule, Lookup)
-        for column in set(one.solves).difference(related.dropped):
-            others = {place[j] for j in one.rule.columns} - {place[column]}
+    for relation in related.checked:
+        is_lookup = isinstance(relation.rule, Lookup)
+        for column in set(relation.solves).difference(related.dropped):
+            others = {place[j] for j in relation.rule.columns} - {place[column]}
             if others:
                 pairs.add((place[column], tuple(sorted(others)), is_lookup))
     return dropped, sorted(pairs)
@@ -333,8 +335,8 @@ def _pairs_of(schema, interactions):
                 f"interactions must be pairs of columns, such as ('age', 'bmi'), got "
                 f"{pair!r}."
             )
-        found = [_place_of(schema, key) for key in pair]
-        for j in found:
+        factors = [_place_of(schema, key) for key in pair]
+        for j in factors:
             column = columns[j]
             levels = () if column is None else column.levels or ()
             if len(levels) > 2 and column.kind == "nominal":
@@ -348,7 +350,7 @@ def _pairs_of(schema, interactions):
                     f"interactions has {schema.label(j)}, which is constant or not in "
                     "the model. Leave it out."
                 )
-        pairs.append(tuple(places[j] for j in found))
+        pairs.append(tuple(places[j] for j in factors))
     return pairs
 
 
@@ -370,8 +372,8 @@ def _named(schema, model):
         return str(names[places[expansion.owner(column)]])
 
     return [
-        (name(one.first), name(one.second), name(one.target), one.probability)
-        for one in expansion.products
+        (name(p.first), name(p.second), name(p.target), p.probability)
+        for p in expansion.products
     ]
 
 

@@ -35,7 +35,7 @@ class Part(NamedTuple):
 
     kind: int
     base: np.ndarray  # its columns of the matrix
-    own: np.ndarray  # those, then functions of them: all are missing together
+    block: np.ndarray  # those, then functions of them: all are missing together
     values: np.ndarray  # of levels, increasing; of numbers, all observed cells
     shares: np.ndarray  # of the levels; of numbers empty
     centre: np.ndarray  # of the columns in base, in the units of the table
@@ -96,8 +96,8 @@ class Expansion(NamedTuple):
     @property
     def width(self):
         """Number of columns of the matrix."""
-        last = [part.own.max() for part in self.parts if len(part.own)]
-        return max([-1, *last, *(one.at for one in self.products)]) + 1
+        last = [part.block.max() for part in self.parts if len(part.block)]
+        return max([-1, *last, *(product.at for product in self.products)]) + 1
 
     def owner(self, column):
         """Find the place of the part that a column of the base belongs to."""
@@ -111,14 +111,13 @@ class Expansion(NamedTuple):
         """Expand rows (n, n_parts), with NaN in missing cells."""
         X = np.full((len(cells), self.width), np.nan)
         for part, column in zip(self.parts, cells.T, strict=True):
-            seen = ~np.isnan(column)
             if part.kind == ALONE:
                 continue
             if part.is_number or not part.are_codes:
                 X[:, part.base[0]] = (column - part.centre) / part.scale
                 self.put_scores(X, part)
             else:
-                rows = np.flatnonzero(seen)
+                rows = np.flatnonzero(~np.isnan(column))
                 X[np.ix_(rows, part.base)] = part.coded[part.codes(column[rows])]
         self.multiply(X)
         return X
@@ -126,28 +125,34 @@ class Expansion(NamedTuple):
     def put_scores(self, X, part, rows=slice(None)):
         """Compute the normal scores of a column in X."""
         if part.score:
-            X[..., rows, part.own[1]] = follow(X[..., rows, part.base[0]], *part.score)
+            X[..., rows, part.block[1]] = follow(
+                X[..., rows, part.base[0]], *part.score
+            )
 
     def multiply(self, X, rows=slice(None), changed=None):
         """Compute products in X, or only those of some columns."""
-        for one in self.products:
-            if changed is None or {one.first, one.second} & changed:
-                factors = X[..., rows, one.first], X[..., rows, one.second]
-                X[..., rows, one.at] = one.of(*factors)
+        for product in self.products:
+            j, k = product.first, product.second
+            if changed is None or {j, k} & changed:
+                X[..., rows, product.at] = product.of(X[..., rows, j], X[..., rows, k])
 
     def functions(self, part, x, X):
         """List columns of X that are functions of a column, with their values.
 
         `x` (..., n): other cells of the column.  Returns list of (int, ndarray).
         """
-        own, found = part.base[0], [(part.base[0], x)]
+        column = part.base[0]
+        functions = [(column, x)]
         if part.score:
-            found.append((part.own[1], follow(x, *part.score)))
-        for one in self.products:
-            if own in (places := (one.first, one.second)):
-                factors = [x if j == own else X[..., j] for j in places]
-                found.append((one.at, one.of(*factors)))
-        return found
+            functions.append((part.block[1], follow(x, *part.score)))
+        for product in self.products:
+            if column in (product.first, product.second):
+                factors = [
+                    x if j == column else X[..., j]
+                    for j in (product.first, product.second)
+                ]
+                functions.append((product.at, product.of(*factors)))
+        return functions
 
     def with_products(self, X, weights, chosen):
         """Add products of columns of a matrix.
@@ -167,7 +172,7 @@ class Expansion(NamedTuple):
                 )
             )
             for q in {self.owner(first), self.owner(second)}:
-                parts[q] = parts[q]._replace(own=np.append(parts[q].own, at))
+                parts[q] = parts[q]._replace(block=np.append(parts[q].block, at))
             at += 1
         return self._replace(parts=parts, products=products)
 
@@ -190,19 +195,19 @@ def expand(cells, weights, n_categories, is_ordered):
     """
     parts, n_base = [], 0
     for column, k, values in zip(cells.T, n_categories, is_ordered, strict=True):
-        seen = ~np.isnan(column)
-        part = _part(column[seen], weights[seen], k, values, n_base)
+        observed = ~np.isnan(column)
+        part = _part(column[observed], weights[observed], k, values, n_base)
         parts.append(part)
         n_base += len(part.base)
     parts, n_base = _with_embeddings(parts, n_base, cells, weights)
     at = n_base
     for q, part in enumerate(parts):
         if part.is_number:
-            seen = ~np.isnan(cells[:, q])
-            x = (cells[seen, q] - part.centre) / part.scale
-            if knots := _score(x, weights[seen]):
-                own = np.append(part.own, at)
-                parts[q], at = part._replace(score=knots, own=own), at + 1
+            observed = ~np.isnan(cells[:, q])
+            x = (cells[observed, q] - part.centre) / part.scale
+            if knots := _score(x, weights[observed]):
+                block = np.append(part.block, at)
+                parts[q], at = part._replace(score=knots, block=block), at + 1
     return Expansion(parts, n_base, [])
 
 
@@ -212,14 +217,23 @@ def _part(x, weights, n_levels, values, at):
         different, codes = np.unique(x, return_inverse=True)
         mean, scale = _moments(x, weights)
         base = np.array([at])
-        centre, width, none = np.array([mean]), np.array([scale]), np.zeros((0, 1))
-        shape = base, base, np.sort(x), none[:, 0], centre, width, none, False, ()
-        one = Part(NUMBER, *shape)
+        part = Part(
+            NUMBER,
+            base,
+            base,
+            values=np.sort(x),
+            shares=np.zeros(0),
+            centre=np.array([mean]),
+            scale=np.array([scale]),
+            coded=np.zeros((0, 1)),
+            are_codes=False,
+            score=(),
+        )
         if len(different) > MOST_CODES:
-            return one
+            return part
         shares = np.bincount(codes, weights) / weights.sum()
         coded = ((different - mean) / scale)[:, None]
-        return one._replace(kind=GRADE, values=different, shares=shares, coded=coded)
+        return part._replace(kind=GRADE, values=different, shares=shares, coded=coded)
     codes = x.astype(np.int64)
     shares = np.bincount(codes, weights, n_levels) / weights.sum()
     if values is not None:
@@ -258,26 +272,30 @@ def _with_embeddings(parts, n_base, cells, weights):
     )
     components *= np.sqrt(weights.sum())
     for q in many:
-        seen = ~np.isnan(cells[:, q])
-        codes, w = cells[seen, q].astype(np.int64), weights[seen]
+        observed = ~np.isnan(cells[:, q])
+        codes, w = cells[observed, q].astype(np.int64), weights[observed]
         k = parts[q].n_levels
         count = np.bincount(codes, w, k) + _PRIOR_CELLS
         E = np.stack(
-            [np.bincount(codes, w * v, k) / count for v in components[seen].T], 1
+            [np.bincount(codes, w * v, k) / count for v in components[observed].T], 1
         )
         mean, scale = np.moveaxis([_moments(e[codes], w) for e in E.T], 1, 0)
         base = n_base + np.arange(size)
-        coded, one = (E - mean) / np.maximum(scale, 1e-9), np.ones(size)
-        columns = {"base": base, "own": base, "centre": 0 * one, "scale": one}
-        parts[q] = parts[q]._replace(coded=coded, **columns)
+        parts[q] = parts[q]._replace(
+            base=base,
+            block=base,
+            centre=np.zeros(size),
+            scale=np.ones(size),
+            coded=(E - mean) / np.maximum(scale, 1e-9),
+        )
         n_base += size
     return parts, n_base
 
 
 def _moments(x, weights):
     """Return mean and standard deviation of numbers, without NaN."""
-    seen = ~np.isnan(x)
-    x, w = x[seen], weights[seen]
+    observed = ~np.isnan(x)
+    x, w = x[observed], weights[observed]
     mean = w @ x / w.sum()
     return mean, max(np.sqrt(w @ (x - mean) ** 2 / w.sum()), 1e-300)
 

@@ -60,7 +60,7 @@ def fit_table(problem, interactions, settings):
     chosen = _confirmed(model, _products(model, interactions))
     if chosen:
         X = expansion.matrix(training.cells)
-        chosen = _told(model, X, chosen)
+        chosen = _mark_telling(model, X, chosen)
         expansion = expansion.with_products(X, training.weights, chosen)
         model = _fit_normal(order, expansion, training, settings, mates)
     if len(rows) < len(cells):
@@ -91,11 +91,11 @@ def _fit_normal(order, expansion, training, settings, mates):
         fit = fit_em(X, weights, strength)
         held_out = []
         for fold in range(_FOLDS):
-            kept = training.folds != fold
-            kept = kept if kept.any() else ~kept
+            rest = training.folds != fold
+            rest = rest if rest.any() else ~rest
             start = fit.mean, fit.covariance
-            one = fit_em(X[kept], weights[kept], strength, _ROUNDS, start)
-            held_out.append(Normal.of(one.mean, one.covariance))
+            of_rest = fit_em(X[rest], weights[rest], strength, _ROUNDS, start)
+            held_out.append(Normal.of(of_rest.mean, of_rest.covariance))
     return TableModel(
         order, expansion, fit, held_out, training, settings, mates, {}, {}
     )
@@ -115,38 +115,46 @@ def _confirmed(model, chosen):
     If a target decides which cells of a factor are missing, only draws of these cells
     show whether a product is there: they are right for any cells missing at random.
     """
-    if not any([one.is_doubtful for one in chosen]):
-        return [one for one in chosen if one.probability >= _LEAST_PROBABILITY]
+    if not any([product.is_doubtful for product in chosen]):
+        return [product for product in chosen if _is_likely(product)]
     training = model.training
     X = model.expansion.matrix(training.cells)
-    certain = [one._replace(probability=1.0) for one in chosen]
+    certain = [product._replace(probability=1.0) for product in chosen]
     expansion = model.expansion.with_products(X, training.weights, certain)
     with_all = _fit_normal(
         model.order, expansion, training, model.settings, model.mates
     )
-    slopes, kept = with_all.slopes_on_products(), []
-    of_all = slopes.mean((0, 1)) / np.maximum(slopes.std((0, 1)), 1e-12)
-    for one, t in zip(chosen, of_all, strict=True):
-        if one.is_doubtful:
-            one = one._replace(probability=probability_of(t, one.n_rows, one.prior))
-        if one.probability >= _LEAST_PROBABILITY:
-            kept.append(one)
-    return kept
+    slopes, confirmed = with_all.slopes_on_products(), []
+    ts = slopes.mean((0, 1)) / np.maximum(slopes.std((0, 1)), 1e-12)
+    for product, t in zip(chosen, ts, strict=True):
+        if product.is_doubtful:
+            probability = probability_of(t, product.n_rows, product.prior)
+            product = product._replace(probability=probability)
+        if _is_likely(product):
+            confirmed.append(product)
+    return confirmed
 
 
-def _told(model, X, chosen):
+def _is_likely(product):
+    return product.probability >= _LEAST_PROBABILITY
+
+
+def _mark_telling(model, X, chosen):
     """Mark products whose targets are normal by their scores, and not as they are."""
     marked, weights = [], model.training.weights
     filled = model.completed(X, np.isnan(X))
-    for one in chosen:
-        part = model.expansion.parts[model.expansion.owner(one.target)]
+    for product in chosen:
+        target = product.target
+        part = model.expansion.parts[model.expansion.owner(target)]
         if part.score:
-            rows = ~np.isnan(X[:, one[:3]]).any(1)
-            F, pairs = filled[rows], [p[:2] for p in chosen if p.target == one.target]
+            rows = ~np.isnan(X[:, product[:3]]).any(1)
+            F, pairs = filled[rows], [p[:2] for p in chosen if p.target == target]
             products = np.prod(F[:, np.transpose(pairs)], axis=1)
-            given = np.delete(F, part.own, 1), products, part.score, weights[rows]
-            one = one._replace(tells=is_normal(*F[:, part.own[:2]].T, *given))
-        marked.append(one)
+            x, score = F[:, part.block[:2]].T
+            others = np.delete(F, part.block, 1)
+            tells = is_normal(x, score, others, products, part.score, weights[rows])
+            product = product._replace(tells=tells)
+        marked.append(product)
     return marked
 
 
@@ -154,7 +162,7 @@ def _products(model, interactions):
     """Choose products by the held-out residuals of columns of one number."""
     expansion, training = model.expansion, model.training
     places = enumerate(expansion.parts)
-    place = {int(one.base[0]): q for q, one in places if len(one.base) == 1}
+    place = {int(part.base[0]): q for q, part in places if len(part.base) == 1}
     factors = np.array(sorted(place), int)
     targets = [j for j in factors.tolist() if expansion.parts[place[j]].n_levels != 2]
     X = expansion.matrix(training.cells)
@@ -165,15 +173,15 @@ def _products(model, interactions):
         filled, L = model.held_out_predictions(place[column], rows)
         return filled, L[:, 0]
 
-    given = np.array(targets, int), expansion.n_base, predict, training.weights
+    targets, n_base = np.array(targets, int), expansion.n_base
     if isinstance(interactions, list):
         at = {int(node): q for q, node in enumerate(model.order)}
         pairs = [
             tuple(int(expansion.parts[at[node]].base[0]) for node in pair)
             for pair in interactions
         ]
-        return products_asked_for(X, pairs, *given)
+        return products_asked_for(X, pairs, targets, n_base, predict, training.weights)
     if interactions is None:
         return []
-    most = int(min(expansion.n_base, training.weights.sum() / _ROWS_OF_PRODUCT))
-    return choose_products(X, factors, *given, most)
+    most = int(min(n_base, training.weights.sum() / _ROWS_OF_PRODUCT))
+    return choose_products(X, factors, targets, n_base, predict, training.weights, most)

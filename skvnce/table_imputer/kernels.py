@@ -308,8 +308,8 @@ def _grow(G, Y, codes, n_levels, weights, rows, n_tried, n_bounds, seed, tree):
     while top > 0:
         top -= 1
         node, a, b = stack[top, 0], stack[top, 1], stack[top, 2]
-        own = rows[a:b]
-        total, squares = _gather(Y, codes, n_levels, weights, own, y, w, z, s)
+        in_node = rows[a:b]
+        total, squares = _gather(Y, codes, n_levels, weights, in_node, y, w, z, s)
         base = 0.0
         for k in range(width):
             base += s[k] * s[k] / total
@@ -322,11 +322,11 @@ def _grow(G, Y, codes, n_levels, weights, rows, n_tried, n_bounds, seed, tree):
         feature[node] = -1
         if b - a < 2 or squares - base <= 1e-9 * total:
             continue
-        given = own, x, y, w, z, s, s_left, lanes, total, base, order
-        f, t = _best_split(G, *given, n_tried, n_bounds)
+        buffers = x, y, w, z, s, s_left, lanes
+        f, t = _best_split(G, in_node, *buffers, total, base, order, n_tried, n_bounds)
         if f < 0:
             continue
-        i = a + _partition(G[f], t, own)
+        i = a + _partition(G[f], t, in_node)
         feature[node], bound[node] = f, t
         left[node], right[node] = n_nodes, n_nodes + 1
         stack[top, 0], stack[top, 1], stack[top, 2] = n_nodes, a, i
@@ -374,8 +374,9 @@ def grow_forest(
             shuffled[i], shuffled[q] = shuffled[q], shuffled[i]
         rows = shuffled[:size].copy()
         tree = feature[t], bound[t], left[t], right[t], value[t]
-        given = weights, rows, n_tried, n_bounds, seed + 104729 * t + 3, tree
-        n_nodes = _grow(G[t % C], Y[t % len(Y)], codes, n_levels, *given)
+        of_splits = seed + 104729 * t + 3
+        target = Y[t % len(Y)], codes, n_levels, weights
+        n_nodes = _grow(G[t % C], *target, rows, n_tried, n_bounds, of_splits, tree)
         used = max(used, n_nodes)
         for q in range(size, n):
             i = shuffled[q]
@@ -402,12 +403,12 @@ def predict_forest(G: Array, trees: tuple, chosen: Array) -> Array:
     """Average the trees chosen[m] at features G (M, p, n); (M, n, width)."""
     feature, bound, left, right, value = trees
     M, _, n = G.shape
-    width, found = value.shape[2], np.zeros((M, n, value.shape[2]))
+    width, predicted = value.shape[2], np.zeros((M, n, value.shape[2]))
     for m in range(M):
         for q in range(chosen.shape[1]):
             t = chosen[m, q]
             for i in range(n):
                 leaf = _leaf(G[m], i, feature[t], bound[t], left[t], right[t])
                 for k in range(width):
-                    found[m, i, k] += value[t, leaf, k]
-    return found / chosen.shape[1]
+                    predicted[m, i, k] += value[t, leaf, k]
+    return predicted / chosen.shape[1]

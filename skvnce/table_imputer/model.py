@@ -87,8 +87,8 @@ class TableModel(NamedTuple):
         for q, rows, predicted in self._predictions(cells):
             part, node, model = self.expansion.parts[q], self.order[q], self.column(q)
             if part.is_number:
-                found = model.quantiles(predicted, levels) if model else predicted
-                points[:, rows, node] = unscaled(part, found)
+                quantiles = model.quantiles(predicted, levels) if model else predicted
+                points[:, rows, node] = unscaled(part, quantiles)
                 continue
             places = levels_at(predicted, levels[:, None])
             points[:, rows, node] = places if part.are_codes else part.values[places]
@@ -106,8 +106,9 @@ class TableModel(NamedTuple):
                 continue
             model = self.column(q)
             if model is not None:
-                given, L = F[None, rows], F[None, rows][..., part.base]
-                yield q, rows, model.predict(Rows(given, L, L))[0]
+                completions = F[None, rows]
+                L = completions[..., part.base]
+                yield q, rows, model.predict(Rows(completions, L, L))[0]
             elif part.is_number:
                 yield q, rows, F[rows, part.base[0]]
             else:
@@ -124,22 +125,25 @@ class TableModel(NamedTuple):
         return self.columns[q]
 
     def _has_model(self, q):
-        seen = ~np.isnan(self.training.cells[:, q])
-        return self.expansion.parts[q].kind != ALONE and seen.sum() >= FEWEST
+        n_observed = (~np.isnan(self.training.cells[:, q])).sum()
+        return self.expansion.parts[q].kind != ALONE and n_observed >= FEWEST
 
     def _fitted_column(self, q):
         if not self._has_model(q):
             return None
         part, training = self.expansion.parts[q], self.training
-        seen = np.flatnonzero(~np.isnan(training.cells[:, q]))
-        seen = draws.some_rows(seen, MOST_ROWS, self.settings.seed + q)
-        gone = self._gone_with(q, seen)
-        filled, L = self.held_out_predictions(q, seen, gone)
-        given = training.cells[seen, q], Rows(filled[None], L[None], L[None])
         seed = self.settings.seed + q
-        weights = training.weights[seen]
+        rows = np.flatnonzero(~np.isnan(training.cells[:, q]))
+        rows = draws.some_rows(rows, MOST_ROWS, seed)
+        filled, L = self.held_out_predictions(q, rows, self._gone_with(q, rows))
         return fit_column(
-            self.expansion, part, *given, weights, self.settings.n_trees, seed
+            self.expansion,
+            part,
+            training.cells[rows, q],
+            Rows(filled[None], L[None], L[None]),
+            training.weights[rows],
+            self.settings.n_trees,
+            seed,
         )
 
     def _gone_with(self, q, rows):
@@ -156,7 +160,7 @@ class TableModel(NamedTuple):
                 )
                 turns[counts[place] == 1] = -1
             for mate in mates:
-                gone[np.ix_(turns == mate, parts[mate].own)] = True
+                gone[np.ix_(turns == mate, parts[mate].block)] = True
         return gone
 
     def held_out_predictions(self, q, rows, hidden=False):
@@ -170,13 +174,13 @@ class TableModel(NamedTuple):
         part, training = self.expansion.parts[q], self.training
         X = self._training_matrix()[rows]
         gone = np.isnan(X) | hidden
-        gone[:, part.own] = True
+        gone[:, part.block] = True
         filled = self.completed(X, gone)
         L = np.empty((len(rows), len(part.base)))
         for fold, normal in enumerate(self.held_out):
-            some = training.folds[rows] == fold
-            if some.any():
-                L[some] = completed(X[some], gone[some], normal)[:, part.base]
+            in_fold = training.folds[rows] == fold
+            if in_fold.any():
+                L[in_fold] = completed(X[in_fold], gone[in_fold], normal)[:, part.base]
         return filled, L
 
     def _training_matrix(self):
@@ -209,14 +213,16 @@ class TableModel(NamedTuple):
         X = self._training_matrix()
         rows = draws.some_rows(np.arange(len(X)), ROWS_OF_CHAIN, settings.seed)
         rng = np.random.default_rng([settings.seed, 1])
-        given = X[rows], training.weights[rows], settings.share, settings.n_draws, rng
-        return rows, draws.Chain.of(*given)
+        weights = training.weights[rows]
+        return rows, draws.Chain.of(
+            X[rows], weights, settings.share, settings.n_draws, rng
+        )
 
     def with_one_draw(self):
         """List models that have one draw of the parameters each."""
         normals = self.posterior().normals
         return [
-            self._replace(cache={**self.cache, "one": normals.of_turns([k])})
+            self._replace(cache={**self.cache, "normals": normals.of_turns([k])})
             for k in range(len(normals.mean))
         ]
 
@@ -231,11 +237,11 @@ class TableModel(NamedTuple):
             posterior = self.posterior()
             for q in self._sweep_order(columns):
                 proposers[q] = self._proposers_of(posterior, q)
-            normals = self.cache.get("one", posterior.normals)
+            normals = self.cache.get("normals", posterior.normals)
             normals = normals.of_turns(in_turn(len(normals.mean), n_draws))
             X = self.expansion.matrix(cells)
-            found = draws.draw_cells(normals, self.expansion, X, proposers, rng)
-            for q, values in found.items():
+            cells_of = draws.draw_cells(normals, self.expansion, X, proposers, rng)
+            for q, values in cells_of.items():
                 rows, part = np.flatnonzero(gone[:, q]), self.expansion.parts[q]
                 if part.is_number:
                     values = unscaled(part, values)
@@ -251,8 +257,8 @@ class TableModel(NamedTuple):
     def _sweep_order(self, columns):
         """Order columns by the number of their missing cells in the training rows."""
         n_missing = np.isnan(self.training.cells).sum(0)
-        found = [int(q) for q in columns if self._has_model(q)]
-        return sorted(found, key=lambda q: n_missing[q])
+        modelled = [int(q) for q in columns if self._has_model(q)]
+        return sorted(modelled, key=lambda q: n_missing[q])
 
     def _proposers_of(self, posterior, q):
         training, settings = self.training, self.settings
@@ -260,16 +266,23 @@ class TableModel(NamedTuple):
         if draws.products_of(self.expansion, part):
             # a forest would know the product that targets tell, which counts twice
             n_trees = n_trees if self.column(q).gain >= _GAIN else 0
-        given = training.cells, training.weights, n_trees, MOST_ROWS
-        seed = settings.seed + q
-        return draws.proposers_of(posterior, self.expansion, q, *given, seed)
+        return draws.proposers_of(
+            posterior,
+            self.expansion,
+            q,
+            training.cells,
+            training.weights,
+            n_trees,
+            MOST_ROWS,
+            settings.seed + q,
+        )
 
     def _observed(self, q, shape, rng):
         """Draw observed cells of a column that has no model."""
         column, weights = self.training.cells[:, q], self.training.weights
-        seen = ~np.isnan(column)
-        p = weights[seen] / weights[seen].sum()
-        return rng.choice(column[seen], size=shape, p=p)
+        observed = ~np.isnan(column)
+        p = weights[observed] / weights[observed].sum()
+        return rng.choice(column[observed], size=shape, p=p)
 
 
 def in_rows(probabilities, rows, n):

@@ -145,9 +145,8 @@ def _is_definite(mean, covariance):
 
 
 def _weighted_means(X, weights):
-    seen = ~np.isnan(X)
-    total = weights @ seen
-    return weights @ np.where(seen, X, 0.0) / np.maximum(total, 1e-12)
+    total = weights @ ~np.isnan(X)
+    return weights @ np.nan_to_num(X) / np.maximum(total, 1e-12)
 
 
 def posterior_draw(F, weights, strength, rng):
@@ -181,7 +180,7 @@ class Conditional(NamedTuple):
 
     def average(self):
         """Average over the M distributions, as one."""
-        return Conditional(*(one.mean(0, keepdims=True) for one in self))
+        return Conditional(*(values.mean(0, keepdims=True) for values in self))
 
     def draw(self, X, rng, number=1):
         """Draw the columns given the others; (number, M, n, n_base)."""
@@ -200,31 +199,31 @@ class Normals(NamedTuple):
     @classmethod
     def of(cls, draws, active):
         """Stack means and covariances; columns that are not active are independent."""
-        mean, S = (np.stack(one) for one in zip(*draws, strict=True))
+        mean, S = (np.stack(values) for values in zip(*draws, strict=True))
         both = active[:, :, None] & active[:, None]
         return cls(mean, np.linalg.inv(np.where(both, S, np.eye(S.shape[1]))))
 
     def each(self):
         """List the distributions."""
-        return [Normal(*one) for one in zip(self.mean, self.precision, strict=True)]
+        return [Normal(m, P) for m, P in zip(self.mean, self.precision, strict=True)]
 
     def of_turns(self, turns):
         """Select distributions (M,) by place."""
         return Normals(self.mean[turns], self.precision[turns])
 
-    def conditional(self, own, n_base):
+    def conditional(self, block, n_base):
         """Regress columns on those that are not their functions.
 
-        `own`, ndarray of int: the columns, `n_base` of them, and further ones that are
-        their functions: all are taken as missing; `n_base`, int.  Returns Conditional.
+        `block`, ndarray of int: the columns, `n_base` of them, and then their
+        functions: all are taken as missing; `n_base`, int.  Returns Conditional.
         """
-        K = self.precision[:, own]
-        covariance = np.linalg.inv(K[:, :, own])
+        K = self.precision[:, block]
+        covariance = np.linalg.inv(K[:, :, block])
         R = K.copy()
-        R[:, :, own] = 0.0
+        R[:, :, block] = 0.0
         slopes = -(covariance @ R)[:, :n_base]
         intercept = (
-            self.mean[:, own[:n_base]] - (slopes @ self.mean[:, :, None])[..., 0]
+            self.mean[:, block[:n_base]] - (slopes @ self.mean[:, :, None])[..., 0]
         )
         slopes = slopes.transpose(0, 2, 1)
         return Conditional(intercept[:, None], slopes, covariance[:, :n_base, :n_base])

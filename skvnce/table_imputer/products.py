@@ -68,7 +68,7 @@ def choose_products(X, factors, targets, n_base, predict, weights, most):
     if not pairs or not len(targets) or most < 1:
         return []
     tests = _tests_of(X, pairs, targets, n_base, predict, weights)
-    t = np.stack([one.statistics([]) for one in tests], 1)
+    t = np.stack([test.statistics([]) for test in tests], 1)
     base, filled = np.arange(n_base), predict(None, np.arange(len(X)))
     selected = {j: selection(X, j, base, filled, weights) for j in factors.tolist()}
     bound = ndtri(1 - min(_LEVEL / t.size, 0.4))
@@ -78,13 +78,15 @@ def choose_products(X, factors, targets, n_base, predict, weights, most):
         q, b = np.unravel_index(np.where(open_, abs(t), 0.0).argmax(), t.shape)
         if abs(t[q, b]) < bound or not open_[q, b]:
             break
-        possible = np.setdiff1d(targets, [f for one in chosen for f in one[:2]])
+        possible = np.setdiff1d(
+            targets, [f for candidate in chosen for f in candidate[:2]]
+        )
         alike = _alike(np.where(open_, abs(t), 0.0), q, b, pairs, targets, possible)
         q, b = _likeliest(X, filled, alike, t, pairs, targets, base, weights)
         (j, k), i = pairs[q], int(targets[b])
         open_[q, b] = False
         of_factors = max(abs(selected[f].get(i, 0.0)) for f in (j, k))
-        of_any = max(abs(one.get(i, 0.0)) for one in selected.values())
+        of_any = max(abs(t_of.get(i, 0.0)) for t_of in selected.values())
         doubt = of_factors > _SELECTED or of_any > _SELECTED_BESIDE
         n_rows = float(tests[b].n_both[q])
         odds = prior * _ODDS_OF_SQUARE if j == k else prior
@@ -122,7 +124,7 @@ def _alike(t, q, b, pairs, targets, possible):
             alike.append((pairs.index(pair), int(np.flatnonzero(targets == target)[0])))
     near = np.flatnonzero(t[:, b] >= _ALIKE * t[q, b])
     near = near[np.argsort(-t[near, b])].tolist()
-    alike += [(one, b) for one in near if one != q and {*pairs[one]} & {j, k}]
+    alike += [(p, b) for p in near if p != q and {*pairs[p]} & {j, k}]
     return alike[:_MOST_ALIKE]
 
 
@@ -135,14 +137,15 @@ def _likeliest(X, filled, alike, t, pairs, targets, base, weights):
     whatever its target.
     """
     triples = [(*pairs[q], int(targets[b])) for q, b in alike]
-    seen = ~np.isnan(X[:, list(triples[0])]).any(1)
+    observed = ~np.isnan(X)
+    complete = observed[:, list(triples[0])].all(1)
     for n, triple in enumerate(triples):
-        both = seen & ~np.isnan(X[:, list(triple)]).any(1)
+        both = complete & observed[:, list(triple)].all(1)
         if both.sum() < _FEWEST:
             triples = triples[: max(n, 1)]
             break
-        seen = both
-    rows, scores = np.flatnonzero(seen), []
+        complete = both
+    rows, scores = np.flatnonzero(complete), []
     root = np.sqrt(weights[rows])[:, None]
     for (first, second, target), at in zip(triples, alike, strict=False):
         A = np.column_stack([np.ones(len(rows)), filled[rows][:, base[base != target]]])
@@ -170,18 +173,20 @@ def products_asked_for(X, pairs, targets, n_base, predict, weights):
     if not pairs or not len(targets):
         return []
     tests = _tests_of(X, pairs, targets, n_base, predict, weights, _FEWEST_ASKED)
-    t = abs(np.stack([one.statistics([]) for one in tests], 1))
+    t = abs(np.stack([test.statistics([]) for test in tests], 1))
     chosen = []
     while t.any():
         q, b = np.unravel_index(t.argmax(), t.shape)
         chosen.append(Candidate(*pairs[q], int(targets[b]), 1.0, np.inf))
         _close(t, q, pairs[q], targets)
-    return sorted(chosen, key=lambda one: pairs.index(one[:2]))
+    return sorted(chosen, key=lambda candidate: pairs.index(candidate[:2]))
 
 
 def _tests_of(X, pairs, targets, n_base, predict, weights, fewest=_FEWEST):
-    given = pairs, ~np.isnan(X), np.arange(n_base), predict, weights, X, fewest
-    return [_Test(i, *given) for i in targets.tolist()]
+    base = np.arange(n_base)
+    return [
+        _Test(i, pairs, X, base, predict, weights, fewest) for i in targets.tolist()
+    ]
 
 
 def _has_square(x):
@@ -196,18 +201,19 @@ class _Test:
     regression on the linear terms and on products that have been chosen.
     """
 
-    def __init__(self, i, pairs, seen, base, predict, weights, X, fewest=_FEWEST):
-        rows = np.flatnonzero(seen[:, i])
+    def __init__(self, i, pairs, X, base, predict, weights, fewest=_FEWEST):
+        observed = ~np.isnan(X)
+        rows = np.flatnonzero(observed[:, i])
         rows = rows[:: max(1, len(rows) * len(pairs) // _CELLS)]
         first, second = np.array(pairs).T
         filled, L = predict(i, rows)
         self.factors, self.pairs = filled.clip(-_CLIP, _CLIP), (first, second)
         self.residual, self.weights = X[rows, i] - L, weights[rows]
         others = base[base != i]
-        gone = ~seen[rows][:, others]
+        gone = ~observed[rows][:, others]
         self.precision = _precision(self.residual, gone, self.weights)[:, None]
         self.linear = np.column_stack([np.ones(len(rows)), filled[:, others]])
-        self.n_both = self.weights @ (seen[rows][:, first] & seen[rows][:, second])
+        self.n_both = self.weights @ observed[rows][:, [first, second]].all(1)
         self.possible = (first != i) & (second != i) & (self.n_both >= fewest)
 
     def statistics(self, chosen):
@@ -274,12 +280,12 @@ def is_normal(x, score, A, products, knots, weights):
     """
     root, A = np.sqrt(weights)[:, None], np.column_stack([np.ones(len(x)), A])
     pairs = (np.column_stack([A, products]), x), (A, score)
-    rests = [_without(root * one, root * cells[:, None]) for one, cells in pairs]
+    rests = [_without(root * B, root * cells[:, None]) for B, cells in pairs]
     sizes = np.log([max((rest**2).sum(), 1e-300) for rest in rests])
     values, first = np.unique(knots[0], return_index=True)
     half, at = int(np.ceil(np.sqrt(len(values)) / 2)), np.arange(len(values))
     ends = (at - half).clip(0), (at + half).clip(max=len(values) - 1)
-    rises = [one[ends[1]] - one[ends[0]] for one in (knots[1][first], values)]
+    rises = [v[ends[1]] - v[ends[0]] for v in (knots[1][first], values)]
     log_slopes = weights @ np.interp(x, values, np.log(rises[0] / rises[1]))
     gain = log_slopes + weights.sum() / 2 * (sizes[0] - sizes[1])
     return bool(gain < len(values) / (2 * half))

@@ -65,7 +65,7 @@ def test_draws_of_parameters_are_about_the_fit(rng, monkeypatch):
     X[x[:, 0] < 0, 1] = np.nan
     fit, ones = fit_em(X, np.ones(150), 0.1, 1000), np.ones(150)
     expansion = expand(X, ones, np.zeros(2, int), [None] * 2)._replace(n_base=2)
-    parts = [part._replace(own=part.base, score=()) for part in expansion.parts]
+    parts = [part._replace(block=part.base, score=()) for part in expansion.parts]
     expansion = expansion._replace(parts=parts)
     found = run_chain(expansion, fit, Chain.of(X, ones, 0.05, 400, rng))
     assert found.normals.mean.shape == (400, 2) and found.states.shape == (5, 150, 2)
@@ -147,7 +147,7 @@ def with_product(rng, n_levels, grades=0):
     y = first + z + first * z + rng.normal(size=500)
     cells, ones = np.column_stack([first, z, y]), np.ones(500)
     found = expand(cells, ones, np.array([n_levels, 0, 0]), [None] * 3)
-    parts = [part._replace(own=part.base, score=()) for part in found.parts]
+    parts = [part._replace(block=part.base, score=()) for part in found.parts]
     found = found._replace(parts=parts)
     X = found.matrix(cells)
     found = found.with_products(X, ones, [Candidate(0, 1, 2, 1.0, 500.0)])

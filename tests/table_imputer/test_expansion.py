@@ -45,7 +45,7 @@ def test_each_kind_of_column_has_its_part(rng):
     assert [part.kind for part in found.parts] == KINDS
     assert [len(part.base) for part in found.parts] == [1, 1, 1, 1, 4, 1, 3, 0]
     assert found.parts[1].score and not found.parts[0].score
-    assert [found.owner(column) for column in range(found.n_base)] == [
+    assert [found.blocker(column) for column in range(found.n_base)] == [
         q for q, part in enumerate(found.parts) for _ in part.base
     ]
 
@@ -74,14 +74,14 @@ def test_functions_of_a_column_are_missing_together(rng):
     X = found.matrix(cells)
     assert X.shape[1] == found.width
     for part, column in zip(found.parts, cells.T, strict=True):
-        alone = [j for j in part.own if j not in [one.at for one in found.products]]
+        alone = [j for j in part.block if j not in [one.at for one in found.products]]
         for j in alone:
             assert_array_equal(np.isnan(X[:, j]), np.isnan(column))
     for one in found.products:
         either = np.isnan(X[:, [one.first, one.second]]).any(1)
         assert_array_equal(np.isnan(X[:, one.at]), either)
         for factor in (one.first, one.second):
-            assert one.at in found.parts[found.owner(factor)].own
+            assert one.at in found.parts[found.blocker(factor)].block
         product = X[:, one.first] * X[:, one.second]
         exact = (product - np.nanmean(product)) / np.nanstd(product)
         assert_allclose(X[:, one.at], exact, atol=1e-9)
@@ -93,7 +93,7 @@ def test_weights_are_repeated_rows(rng):
     weighted = expanded(cells, weights.astype(float)).matrix(new)
     counted = expanded(np.repeat(cells, weights, axis=0)).matrix(new)
     plain = expanded(cells).matrix(new)
-    scores = expanded(cells).parts[1].own[1]
+    scores = expanded(cells).parts[1].block[1]
     others = np.setdiff1d(np.arange(weighted.shape[1]), [scores])
     embedded = expanded(cells).parts[6].base
     assert_allclose(abs(weighted[:, embedded]), abs(counted[:, embedded]), atol=1e-6)
