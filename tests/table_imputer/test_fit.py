@@ -137,7 +137,7 @@ def test_one_draw_of_the_parameters(cells):
     model = fitted(cells)
     models = model.with_one_draw()
     assert len(models) == 5
-    means = [one.cache["one"].mean for one in models]
+    means = [one.cache["normals"].mean for one in models]
     np.testing.assert_array_equal(np.concatenate(means), model.posterior().normals.mean)
     drawn = models[0].draw(cells, 3)
     assert drawn.shape == (3, *cells.shape) and not np.isnan(drawn).any()

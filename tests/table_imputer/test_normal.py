@@ -89,6 +89,43 @@ def test_weights_are_repeated_rows(rng):
     assert abs(fit_em(X, np.ones(60), 1.0).mean - counted.mean).max() > 1e-3  # control
 
 
+def outlying(rng):
+    """Draw equal columns with noise, and a row far outside that lacks two of them."""
+    X = rng.normal(size=(200, 1)) + 0.1 * rng.normal(size=(200, 6))
+    X[0] = 200.0
+    X[0, :2] = np.nan
+    return (X - np.nanmean(X, 0)) / np.nanstd(X, 0)
+
+
+def filled_by(fit, X):
+    return completed(X, np.isnan(X), Normal.of(fit.mean, fit.covariance))
+
+
+def test_a_row_far_outside_is_filled_by_its_other_cells(rng, monkeypatch):
+    """Plain EM moves there by some thousandths in a round."""
+    X, ones = outlying(rng), np.ones(200)
+    monkeypatch.setattr(normal, "_CHANGE", 1e-9)
+    exact = filled_by(fit_em(X, ones, 0.3, 20_000), X)[0, :2]
+    monkeypatch.undo()
+    filled = filled_by(fit_em(X, ones, 0.3), X)[0, :2]
+    np.testing.assert_allclose(filled, exact, rtol=0.1)
+    monkeypatch.setattr(normal, "_PLAIN_ROUNDS", np.inf)
+    plain = filled_by(fit_em(X, ones, 0.3, 60), X)[0, :2]
+    assert (plain < 0.6 * exact).all()
+
+
+def test_jumps_too_far_are_taken_back(rng, monkeypatch):
+    X, ones = outlying(rng), np.ones(200)
+    monkeypatch.setattr(normal, "_CHANGE", 1e-6)
+    exact = fit_em(X, ones, 0.3, 20_000)
+    far = lambda first, second, third, is_valid: (third[0] + 1e4, 1e4 * third[1])
+    monkeypatch.setattr(normal, "extrapolate", far)
+    fit = fit_em(X, ones, 0.3, 20_000)
+    np.testing.assert_allclose(fit.mean, exact.mean, atol=0.02)
+    monkeypatch.setattr(normal, "_FARTHER", np.inf)
+    assert abs(fit_em(X, ones, 0.3, 60).mean - exact.mean).max() > 1  # control
+
+
 def test_em_starts_where_it_is_told(rng):
     X, ones = table_of(rng), np.ones(60)
     first = fit_em(X, ones, 1.0)

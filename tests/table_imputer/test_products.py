@@ -181,13 +181,12 @@ def test_t_has_variance_one_where_there_is_no_product(seed):
         X = rng.normal(size=(400, 3))
         noise = rng.normal(size=400) * abs(X[:, 0])
         X[:, 2] = X[:, 0] + noise
-        seen = np.ones(X.shape, dtype=bool)
 
         def predict(column, rows, X=X):
             return X[rows], X[rows, 0]
 
         pairs = [(0, 0), (0, 1), (1, 1)]
-        test = _Test(2, pairs, seen, np.arange(3), predict, np.ones(400), X)
+        test = _Test(2, pairs, X, np.arange(3), predict, np.ones(400))
         robust.append(test.statistics([])[0])
         A, p = np.column_stack([np.ones(400), X[:, :2]]), X[:, 0].clip(-3, 3) ** 2
         p, r = (y - A @ np.linalg.lstsq(A, y, rcond=None)[0] for y in (p, noise))
