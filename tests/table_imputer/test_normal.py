@@ -118,7 +118,10 @@ def test_jumps_too_far_are_taken_back(rng, monkeypatch):
     X, ones = outlying(rng), np.ones(200)
     monkeypatch.setattr(normal, "_CHANGE", 1e-6)
     exact = fit_em(X, ones, 0.3, 20_000)
-    far = lambda first, second, third, is_valid: (third[0] + 1e4, 1e4 * third[1])
+
+    def far(first, second, third, is_valid):
+        return third[0] + 1e4, 1e4 * third[1]
+
     monkeypatch.setattr(normal, "extrapolate", far)
     fit = fit_em(X, ones, 0.3, 20_000)
     np.testing.assert_allclose(fit.mean, exact.mean, atol=0.02)
