@@ -123,7 +123,7 @@ def slopes_on_products(expansion, fit, chain):
             normals = Normals.of(draws, active)
             slopes.append([])
             for product in expansion.products:
-                part = expansion.parts[expansion.owner(product.target)]
+                part = expansion.parts[expansion.owners[product.target]]
                 law = normals.conditional(part.block, 1)
                 slopes[-1].append(law.slopes[:, product.at, 0])
     return np.array(slopes).transpose(0, 2, 1)
@@ -239,7 +239,7 @@ def laws_of(expansion, normals, q):
     part = expansion.parts[q]
     products, block, without = products_of(expansion, part), part.block, part.block
     for product in products:
-        target = expansion.parts[expansion.owner(product.target)]
+        target = expansion.parts[expansion.owners[product.target]]
         scores = target.block[1:2] if target.score else target.block[:0]
         block = np.append(block, np.setdiff1d(scores, block))
         without = np.append(without, np.setdiff1d(target.block, without))
@@ -258,7 +258,7 @@ def targets_of(expansion, normals, q):
     products = products_of(expansion, expansion.parts[q])
     if not products:
         return None
-    owners = {expansion.owner(product.target) for product in products}
+    owners = {expansion.owners[product.target] for product in products}
     parts = [expansion.parts[i] for i in sorted(owners)]
     return Targets(parts, [normals.conditional(part.block, 1) for part in parts])
 

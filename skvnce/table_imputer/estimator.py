@@ -369,7 +369,7 @@ def _named(schema, model):
     places = np.append(schema.model_columns, schema.model_columns[first])[model.order]
 
     def name(column):
-        return str(names[places[expansion.owner(column)]])
+        return str(names[places[expansion.owners[column]]])
 
     return [
         (name(p.first), name(p.second), name(p.target), p.probability)

@@ -90,22 +90,25 @@ class Expansion(NamedTuple):
     """How tables become matrices of standardised columns."""
 
     parts: list  # of Part, a column of the table each
-    n_base: int  # columns of the matrix without scores and products
+    owners: np.ndarray  # int, the place of the part of each column in its base
     products: list  # of Product
+
+    @classmethod
+    def of(cls, parts):
+        """Make an expansion without products, whose base is columns 0, 1, ..."""
+        base = [(j, q) for q, part in enumerate(parts) for j in part.base.tolist()]
+        return cls(parts, np.array([q for _, q in sorted(base)], int), [])
+
+    @property
+    def n_base(self):
+        """Number of columns of the matrix without scores and products."""
+        return len(self.owners)
 
     @property
     def width(self):
         """Number of columns of the matrix."""
         last = [part.block.max() for part in self.parts if len(part.block)]
         return max([-1, *last, *(product.at for product in self.products)]) + 1
-
-    def owner(self, column):
-        """Find the place of the part that a column of the base belongs to."""
-        # a loop, as a generator that is closed early swallows an interrupt
-        for q, part in enumerate(self.parts):
-            if column in part.base:
-                return q
-        raise ValueError(f"No column of the table has column {column} of the matrix.")
 
     def matrix(self, cells):
         """Expand rows (n, n_parts), with NaN in missing cells."""
@@ -171,7 +174,7 @@ class Expansion(NamedTuple):
                     at, first, second, target, mean, scale, probability, ends, tells
                 )
             )
-            for q in {self.owner(first), self.owner(second)}:
+            for q in {self.owners[first], self.owners[second]}:
                 parts[q] = parts[q]._replace(block=np.append(parts[q].block, at))
             at += 1
         return self._replace(parts=parts, products=products)
@@ -208,7 +211,7 @@ def expand(cells, weights, n_categories, is_ordered):
             if knots := _score(x, weights[observed]):
                 block = np.append(part.block, at)
                 parts[q], at = part._replace(score=knots, block=block), at + 1
-    return Expansion(parts, n_base, [])
+    return Expansion.of(parts)
 
 
 def _part(x, weights, n_levels, values, at):
@@ -261,7 +264,7 @@ def _with_embeddings(parts, n_base, cells, weights):
         return parts, n_base
     if not n_base:
         return [p._replace(kind=ALONE) if p.kind == EMBEDDED else p for p in parts], 0
-    X = np.nan_to_num(Expansion(parts, n_base, []).matrix(cells))
+    X = np.nan_to_num(Expansion.of(parts).matrix(cells))
     root = np.sqrt(weights)[:, None]
     U, s, V = np.linalg.svd(
         root * (X - weights @ X / weights.sum()), full_matrices=False

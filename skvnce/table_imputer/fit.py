@@ -145,7 +145,7 @@ def _mark_telling(model, X, chosen):
     filled = model.completed(X, np.isnan(X))
     for product in chosen:
         target = product.target
-        part = model.expansion.parts[model.expansion.owner(target)]
+        part = model.expansion.parts[model.expansion.owners[target]]
         if part.score:
             rows = ~np.isnan(X[:, product[:3]]).any(1)
             F, pairs = filled[rows], [p[:2] for p in chosen if p.target == target]

@@ -64,7 +64,7 @@ def test_draws_of_parameters_are_about_the_fit(rng, monkeypatch):
     X = np.column_stack([x, 2 * x + rng.normal(size=(150, 1))])
     X[x[:, 0] < 0, 1] = np.nan
     fit, ones = fit_em(X, np.ones(150), 0.1, 1000), np.ones(150)
-    expansion = expand(X, ones, np.zeros(2, int), [None] * 2)._replace(n_base=2)
+    expansion = expand(X, ones, np.zeros(2, int), [None] * 2)
     parts = [part._replace(block=part.base, score=()) for part in expansion.parts]
     expansion = expansion._replace(parts=parts)
     found = run_chain(expansion, fit, Chain.of(X, ones, 0.05, 400, rng))

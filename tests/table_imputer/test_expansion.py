@@ -45,7 +45,7 @@ def test_each_kind_of_column_has_its_part(rng):
     assert [part.kind for part in found.parts] == KINDS
     assert [len(part.base) for part in found.parts] == [1, 1, 1, 1, 4, 1, 3, 0]
     assert found.parts[1].score and not found.parts[0].score
-    assert [found.owner(column) for column in range(found.n_base)] == [
+    assert found.owners.tolist() == [
         q for q, part in enumerate(found.parts) for _ in part.base
     ]
 
@@ -81,7 +81,7 @@ def test_functions_of_a_column_are_missing_together(rng):
         either = np.isnan(X[:, [one.first, one.second]]).any(1)
         assert_array_equal(np.isnan(X[:, one.at]), either)
         for factor in (one.first, one.second):
-            assert one.at in found.parts[found.owner(factor)].block
+            assert one.at in found.parts[found.owners[factor]].block
         product = X[:, one.first] * X[:, one.second]
         exact = (product - np.nanmean(product)) / np.nanstd(product)
         assert_allclose(X[:, one.at], exact, atol=1e-9)

@@ -297,7 +297,7 @@ def told_by(X, factor):
     problem = Problem(X, np.ones(len(X)), np.zeros(2, int), [None] * 2)
     model = fit_table(problem, [(factor, factor)], Settings(0, 5, 0.05, 0))
     (product,) = model.expansion.products
-    part = model.expansion.parts[model.expansion.owner(product.target)]
+    part = model.expansion.parts[model.expansion.owners[product.target]]
     assert part.score  # it is skewed
     return product.tells
 
