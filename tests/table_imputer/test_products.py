@@ -32,7 +32,7 @@ def fitted(X, pairs="auto"):
 
 
 def triples(model, products):
-    owners = map(model.expansion.owner, range(model.expansion.n_base))
+    owners = model.expansion.owners
     place, found = model.order[[*owners]], {}
     for one in products:
         factors = sorted(place[[one.first, one.second]].tolist())
