@@ -53,7 +53,7 @@ class TableImputer(CallbackSupportMixin, Imputer):
         draws obey sums, sets and functions of one column, not products, which would
         bias regressions on them (von Hippel 2009).  Not for tables in parts.
     n_estimators : "auto" or int, default="auto"
-        Number of trees of each forest.  ``"auto"`` is 21 to 80; 0 grows none.
+        Number of trees of each forest.  ``"auto"`` is 21 to 160; 0 grows none.
     n_parameter_draws : int, default=20
         Number of draws of the parameters, of which `sample` takes one after the other;
         for more tables than that, raise it to their number.
@@ -116,8 +116,9 @@ class TableImputer(CallbackSupportMixin, Imputer):
     1. Cells that follow by `relations` are computed, and columns that are functions of
        others leave the model.  Each other column becomes one or several standardised
        columns, which are missing together.
-    2. EM (Dempster, Laird and Rubin 1977) fits a normal distribution, with a weak
-       prior, to all rows and without each of five folds.
+    2. EM (Dempster, Laird and Rubin 1977), extrapolated where it is slow (Varadhan and
+       Roland 2008), fits a normal distribution, with a weak prior, to all rows and
+       without each of five folds.
     3. Products are chosen by the residuals of held-out cells.
     4. A forest of extremely randomised trees (Geurts, Ernst and Wehenkel 2006) learns
        these residuals, or levels; held-out cells decide its weight.
