@@ -18,7 +18,7 @@ from skvnce._core.numbers import grid_of, masses_at_ends
 from skvnce.table_imputer.expansion import EMBEDDED, GRADE, LEVELS
 from skvnce.table_imputer.kernels import grow_forest, predict_forest
 
-_TREES, _N_TREES = 30_000, (21, 160)  # rows of all trees; at least and at most
+_TREES, _N_TREES = 30_000, (21, 80)  # rows of all trees; at least and at most
 _PRIOR = 5.0  # cells that the weights 1 and 0 count as
 _POWERS, _PRIOR_OF_POWER = (0.6, 0.8, 1.0, 1.25, 1.6, 2.0, 2.5, 3.0), 20.0
 _SHARE = 0.7  # of the rows, from which a tree is grown

@@ -53,7 +53,7 @@ class TableImputer(CallbackSupportMixin, Imputer):
         draws obey sums, sets and functions of one column, not products, which would
         bias regressions on them (von Hippel 2009).  Not for tables in parts.
     n_estimators : "auto" or int, default="auto"
-        Number of trees of each forest.  ``"auto"`` is 21 to 160; 0 grows none.
+        Number of trees of each forest.  ``"auto"`` is 21 to 80; 0 grows none.
     n_parameter_draws : int, default=20
         Number of draws of the parameters, of which `sample` takes one after the other;
         for more tables than that, raise it to their number.
