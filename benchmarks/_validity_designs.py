@@ -368,8 +368,11 @@ add("log scale", shaped(lognormal, _truth), _truth, "log w", ("w", "x", "y"))
 # Products and squares, of which methods are not told, but smcfcs is
 
 
-def product(truth, other):
-    """Make a simulation with x, another covariate b, and z, which decides."""
+def product(truth, other, has_proxy):
+    """Make a simulation with x, another covariate b, and z, which decides.
+
+    A proxy is the outcome with noise, has no missing cells and is not in the analysis.
+    """
 
     def simulate(rng, n):
         z = rng.normal(size=n)
@@ -380,9 +383,15 @@ def product(truth, other):
         if other == "grade":
             b = b.round().clip(-2, 2)
         frame = pd.DataFrame({"x": x, "b": b, "z": z})
+        if other == "levels":
+            names = LETTERS[np.digitize(b, (-0.5, 0.5))]
+            frame = frame.drop(columns="b").assign(g=names).astype({"g": "str"})
         if other == "square":
             frame = frame.drop(columns="b")
-        return with_outcome(rng, frame, truth)
+        frame = with_outcome(rng, frame, truth)
+        if has_proxy:
+            frame["p"] = frame["y"] + rng.normal(size=n)
+        return frame
 
     return simulate
 
@@ -401,15 +410,15 @@ for _name, _other, _term, _formula, _slope in (
     ("interaction, grades", "grade", "x*b", "y ~ x + b + x:b", 0.5),
     ("square", "square", "x^2", "y ~ x + I(x^2)", 0.5),
 ):
-    for _kind in ("", "absent", "selected", "selected, absent"):
+    for _kind in ("", "absent", "selected", "selected, absent", "proxy"):
         _truth = {"x": 1.0, "b": 1.0, _term: 0.0 if "absent" in _kind else _slope}
         if _other == "square":
             del _truth["b"]
         _covariates = tuple(name for name in _truth if name != _term)
-        _selected = "selected" in _kind
+        _selected, _has_proxy = "selected" in _kind, _kind == "proxy"
         add(
             f"{_name}, {_kind}".removesuffix(", "),
-            product(_truth, _other),
+            product(_truth, _other, _has_proxy),
             _truth,
             _term,
             ("x",) if _selected else (*_covariates, "y"),
@@ -417,8 +426,21 @@ for _name, _other, _term, _formula, _slope in (
             if _selected
             else AtRandom((*_covariates, "y"), "z"),
             formula=_formula,
-            sizes=SIZES[:1] if _selected else SIZES,
+            sizes=SIZES[:1] if _selected or _has_proxy else SIZES,
         )
+
+for _kind, _slopes in (("", (0.5, 1.0)), ("absent", (0.0, 0.0))):
+    _truth = {"x": 0.5, "g=b": 0.5, "g=c": -0.5}
+    _truth |= dict(zip(("x*g=b", "x*g=c"), _slopes, strict=True))
+    add(
+        f"interaction, levels, {_kind}".removesuffix(", "),
+        product(_truth, "levels", has_proxy=False),
+        _truth,
+        "x*g=c",
+        ("x", "g", "y"),
+        formula="y ~ x * g",
+        sizes=SIZES[:2],
+    )
 
 # Columns that follow from others, and are in the analysis
 

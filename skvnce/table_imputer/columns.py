@@ -126,16 +126,8 @@ class ColumnModel(NamedTuple):
             return self.a * L
         if part.kind == EMBEDDED:
             return np.broadcast_to(part.shares, (*L.shape[:-1], k))
-        if part.kind == LEVELS:
-            p = (L * part.scale + part.centre).clip(
-                1e-4 if k > 2 else 0, None if k > 2 else 1
-            )
-            p = np.concatenate([1 - p, p], -1) if k == 2 else p
-            return p / p.sum(-1, keepdims=True)
-        if k == 2:
-            low, high = part.coded[:, 0]
-            p = ((L - low) / (high - low)).clip(0, 1)
-            return np.concatenate([1 - p, p], -1)
+        if part.kind == LEVELS or k == 2:
+            return part.probabilities(L)
         v, sums, size = self.near
         at = (np.searchsorted(v, L[..., 0]) - size // 2).clip(0, len(v) - size)
         P = sums[at + size] - sums[at] + 0.5 * part.shares

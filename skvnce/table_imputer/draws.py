@@ -11,11 +11,13 @@
    better than the normal distribution does is drawn from the forest.
 """
 
+from itertools import zip_longest
 from typing import NamedTuple
 
 import numpy as np
 
 from skvnce.table_imputer.columns import ColumnModel, Rows, fit_column
+from skvnce.table_imputer.expansion import GRADE
 from skvnce.table_imputer.normal import (
     Conditional,
     Normal,
@@ -49,7 +51,7 @@ class Targets(NamedTuple):
     """What the draws of a factor of products know of their targets."""
 
     parts: list  # of Part
-    laws: list  # of Conditional, given all other columns
+    laws: list  # of Conditional, given all other columns but those before it
 
 
 class Posterior(NamedTuple):
@@ -227,6 +229,15 @@ def products_of(expansion, part):
     return [p for p in products if p.tells and {p.first, p.second} & base]
 
 
+def _parts_told(expansion, part):
+    """List the parts that draws of a factor know: targets first, then dependents."""
+    tells = [p.tells for p in products_of(expansion, part)]
+    columns = [j for turn in zip_longest(*tells) for j in turn if j is not None]
+    places = dict.fromkeys(expansion.owners[j] for j in columns)
+    parts = [expansion.parts[i] for i in places]
+    return [other for other in parts if other.base[0] != part.base[0]]
+
+
 def laws_of(expansion, normals, q):
     """Regress a column of the table on all others.
 
@@ -237,30 +248,32 @@ def laws_of(expansion, normals, q):
     Returns list of one to three Conditional.
     """
     part = expansion.parts[q]
-    products, block, without = products_of(expansion, part), part.block, part.block
-    for product in products:
-        target = expansion.parts[expansion.owners[product.target]]
-        scores = target.block[1:2] if target.score else target.block[:0]
+    parts, block, without = _parts_told(expansion, part), part.block, part.block
+    for other in parts:
+        scores = other.block[1:2] if other.score else other.block[:0]
         block = np.append(block, np.setdiff1d(scores, block))
-        without = np.append(without, np.setdiff1d(target.block, without))
+        without = np.append(without, np.setdiff1d(other.block, without))
     n_base = len(part.base)
     laws = [normals.conditional(block, n_base)]
-    if products:
+    if parts:
         laws.append(normals.conditional(without, n_base))
-    if products and part.n_levels > 2:
+    if parts and part.kind == GRADE and part.n_levels > 2:
         others = np.setdiff1d(np.arange(normals.mean.shape[1]), part.base)
         laws.append(normals.conditional(np.append(part.base, others), n_base))
     return laws
 
 
 def targets_of(expansion, normals, q):
-    """Describe the targets of the products of a column; None if it has none."""
-    products = products_of(expansion, expansion.parts[q])
-    if not products:
-        return None
-    owners = {expansion.owners[product.target] for product in products}
-    parts = [expansion.parts[i] for i in sorted(owners)]
-    return Targets(parts, [normals.conditional(part.block, 1) for part in parts])
+    """Describe what draws of a factor of products know; None if it is in no product.
+
+    By the chain rule each law is without the columns before it: p(y | z, rest) times
+    p(z | rest).
+    """
+    parts, block, laws = _parts_told(expansion, expansion.parts[q]), [], []
+    for part in parts:
+        block = np.append(part.block, np.setdiff1d(block, part.block)).astype(int)
+        laws.append(normals.conditional(block, 1))
+    return Targets(parts, laws) if parts else None
 
 
 def proposers_of(posterior, expansion, q, cells, weights, n_trees, most_rows, seed):
@@ -364,24 +377,24 @@ def put_cells(expansion, S, part, cells, rows):
 def _levels(expansion, part, laws, targets, S, rng):
     """Draw a factor of levels (M, n) by Bayes' rule, given its targets.
 
-    Given all columns but the targets the probability of one of two levels is linear;
-    those of more are densities at their values, times the ratio of their share to the
-    density of the column alone there, by the same draw: by another one, ratios at rare
-    values far from the mean would be arbitrary.
+    Given all columns but the targets the probability of a level without order is
+    linear; those of more than two ordered ones are densities at their values, times the
+    ratio of their share to the density of the column alone there, by the same draw: by
+    another one, ratios at rare values far from the mean would be arbitrary.
     """
-    values, mean = part.coded[:, 0], laws[1].means(S)[..., 0]
-    x = np.stack([np.full(mean.shape, value) for value in values])
-    if len(values) == 2:
-        p = (mean - values[0]) / (values[1] - values[0])
-        p = p.clip(_LEAST_CHANCE, 1 - _LEAST_CHANCE)
-        scores = np.log([1 - p, p])
-    else:
-        with_targets, alone = (
-            _normal_log_density(a, a.means(S)[..., 0], x) for a in laws[1:]
+    x = part.coded[:, None, None]
+    if part.kind == GRADE and part.n_levels > 2:
+        with_others, alone = (
+            _normal_log_density(law, law.means(S)[..., 0], x[..., 0])
+            for law in laws[1:]
         )
         shares = np.log(part.shares.clip(1e-12))
-        scores = with_targets - alone + shares[:, None, None]
-    scores += _density_of_targets(expansion, part, targets, x, S)
+        scores = with_others - alone + shares[:, None, None]
+    else:
+        p = part.probabilities(laws[1].means(S))
+        p = p.clip(_LEAST_CHANCE, 1 - _LEAST_CHANCE)
+        scores = np.log(np.moveaxis(p, -1, 0))
+    scores = scores + _density_of_targets(expansion, part, targets, x, S)
     return _likeliest(scores, rng)
 
 
@@ -393,11 +406,11 @@ def _chosen(expansion, part, laws, targets, proposals, S, rng):
     targets.
     """
     x = np.stack(proposals)  # which the laws do not read
-    with_targets, prior = (
+    with_others, prior = (
         _normal_log_density(law, law.means(S)[..., 0], x) for law in laws
     )
-    ratio = with_targets - prior
-    scores = _density_of_targets(expansion, part, targets, x, S)
+    ratio = with_others - prior
+    scores = _density_of_targets(expansion, part, targets, x[..., None], S)
     scores -= np.maximum(ratio, 0.0) + np.log(1 + np.exp(-abs(ratio)))
     return np.take_along_axis(x, _likeliest(scores, rng)[None], 0)[0]
 
@@ -411,16 +424,17 @@ def _likeliest(scores, rng):
 def _density_of_targets(expansion, part, targets, x, S):
     """Compute the log-density of targets, if the cells of a column are others.
 
-    `x` (P, M, n): P standardised cells instead of each of those in `S` (M, n, d), of
-    which only their functions change: means move by these.
+    `x` (P, M, n, n_base), or of a shape that is broadcast: P standardised cells instead
+    of each of those in `S` (M, n, d), of which only their functions change: means move
+    by these.
     """
-    changed, scores = expansion.functions(part, x, S), np.zeros(x.shape)
+    changed, scores = expansion.functions(part, x, S), 0.0
     moves = [(column, cells - S[..., column]) for column, cells in changed]
     for law, target in zip(targets.laws, targets.parts, strict=True):
         means = law.means(S)[..., 0]
         for column, move in moves:
             means = means + law.slopes[:, column] * move
-        scores += _normal_log_density(law, means, S[..., target.base[0]])
+        scores = scores + _normal_log_density(law, means, S[..., target.base[0]])
     return scores
 
 

@@ -23,6 +23,7 @@ from skvnce._imputer.validation import (
 )
 from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.relations.lookups import Lookup
+from skvnce.table_imputer.expansion import MOST_INDICATORS
 from skvnce.table_imputer.fit import Problem, fit_table
 from skvnce.table_imputer.model import Settings
 
@@ -276,8 +277,8 @@ class TableImputer(CallbackSupportMixin, Imputer):
         if not isinstance(self.interactions, list | tuple):
             return
         pairs = {tuple(sorted(pair)) for pair in _pairs_of(schema, self.interactions)}
-        if len(products) < len(pairs):
-            n_unused = len(pairs) - len(products)
+        n_unused = len(pairs) - len({tuple(sorted(pair)) for *pair, _, _ in products})
+        if n_unused:
             warn_user(
                 f"{n_unused} of the {len(pairs)} pairs in interactions have no effect; "
                 "interactions_ lists the others. A product needs a column of numbers, "
@@ -340,11 +341,11 @@ def _pairs_of(schema, interactions):
         for j in factors:
             column = columns[j]
             levels = () if column is None else column.levels or ()
-            if len(levels) > 2 and column.kind == "nominal":
+            if len(levels) > MOST_INDICATORS and column.kind == "nominal":
                 raise ValueError(
                     f"interactions has {schema.label(j)}, whose {len(levels)} levels "
-                    "have no order. Leave it out, or list its levels in their order in "
-                    "categorical_features."
+                    f"have no order; at most {MOST_INDICATORS} may. Leave it out, join "
+                    "its levels, or list them in their order in categorical_features."
                 )
             if j not in places:
                 raise ValueError(
@@ -372,10 +373,12 @@ def _named(schema, model):
     def name(column):
         return str(names[places[expansion.owners[column]]])
 
-    return [
-        (name(p.first), name(p.second), name(p.target), p.probability)
-        for p in expansion.products
-    ]
+    # products of several levels of a column are one
+    probabilities = {}
+    for p in expansion.products:
+        columns = name(p.first), name(p.second), name(p.target)
+        probabilities[columns] = max(p.probability, probabilities.get(columns, 0.0))
+    return [(*columns, p) for columns, p in probabilities.items()]
 
 
 def _report_of(schema, model):

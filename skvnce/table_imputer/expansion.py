@@ -16,7 +16,7 @@ from skvnce._core.numbers import MOST_CODES
 from skvnce._core.random import row_keyed
 from skvnce.table_imputer.kernels import interpolate
 
-_MOST_INDICATORS = 20  # levels, up to which each has an indicator
+MOST_INDICATORS = 20  # levels, up to which each has an indicator
 _MOST_LEVELS = 300  # levels, from which on a column is in no model
 _MOST_DIFFERENT = 0.9  # different levels, as a share of the cells, likewise
 _N_EMBEDDED = 3  # numbers that stand for a level of many
@@ -61,6 +61,18 @@ class Part(NamedTuple):
         halves = (self.values[1:] + self.values[:-1]) / 2
         return np.searchsorted(halves, cells)
 
+    def probabilities(self, L):
+        """Convert linear predictions of indicators (..., n_base) to probabilities.
+
+        Of two levels that are numbers, the column itself is one of 0 and 1, scaled.
+        """
+        if self.n_levels > 2:
+            p = (L * self.scale + self.centre).clip(1e-4)
+            return p / p.sum(-1, keepdims=True)
+        low, high = self.coded[:, 0]
+        p = ((L - low) / (high - low)).clip(0, 1)
+        return np.concatenate([1 - p, p], -1)
+
     def numbers(self):
         """Return the values of levels, as numbers."""
         return np.arange(float(self.n_levels)) if self.are_codes else self.values
@@ -77,7 +89,8 @@ class Product(NamedTuple):
     scale: float
     probability: float  # that it belongs to the target's regression
     ends: np.ndarray  # (2, 2), smallest and largest factors that count
-    tells: bool  # whether draws of the factors know the target
+    # columns that draws of the factors know: the target, and what depends on it
+    tells: tuple
 
     def of(self, first, second):
         """Multiply factors, and standardise."""
@@ -142,18 +155,16 @@ class Expansion(NamedTuple):
     def functions(self, part, x, X):
         """List columns of X that are functions of a column, with their values.
 
-        `x` (..., n): other cells of the column.  Returns list of (int, ndarray).
+        `x` (..., n, n_base): other cells of it.  Returns list of (int, ndarray).
         """
-        column = part.base[0]
-        functions = [(column, x)]
+        cells = {j: x[..., b] for b, j in enumerate(part.base.tolist())}
+        functions = list(cells.items())
         if part.score:
-            functions.append((part.block[1], follow(x, *part.score)))
+            functions.append((part.block[1], follow(x[..., 0], *part.score)))
         for product in self.products:
-            if column in (product.first, product.second):
-                factors = [
-                    x if j == column else X[..., j]
-                    for j in (product.first, product.second)
-                ]
+            j, k = product.first, product.second
+            if j in cells or k in cells:
+                factors = (cells.get(i, X[..., i]) for i in (j, k))
                 functions.append((product.at, product.of(*factors)))
         return functions
 
@@ -171,7 +182,15 @@ class Expansion(NamedTuple):
             ends = np.stack([low, high]) + (high - low) * [[-_BEYOND], [_BEYOND]]
             products.append(
                 Product(
-                    at, first, second, target, mean, scale, probability, ends, tells
+                    at,
+                    first,
+                    second,
+                    target,
+                    centre=mean,
+                    scale=scale,
+                    probability=probability,
+                    ends=ends,
+                    tells=(target,) if tells else (),
                 )
             )
             for q in {self.owners[first], self.owners[second]}:
@@ -244,7 +263,7 @@ def _part(x, weights, n_levels, values, at):
         scale = np.sqrt(shares @ (values - mean) ** 2)
         coded, kind = ((values - mean) / scale)[:, None], GRADE
         mean, scale = np.array([mean]), np.array([scale])
-    elif n_levels > _MOST_INDICATORS:
+    elif n_levels > MOST_INDICATORS:
         is_alone = n_levels > min(_MOST_LEVELS, _MOST_DIFFERENT * len(x))
         kind, coded = ALONE if is_alone else EMBEDDED, np.zeros((n_levels, 0))
         mean = scale = np.zeros(0)

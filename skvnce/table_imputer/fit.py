@@ -1,5 +1,6 @@
 """Fit a normal distribution to the expanded table, and find products."""
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -9,12 +10,13 @@ from skvnce._imputer.held_out import row_folds
 from skvnce.table_imputer.draws import some_rows
 from skvnce.table_imputer.expansion import content_order, expand
 from skvnce.table_imputer.model import Mates, TableModel, Training
-from skvnce.table_imputer.normal import Normal, fit_em
+from skvnce.table_imputer.normal import Normal, Normals, fit_em
 from skvnce.table_imputer.products import (
     choose_products,
     is_normal,
     probability_of,
     products_asked_for,
+    sets_of_pairs,
 )
 
 _MOST_ROWS = 20_000  # to which all but the final parameters are fitted
@@ -24,6 +26,9 @@ _ROWS_OF_PRODUCT = 30
 # of a product that stays in the model: the median probability model of Barbieri and
 # Berger (2004), as draws with many unlikely products extrapolate badly
 _LEAST_PROBABILITY = 0.5
+# columns that show a product without its target: at most, and the least variance by the
+# product over that of the residual, some times what chance makes in 300 rows
+_MOST_DEPENDENTS, _LEAST_SHARE = 3, 0.02
 
 
 class Problem(NamedTuple):
@@ -59,10 +64,7 @@ def fit_table(problem, interactions, settings):
     model = _fit_normal(order, expansion, training, settings, mates)
     chosen = _confirmed(model, _products(model, interactions))
     if chosen:
-        X = expansion.matrix(training.cells)
-        chosen = _mark_telling(model, X, chosen)
-        expansion = expansion.with_products(X, training.weights, chosen)
-        model = _fit_normal(order, expansion, training, settings, mates)
+        model = _fit_with(model, _mark_telling(model, chosen))
     if len(rows) < len(cells):
         model = model._replace(normal=_fit_all(model, cells, weights))
     columns = np.flatnonzero(np.isnan(cells).any(0)).tolist()
@@ -117,13 +119,7 @@ def _confirmed(model, chosen):
     """
     if not any([product.is_doubtful for product in chosen]):
         return [product for product in chosen if _is_likely(product)]
-    training = model.training
-    X = model.expansion.matrix(training.cells)
-    certain = [product._replace(probability=1.0) for product in chosen]
-    expansion = model.expansion.with_products(X, training.weights, certain)
-    with_all = _fit_normal(
-        model.order, expansion, training, model.settings, model.mates
-    )
+    with_all = _fit_with(model, [p._replace(probability=1.0) for p in chosen])
     slopes, confirmed = with_all.slopes_on_products(), []
     ts = slopes.mean((0, 1)) / np.maximum(slopes.std((0, 1)), 1e-12)
     for product, t in zip(chosen, ts, strict=True):
@@ -135,13 +131,54 @@ def _confirmed(model, chosen):
     return confirmed
 
 
+def _fit_with(model, chosen):
+    """Fit again with products of columns."""
+    training = model.training
+    X = model.expansion.matrix(training.cells)
+    expansion = model.expansion.with_products(X, training.weights, chosen)
+    model = _fit_normal(model.order, expansion, training, model.settings, model.mates)
+    normals = Normals.of(
+        [model.normal[:2]], np.ones((1, X.shape[1] + len(chosen)), bool)
+    )
+    products = [
+        p._replace(tells=_dependents(expansion, normals, p)) if p.tells else p
+        for p in expansion.products
+    ]
+    return model._replace(expansion=expansion._replace(products=products))
+
+
+def _dependents(expansion, normals, product):
+    """List the target of a product, and columns that show the product without it.
+
+    What is known of the target by another column is known of the product, too.
+    """
+    parts, columns = expansion.parts, [product.target]
+    hidden = parts[expansion.owners[product.target]].block
+    factors = expansion.owners[[product.first, product.second]]
+    while len(columns) <= _MOST_DEPENDENTS:
+        shares = {}
+        for q, part in enumerate(parts):
+            is_target = len(part.base) == 1 and part.n_levels != 2
+            if is_target and q not in factors and part.base[0] not in columns:
+                block = np.append(part.block, np.setdiff1d(hidden, part.block))
+                law = normals.conditional(block, 1)
+                shares[q] = law.slopes[0, product.at, 0] ** 2 / law.covariance[0, 0, 0]
+        best = max(shares, key=shares.get, default=None)
+        if best is None or shares[best] < _LEAST_SHARE:
+            break
+        columns.append(int(parts[best].base[0]))
+        hidden = np.append(hidden, np.setdiff1d(parts[best].block, hidden))
+    return tuple(columns)
+
+
 def _is_likely(product):
     return product.probability >= _LEAST_PROBABILITY
 
 
-def _mark_telling(model, X, chosen):
+def _mark_telling(model, chosen):
     """Mark products whose targets are normal by their scores, and not as they are."""
     marked, weights = [], model.training.weights
+    X = model.expansion.matrix(model.training.cells)
     filled = model.completed(X, np.isnan(X))
     for product in chosen:
         target = product.target
@@ -163,8 +200,7 @@ def _products(model, interactions):
     expansion, training = model.expansion, model.training
     places = enumerate(expansion.parts)
     place = {int(part.base[0]): q for q, part in places if len(part.base) == 1}
-    factors = np.array(sorted(place), int)
-    targets = [j for j in factors.tolist() if expansion.parts[place[j]].n_levels != 2]
+    targets = [j for j in sorted(place) if expansion.parts[place[j]].n_levels != 2]
     X = expansion.matrix(training.cells)
 
     def predict(column, rows):
@@ -175,13 +211,17 @@ def _products(model, interactions):
 
     targets, n_base = np.array(targets, int), expansion.n_base
     if isinstance(interactions, list):
-        at = {int(node): q for q, node in enumerate(model.order)}
+        base = {
+            int(j): p.base for j, p in zip(model.order, expansion.parts, strict=True)
+        }
         pairs = [
-            tuple(int(expansion.parts[at[node]].base[0]) for node in pair)
-            for pair in interactions
+            (int(first), int(second))
+            for one, other in interactions
+            for first, second in itertools.product(base[one], base[other])
         ]
         return products_asked_for(X, pairs, targets, n_base, predict, training.weights)
     if interactions is None:
         return []
     most = int(min(n_base, training.weights.sum() / _ROWS_OF_PRODUCT))
-    return choose_products(X, factors, targets, n_base, predict, training.weights, most)
+    sets = sets_of_pairs(X, expansion)
+    return choose_products(X, sets, targets, n_base, predict, training.weights, most)

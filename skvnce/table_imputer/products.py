@@ -12,12 +12,15 @@ import numpy as np
 from scipy.optimize import nnls
 from scipy.special import ndtri
 
+from skvnce.table_imputer.expansion import LEVELS
+
 _LEVEL = 1.0  # expected number of products that are chosen by chance in a table
 _EXPECTED = 30.0  # over the number of tests: prior odds of a product, 1 at most
 # times those of a product of two columns: a true square is larger, and a false one
 # extrapolates where low or high cells are missing, which makes slopes vary
 _ODDS_OF_SQUARE = 0.25
-_FEWEST = 30  # rows that observe a triple
+_FEWEST = 30  # rows that observe a triple, or have a level that is a factor
+_MOST_LEVELS = 6  # of a column without order whose levels are factors
 _FEWEST_ASKED = 10  # the same, if the user asked for the product
 _CLIP = 3.0  # standard deviations, to which factors are clipped
 _ALIKE = 0.6  # of the largest t, from which on triples are compared
@@ -50,27 +53,53 @@ def probability_of(t, n_rows, prior):
     return float(1 / (1 + np.exp(-log_odds)))
 
 
-def choose_products(X, factors, targets, n_base, predict, weights, most):
-    """Choose the products that residuals of other columns ask for.
+def sets_of_pairs(X, expansion):
+    """List the products of columns of X (n, d) that are candidates, as sets of pairs.
 
-    `X` (n, d): NaN marks missing cells; `factors`, `targets`, ndarray of int: columns
-    of one number: factors may have two levels, for which a probability that is linear
-    would ask for squares that are none; `n_base`, int: columns of X that are no
-    functions of others; `predict`, callable: maps one of the columns and rows to the
-    rows, completed as if the column were missing (n_rows, d), and held-out predictions
-    of it (n_rows,); `weights` (n,); `most`, int.  Returns list of Candidate.
+    Factors are numbers, ordered levels and indicators of two levels.  An interaction of
+    one of these with a column of several levels has a product for each level but the
+    most frequent one, of those that enough rows have.
     """
-    pairs = [
-        (j, k)
-        for j, k in combinations_with_replacement(factors.tolist(), 2)
+    parts = expansion.parts
+    single = sorted(int(part.base[0]) for part in parts if len(part.base) == 1)
+    sets = [
+        [(j, k)]
+        for j, k in combinations_with_replacement(single, 2)
         if j != k or _has_square(X[:, j])
     ]
+    for part in parts:
+        if part.kind == LEVELS and 2 < part.n_levels <= _MOST_LEVELS:
+            count = (X[:, part.base] > 0).sum(0)
+            levels = part.base[
+                (count >= _FEWEST) & (count.argmax() != np.arange(len(count)))
+            ]
+            if len(levels):
+                sets += [
+                    [(min(j, k), max(j, k)) for k in levels.tolist()] for j in single
+                ]
+    return sets
+
+
+def choose_products(X, sets, targets, n_base, predict, weights, most):
+    """Choose the products that residuals of other columns ask for.
+
+    `X` (n, d): NaN marks missing cells; `sets`, list of lists of (int, int): factors of
+    products that are chosen together, see `sets_of_pairs`; `targets`, ndarray of int:
+    columns of one number of more than two levels, as a probability that is linear would
+    ask for squares that are none; `n_base`, int: columns of X that are no functions of
+    others; `predict`, callable: maps one of the columns and rows to the rows, completed
+    as if the column were missing (n_rows, d), and held-out predictions of it (n_rows,);
+    `weights` (n,); `most`, int.  Returns list of Candidate.
+    """
+    pairs = [pair for members in sets for pair in members]
     if not pairs or not len(targets) or most < 1:
         return []
     tests = _tests_of(X, pairs, targets, n_base, predict, weights)
     t = np.stack([test.statistics([]) for test in tests], 1)
     base, filled = np.arange(n_base), predict(None, np.arange(len(X)))
-    selected = {j: selection(X, j, base, filled, weights) for j in factors.tolist()}
+    factors = sorted({j for pair in pairs for j in pair})
+    set_of = np.repeat(np.arange(len(sets)), [len(members) for members in sets])
+    selected = {j: selection(X, j, base, filled, weights) for j in factors}
     bound = ndtri(1 - min(_LEVEL / t.size, 0.4))
     prior = min(1.0, _EXPECTED / t.size)
     chosen, of_target, open_ = [], {}, np.ones(t.shape, dtype=bool)
@@ -84,18 +113,19 @@ def choose_products(X, factors, targets, n_base, predict, weights, most):
         alike = _alike(np.where(open_, abs(t), 0.0), q, b, pairs, targets, possible)
         q, b = _likeliest(X, filled, alike, t, pairs, targets, base, weights)
         (j, k), i = pairs[q], int(targets[b])
-        open_[q, b] = False
         of_factors = max(abs(selected[f].get(i, 0.0)) for f in (j, k))
         of_any = max(abs(t_of.get(i, 0.0)) for t_of in selected.values())
         doubt = of_factors > _SELECTED or of_any > _SELECTED_BESIDE
         n_rows = float(tests[b].n_both[q])
         odds = prior * _ODDS_OF_SQUARE if j == k else prior
         probability = probability_of(t[q, b], n_rows, odds)
-        chosen.append(Candidate(j, k, i, probability, n_rows, odds, doubt))
-        of_target[b] = [*of_target.get(b, []), q]
+        together = [p for p in range(len(pairs)) if set_of[p] == set_of[q]]
+        for p in together:
+            chosen.append(Candidate(*pairs[p], i, probability, n_rows, odds, doubt))
+            # given the target, the regression of a factor is not linear any more
+            _close(open_, p, pairs[p], targets)
+        of_target[b] = [*of_target.get(b, []), *together]
         t[:, b] = tests[b].statistics(of_target[b])
-        # given the target, the regression of a factor is not linear any more
-        _close(open_, q, (j, k), targets)
     return chosen
 
 

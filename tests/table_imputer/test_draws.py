@@ -198,6 +198,65 @@ def test_factors_of_levels_follow_the_rule_of_bayes(rng, n_levels):
         assert (p > FAILURE) == is_right
 
 
+def with_proxy(rng, n_levels):
+    """Expand levels g, x, the target y of their products, and u, which depends on y."""
+    n = 500
+    g = rng.integers(0, n_levels, n).astype(float)
+    x = rng.normal(size=n) + 0.5 * (g == 1)
+    y = (1 - g) * x + rng.normal(size=n)
+    cells = np.column_stack([g, x, y, y + rng.normal(size=n)])
+    ones = np.ones(n)
+    expansion = expand(cells, ones, np.array([n_levels, 0, 0, 0]), [None] * 4)
+    parts = [part._replace(block=part.base, score=()) for part in expansion.parts]
+    expansion = expansion._replace(parts=parts)
+    g_columns, (x_column, y_column, u_column) = (
+        parts[0].base.tolist(),
+        [int(part.base[0]) for part in parts[1:]],
+    )
+    chosen = [Candidate(j, x_column, y_column, 1.0, 500.0) for j in g_columns[-2:]]
+    expansion = expansion.with_products(expansion.matrix(cells), ones, chosen)
+    fit = fit_em(expansion.matrix(cells), ones, 1.0)
+    normals = Normals.of([fit[:2]], np.ones((1, expansion.width), dtype=bool))
+    return expansion, normals, (x_column, y_column, u_column)
+
+
+def knows(expansion, columns):
+    products = [one._replace(tells=columns) for one in expansion.products]
+    return expansion._replace(products=products)
+
+
+@pytest.mark.parametrize("n_levels", [2, 3])
+def test_levels_know_what_depends_on_the_product_by_the_chain_rule(rng, n_levels):
+    """p(g | x) p(y, u | g, x, products), with both densities from one covariance."""
+    expansion, normals, (at_x, at_y, at_u) = with_proxy(rng, n_levels)
+    part, x, y, u = expansion.parts[0], 0.8, 0.6, -0.4
+    S = np.zeros((1, N, expansion.width))
+    S[..., at_x], S[..., at_y], S[..., at_u] = x, y, u
+    exact, mean = [], normals.mean[0]
+    covariance = np.linalg.inv(normals.precision[0])
+    L = [regression(normals, j, [at_x]) for j in part.base.tolist()]
+    prior = part.probabilities(np.array([b + s[0] * x for b, s, _ in L]))
+    products = [one.at for one in expansion.products]
+    others, both = [*part.base.tolist(), at_x, *products], [at_y, at_u]
+    slopes = np.linalg.solve(
+        covariance[np.ix_(others, others)], covariance[np.ix_(others, both)]
+    )
+    rest = covariance[np.ix_(both, both)] - covariance[np.ix_(both, others)] @ slopes
+    for code, share in enumerate(prior):
+        row = S[:, :1].copy()
+        module.put_cells(expansion, row, part, np.array([[code]]), np.array([0]))
+        centre = mean[both] + (row[0, 0, others] - mean[others]) @ slopes
+        exact.append(share * stats.multivariate_normal(centre, rest).pdf([y, u]))
+    exact = np.array(exact) / sum(exact)
+    assert N * exact.min() > 10
+    for columns, is_right in (((at_y, at_u), True), ((at_y,), False)):
+        told = knows(expansion, columns)
+        laws, targets = laws_of(told, normals, 0), targets_of(told, normals, 0)
+        codes = module._levels(told, part, laws, targets, S, rng)
+        counts = np.bincount(codes[0], minlength=n_levels)
+        assert (stats.chisquare(counts, N * exact).pvalue > FAILURE) == is_right
+
+
 def test_columns_that_are_no_factors_have_no_targets(rng):
     expansion, normals, targets = with_product(rng, 0)
     assert targets_of(expansion, normals, 2) is None
@@ -261,7 +320,7 @@ def chosen_from_the_target(rng):
 def test_the_choice_of_proposals_leaves_its_target(rng, monkeypatch):
     assert chosen_from_the_target(rng) > FAILURE
     monkeypatch.setattr(
-        module, "_density_of_targets", lambda *given: np.zeros(given[3].shape)
+        module, "_density_of_targets", lambda *given: np.zeros(given[3].shape[:-1])
     )
     assert chosen_from_the_target(rng) < FAILURE  # control: without the densities
 
