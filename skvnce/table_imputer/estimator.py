@@ -44,8 +44,8 @@ class TableImputer(CallbackSupportMixin, Imputer):
     interactions : "auto", None or list of (name, name), default="auto"
         The squares and products of columns in the model.  ``"auto"`` chooses those that
         held-out residuals of a column ask for, and draws use each with its probability.
-        A list has pairs of columns of numbers, of ordered or of two levels, by name or
-        as in `interactions_`; a pair of equal columns is a square.
+        A list has pairs of columns, by name or as in `interactions_`; a pair of equal
+        columns is a square; a column of unordered levels has a product for each.
     relations : "auto", None or list, default="auto"
         The exact relations between columns (totals, logarithms, products, sets of
         dummies, codes and their names) that filled tables obey.  ``"auto"`` uses what
@@ -87,7 +87,8 @@ class TableImputer(CallbackSupportMixin, Imputer):
     ----------
     interactions_ : list of tuple
         The products in the model: two columns, the column whose residuals ask for their
-        product, and the probability that it belongs to this column's regression.
+        product, and the probability that it belongs to this column's regression, the
+        largest one if levels have several.
     relations_ : list of `skvnce.relations.search.Relation`
         The relations that are used.
     n_iter_ : int
@@ -227,8 +228,8 @@ class TableImputer(CallbackSupportMixin, Imputer):
         ------
         ValueError
             If X has infinite cells or no observed cell, if a parameter is out of range,
-            if `interactions` names no column, or one of several unordered levels, or if
-            a relation of `relations` does not hold.
+            if `interactions` names no column, or one of more than 20 unordered levels,
+            or if a relation of `relations` does not hold.
         TypeError
             If a parameter has a wrong type.
         """
