@@ -13,6 +13,7 @@ from skvnce.table_imputer.model import Mates, TableModel, Training
 from skvnce.table_imputer.normal import Normal, Normals, fit_em
 from skvnce.table_imputer.products import (
     choose_products,
+    factors_of,
     is_normal,
     probability_of,
     products_asked_for,
@@ -211,13 +212,14 @@ def _products(model, interactions):
 
     targets, n_base = np.array(targets, int), expansion.n_base
     if isinstance(interactions, list):
-        base = {
-            int(j): p.base for j, p in zip(model.order, expansion.parts, strict=True)
+        factors = {
+            int(node): factors_of(X, part).tolist()
+            for node, part in zip(model.order, expansion.parts, strict=True)
         }
         pairs = [
-            (int(first), int(second))
-            for one, other in interactions
-            for first, second in itertools.product(base[one], base[other])
+            pair
+            for first, second in interactions
+            for pair in itertools.product(factors[first], factors[second])
         ]
         return products_asked_for(X, pairs, targets, n_base, predict, training.weights)
     if interactions is None:

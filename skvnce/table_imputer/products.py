@@ -53,6 +53,16 @@ def probability_of(t, n_rows, prior):
     return float(1 / (1 + np.exp(-log_odds)))
 
 
+def factors_of(X, part):
+    """List the columns of X by which a column of the table is a factor.
+
+    They are its number, or indicators of its levels but for the most frequent one.
+    """
+    if len(part.base) == 1:
+        return part.base
+    return np.delete(part.base, (X[:, part.base] > 0).sum(0).argmax())
+
+
 def sets_of_pairs(X, expansion):
     """List the products of columns of X (n, d) that are candidates, as sets of pairs.
 
@@ -69,14 +79,10 @@ def sets_of_pairs(X, expansion):
     ]
     for part in parts:
         if part.kind == LEVELS and 2 < part.n_levels <= _MOST_LEVELS:
-            count = (X[:, part.base] > 0).sum(0)
-            levels = part.base[
-                (count >= _FEWEST) & (count.argmax() != np.arange(len(count)))
-            ]
-            if len(levels):
-                sets += [
-                    [(min(j, k), max(j, k)) for k in levels.tolist()] for j in single
-                ]
+            levels = factors_of(X, part)
+            levels = levels[(X[:, levels] > 0).sum(0) >= _FEWEST].tolist()
+            if levels:
+                sets += [[(min(j, k), max(j, k)) for k in levels] for j in single]
     return sets
 
 

@@ -358,6 +358,14 @@ def test_an_interaction_has_a_product_for_each_level_but_one(rng):
         assert one.target == y[0] and one.tells == (y[0], proxy[0])
 
 
+def test_asked_for_levels_have_a_product_each_but_one(rng):
+    X = with_levels(rng)
+    products = fitted_with_levels(X, [(1, 0)]).expansion.products
+    auto = fitted_with_levels(X).expansion.products
+    assert [one[:4] for one in products] == [one[:4] for one in auto]
+    assert [one.probability for one in products] == [1.0, 1.0]
+
+
 def test_rare_levels_are_no_factors(rng):
     X = with_levels(rng)
     X[(X[:, 0] == 2) & (np.arange(400) > 40), 0] = 0
