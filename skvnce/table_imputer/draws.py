@@ -125,10 +125,17 @@ def slopes_on_products(expansion, fit, chain):
             normals = Normals.of(draws, active)
             slopes.append([])
             for product in expansion.products:
-                part = expansion.parts[expansion.owners[product.target]]
-                law = normals.conditional(part.block, 1)
+                law = normals.conditional(_block_of_target(expansion, product), 1)
                 slopes[-1].append(law.slopes[:, product.at, 0])
     return np.array(slopes).transpose(0, 2, 1)
+
+
+def _block_of_target(expansion, product):
+    """List the columns of the target of a product, and of what depends on it."""
+    columns = product.tells or (product.target,)
+    blocks = [expansion.parts[expansion.owners[j]].block for j in columns]
+    others = np.setdiff1d(np.concatenate(blocks), blocks[0])
+    return np.append(blocks[0], others)
 
 
 def _steps(fit, chain, spacing):

@@ -16,8 +16,9 @@ from skvnce.table_imputer.kernels import complete_rows
 
 _CHANGE = 2e-3  # of standardised parameters in a round, at which EM ends
 _MOST_RATE = 0.95  # of EM, that the spacing of draws follows
-# after which a fit is extrapolated: most tables need five to ten
-_PLAIN_ROUNDS = 20
+# after which a fit is extrapolated: most tables need five to ten, and the rate of the
+# others shows by then
+_PLAIN_ROUNDS = 40
 # times as long as the step before a jump is the step after one that is rejected: EM
 # recovers from less, while a bound of 1 rejects half of the jumps
 _FARTHER = 10.0

@@ -44,12 +44,14 @@ class Candidate(NamedTuple):
     tells: bool = True  # whether draws of the factors know the target
 
 
-def probability_of(t, n_rows, prior):
-    """Compute the probability of a product by the Bayesian information criterion.
+def probability_of(gain, n_rows, prior, n_products=1):
+    """Compute the probability of products by the Bayesian information criterion.
 
-    The prior odds make up for the number of tests (Chen and Chen 2008).
+    `gain`, float: squared t, or their sum, each given the products before it; `n_rows`,
+    float; `prior`, float: odds, which make up for the number of tests (Chen and Chen
+    2008); `n_products`, int.  Returns float.
     """
-    log_odds = np.log(prior) + (t**2 - np.log(max(n_rows, 1.0))) / 2
+    log_odds = np.log(prior) + (gain - n_products * np.log(max(n_rows, 1.0))) / 2
     return float(1 / (1 + np.exp(-log_odds)))
 
 
@@ -86,28 +88,31 @@ def sets_of_pairs(X, expansion):
     return sets
 
 
-def choose_products(X, sets, targets, n_base, predict, weights, most):
+def choose_products(X, sets, targets, n_base, predict, weights, most, partners):
     """Choose the products that residuals of other columns ask for.
 
     `X` (n, d): NaN marks missing cells; `sets`, list of lists of (int, int): factors of
     products that are chosen together, see `sets_of_pairs`; `targets`, ndarray of int:
     columns of one number of more than two levels, as a probability that is linear would
     ask for squares that are none; `n_base`, int: columns of X that are no functions of
-    others; `predict`, callable: maps one of the columns and rows to the rows, completed
-    as if the column were missing (n_rows, d), and held-out predictions of it (n_rows,);
-    `weights` (n,); `most`, int.  Returns list of Candidate.
+    others; `predict`, callable: maps one of the columns, rows and a second column or
+    None to the rows, completed as if these columns were missing (n_rows, d), and
+    held-out predictions of the first (n_rows,); `weights` (n,); `most`, int;
+    `partners`, dict of int to int: a column that may show a target, and hides by that
+    what its product adds.  Returns list of Candidate.
     """
     pairs = [pair for members in sets for pair in members]
     if not pairs or not len(targets) or most < 1:
         return []
-    tests = _tests_of(X, pairs, targets, n_base, predict, weights)
-    t = np.stack([test.statistics([]) for test in tests], 1)
+    tests = _tests_of(X, pairs, targets, n_base, predict, weights, partners)
+    n_tests = len(pairs) * sum(map(len, tests))
+    t = np.stack([_largest(each, []) for each in tests], 1)
     base, filled = np.arange(n_base), predict(None, np.arange(len(X)))
     factors = sorted({j for pair in pairs for j in pair})
     set_of = np.repeat(np.arange(len(sets)), [len(members) for members in sets])
     selected = {j: selection(X, j, base, filled, weights) for j in factors}
-    bound = ndtri(1 - min(_LEVEL / t.size, 0.4))
-    prior = min(1.0, _EXPECTED / t.size)
+    bound = ndtri(1 - min(_LEVEL / n_tests, 0.4))
+    prior = min(1.0, _EXPECTED / n_tests)
     chosen, of_target, open_ = [], {}, np.ones(t.shape, dtype=bool)
     while len(chosen) < most:
         q, b = np.unravel_index(np.where(open_, abs(t), 0.0).argmax(), t.shape)
@@ -122,16 +127,19 @@ def choose_products(X, sets, targets, n_base, predict, weights, most):
         of_factors = max(abs(selected[f].get(i, 0.0)) for f in (j, k))
         of_any = max(abs(t_of.get(i, 0.0)) for t_of in selected.values())
         doubt = of_factors > _SELECTED or of_any > _SELECTED_BESIDE
-        n_rows = float(tests[b].n_both[q])
+        n_rows = float(tests[b][0].n_both[q])
         odds = prior * _ODDS_OF_SQUARE if j == k else prior
-        probability = probability_of(t[q, b], n_rows, odds)
-        together = [p for p in range(len(pairs)) if set_of[p] == set_of[q]]
-        for p in together:
-            chosen.append(Candidate(*pairs[p], i, probability, n_rows, odds, doubt))
+        together, gain = [p for p in range(len(pairs)) if set_of[p] == set_of[q]], 0.0
+        for p in sorted(together, key=lambda p: -abs(t[p, b])):
+            gain += t[p, b] ** 2
+            of_target[b] = [*of_target.get(b, []), p]
+            t[:, b] = _largest(tests[b], of_target[b])
             # given the target, the regression of a factor is not linear any more
             _close(open_, p, pairs[p], targets)
-        of_target[b] = [*of_target.get(b, []), *together]
-        t[:, b] = tests[b].statistics(of_target[b])
+        probability = probability_of(gain, n_rows, odds, len(together))
+        chosen += [
+            Candidate(*pairs[p], i, probability, n_rows, odds, doubt) for p in together
+        ]
     return chosen
 
 
@@ -208,8 +216,8 @@ def products_asked_for(X, pairs, targets, n_base, predict, weights):
     pairs = [(j, k) for j, k in pairs if j != k or _has_square(X[:, j])]
     if not pairs or not len(targets):
         return []
-    tests = _tests_of(X, pairs, targets, n_base, predict, weights, _FEWEST_ASKED)
-    t = abs(np.stack([test.statistics([]) for test in tests], 1))
+    tests = _tests_of(X, pairs, targets, n_base, predict, weights, {}, _FEWEST_ASKED)
+    t = abs(np.stack([_largest(each, []) for each in tests], 1))
     chosen = []
     while t.any():
         q, b = np.unravel_index(t.argmax(), t.shape)
@@ -218,11 +226,22 @@ def products_asked_for(X, pairs, targets, n_base, predict, weights):
     return sorted(chosen, key=lambda candidate: pairs.index(candidate[:2]))
 
 
-def _tests_of(X, pairs, targets, n_base, predict, weights, fewest=_FEWEST):
+def _tests_of(X, pairs, targets, n_base, predict, weights, partners, fewest=_FEWEST):
+    """Make the tests of each target: given all columns, and without its partner."""
     base = np.arange(n_base)
     return [
-        _Test(i, pairs, X, base, predict, weights, fewest) for i in targets.tolist()
+        [
+            _Test(i, pairs, X, base, predict, weights, fewest, partner)
+            for partner in [None, *([partners[i]] if i in partners else [])]
+        ]
+        for i in targets.tolist()
     ]
+
+
+def _largest(tests, chosen):
+    """Compute t of each product for a target, by the test where it is larger."""
+    t = np.stack([test.statistics(chosen) for test in tests])
+    return np.take_along_axis(t, abs(t).argmax(0)[None], 0)[0]
 
 
 def _has_square(x):
@@ -237,20 +256,21 @@ class _Test:
     regression on the linear terms and on products that have been chosen.
     """
 
-    def __init__(self, i, pairs, X, base, predict, weights, fewest=_FEWEST):
+    def __init__(self, i, pairs, X, base, predict, weights, fewest, partner=None):
         observed = ~np.isnan(X)
         rows = np.flatnonzero(observed[:, i])
         rows = rows[:: max(1, len(rows) * len(pairs) // _CELLS)]
         first, second = np.array(pairs).T
-        filled, L = predict(i, rows)
+        filled, L = predict(i, rows, partner)
         self.factors, self.pairs = filled.clip(-_CLIP, _CLIP), (first, second)
         self.residual, self.weights = X[rows, i] - L, weights[rows]
-        others = base[base != i]
+        others = base[(base != i) & (base != partner)]
         gone = ~observed[rows][:, others]
         self.precision = _precision(self.residual, gone, self.weights)[:, None]
         self.linear = np.column_stack([np.ones(len(rows)), filled[:, others]])
         self.n_both = self.weights @ observed[rows][:, [first, second]].all(1)
-        self.possible = (first != i) & (second != i) & (self.n_both >= fewest)
+        is_other = [(j != i) & (j != partner) for j in (first, second)]
+        self.possible = is_other[0] & is_other[1] & (self.n_both >= fewest)
 
     def statistics(self, chosen):
         """Compute t of each product, given those chosen; 0 where impossible."""

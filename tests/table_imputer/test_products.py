@@ -183,11 +183,11 @@ def test_t_has_variance_one_where_there_is_no_product(seed):
         noise = rng.normal(size=400) * abs(X[:, 0])
         X[:, 2] = X[:, 0] + noise
 
-        def predict(column, rows, X=X):
+        def predict(column, rows, partner, X=X):
             return X[rows], X[rows, 0]
 
         pairs = [(0, 0), (0, 1), (1, 1)]
-        test = _Test(2, pairs, X, np.arange(3), predict, np.ones(400))
+        test = _Test(2, pairs, X, np.arange(3), predict, np.ones(400), 30)
         robust.append(test.statistics([])[0])
         A, p = np.column_stack([np.ones(400), X[:, :2]]), X[:, 0].clip(-3, 3) ** 2
         p, r = (y - A @ np.linalg.lstsq(A, y, rcond=None)[0] for y in (p, noise))
@@ -226,19 +226,20 @@ def test_the_likeliest_of_products_that_look_alike_is_chosen(rng):
 
 def test_probabilities_follow_the_information_criterion():
     """The odds of t are exp(t^2 / 2) / sqrt(n), with even prior odds."""
-    assert probability_of(np.sqrt(np.log(400.0)), 400.0, 1.0) == pytest.approx(0.5)
+    assert probability_of(np.log(400.0), 400.0, 1.0) == pytest.approx(0.5)
     odds = np.exp(3.0**2 / 2) / 10
-    assert probability_of(-3.0, 100.0, 1.0) == pytest.approx(odds / (1 + odds))
+    assert probability_of(9.0, 100.0, 1.0) == pytest.approx(odds / (1 + odds))
     less = odds / 4
-    assert probability_of(3.0, 100.0, 0.25) == pytest.approx(less / (1 + less))
-    assert probability_of(20.0, 100.0, 0.1) == pytest.approx(1)
+    assert probability_of(9.0, 100.0, 0.25) == pytest.approx(less / (1 + less))
+    assert probability_of(400.0, 100.0, 0.1) == pytest.approx(1)
+    assert probability_of(np.log(100.0) * 2, 100.0, 1.0, 2) == pytest.approx(0.5)
 
 
 def by_least_squares(X):
     """Predict columns of a complete table as `choose_products` asks for."""
     ones = np.ones((len(X), 1))
 
-    def predict(column, rows):
+    def predict(column, rows, partner=None):
         if column is None:
             return X
         A = np.hstack([ones, np.delete(X, column, 1)])
@@ -258,7 +259,7 @@ def test_squares_are_unlikely_before_cells_are_seen(seed):
         x = rng.normal(size=n)
         X = np.column_stack([x, x + rng.normal(size=n)])
         sets = [[(0, 0)], [(0, 1)], [(1, 1)]]
-        given = X, sets, both, 2, by_least_squares(X), np.ones(n), 1
+        given = X, sets, both, 2, by_least_squares(X), np.ones(n), 1, {}
         chosen = choose_products(*given)
         log_odds += [[logit(one.probability), np.log(one.prior)] for one in chosen]
     ours, prior = np.array(log_odds).T
