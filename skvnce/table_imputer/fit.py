@@ -221,12 +221,12 @@ def _products(model, interactions):
             int(node): factors_of(X, part).tolist()
             for node, part in zip(model.order, expansion.parts, strict=True)
         }
-        pairs = [
-            pair
-            for first, second in interactions
-            for pair in itertools.product(factors[first], factors[second])
-        ]
-        return products_asked_for(X, pairs, targets, n_base, predict, training.weights)
+        sets = {
+            tuple(sorted(pair)): [*itertools.product(*(factors[node] for node in pair))]
+            for pair in interactions
+        }
+        sets = list(sets.values())
+        return products_asked_for(X, sets, targets, n_base, predict, training.weights)
     if interactions is None:
         return []
     most = int(min(n_base, training.weights.sum() / _ROWS_OF_PRODUCT))

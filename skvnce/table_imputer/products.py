@@ -129,7 +129,7 @@ def choose_products(X, sets, targets, n_base, predict, weights, most, partners):
         doubt = of_factors > _SELECTED or of_any > _SELECTED_BESIDE
         n_rows = float(tests[b][0].n_both[q])
         odds = prior * _ODDS_OF_SQUARE if j == k else prior
-        together, gain = [p for p in range(len(pairs)) if set_of[p] == set_of[q]], 0.0
+        together, gain = np.flatnonzero(set_of == set_of[q]), 0.0
         for p in sorted(together, key=lambda p: -abs(t[p, b])):
             gain += t[p, b] ** 2
             of_target[b] = [*of_target.get(b, []), p]
@@ -203,26 +203,33 @@ def _likeliest(X, filled, alike, t, pairs, targets, base, weights):
     return alike[int(np.argmax(scores))]
 
 
-def products_asked_for(X, pairs, targets, n_base, predict, weights):
+def products_asked_for(X, sets, targets, n_base, predict, weights):
     """Choose the target of each product that the user asked for.
 
     As with `choose_products`, a factor of a product is the target of none, and the
-    largest t is chosen first.  Pairs that have no possible target are left out.
+    largest t is chosen first.  Sets that have no possible target are left out.
 
-    `pairs`, list of (int, int): columns of the matrix; `X`, `targets`, `n_base`,
-    `predict`, `weights`: see `choose_products`.  Returns list of Candidate.
+    `sets`, list of lists of (int, int): factors of products that have one target; `X`,
+    `targets`, `n_base`, `predict`, `weights`: see `choose_products`.  Returns list of
+    Candidate.
     """
-    pairs = list(dict.fromkeys((min(pair), max(pair)) for pair in pairs))
-    pairs = [(j, k) for j, k in pairs if j != k or _has_square(X[:, j])]
+    sets = [[(min(pair), max(pair)) for pair in members] for members in sets]
+    sets = [
+        [(j, k) for j, k in members if j != k or _has_square(X[:, j])]
+        for members in sets
+    ]
+    pairs = [pair for members in sets for pair in members]
     if not pairs or not len(targets):
         return []
+    set_of = np.repeat(np.arange(len(sets)), [len(members) for members in sets])
     tests = _tests_of(X, pairs, targets, n_base, predict, weights, {}, _FEWEST_ASKED)
     t = abs(np.stack([_largest(each, []) for each in tests], 1))
     chosen = []
     while t.any():
         q, b = np.unravel_index(t.argmax(), t.shape)
-        chosen.append(Candidate(*pairs[q], int(targets[b]), 1.0, np.inf))
-        _close(t, q, pairs[q], targets)
+        for p in np.flatnonzero(set_of == set_of[q]):
+            chosen.append(Candidate(*pairs[p], int(targets[b]), 1.0, np.inf))
+            _close(t, p, pairs[p], targets)
     return sorted(chosen, key=lambda candidate: pairs.index(candidate[:2]))
 
 
