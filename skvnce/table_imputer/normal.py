@@ -14,6 +14,7 @@ import numpy as np
 from skvnce.table_imputer.kernels import complete_rows
 
 _CHANGE = 2e-3  # of standardised parameters in a round, at which EM ends
+_LARGEST = 1e100  # absolute filled cell, whose square does not overflow
 _MOST_RATE = 0.95  # of EM, that the spacing of draws follows
 _NONE = np.zeros((0, 0))
 
@@ -77,6 +78,7 @@ def fit_em(X, weights, strength, n_rounds=60, start=None):
         rounds += 1
         C = np.zeros((d, d))
         F = completed(X, gone, Normal.of(mean, S), None, weights, C, order)
+        _check_size(F)
         new = weights @ F / n
         Z = F - new
         T = (Z.T @ (weights[:, None] * Z) + C + strength * np.eye(d)) / (n + strength)
@@ -87,6 +89,12 @@ def fit_em(X, weights, strength, n_rounds=60, start=None):
         if max(abs(one).max() for one in steps) < _CHANGE:
             break
     return Fit(mean, S, min(rate, _MOST_RATE), rounds)
+
+
+def _check_size(F):
+    """Raise an error for filled cells of a covariance that is nearly singular."""
+    if not abs(F).max(initial=0.0) < _LARGEST:  # NaN is an error, too
+        raise np.linalg.LinAlgError("filled cells overflow")
 
 
 def _weighted_means(X, weights):
@@ -100,6 +108,7 @@ def posterior_draw(F, weights, strength, rng):
 
     The prior is that of `fit_em`, and flat for the mean.
     """
+    _check_size(F)
     n, d = weights.sum(), F.shape[1]
     mean = weights @ F / n
     Z = F - mean
