@@ -53,8 +53,8 @@ class GroupsMixin(Imputer):
             fit = groups_fit.fit_groups(cells, schema, settings, on_round)
             report = fit.report(schema, cells, settings)
             predict = partial(groups_fit.predict_without, cells, schema, settings)
-            held_out = groups_fit.held_out_cells(cells, settings)
-            _, check = self._held_out(schema, cells.nodes, predict, **held_out)
+            hidden = groups_fit.held_out_cells(cells, settings)
+            _, check = self._check_fit(schema, cells, predict, hidden)
         of_sweep = fit.model.of_sweep
         self._warn_of_slow_chain(report, of_sweep=of_sweep, above=groups_fit.DRIFTING)
         groups_fit.warn_of_marginals(schema, check.marginal, self.on_misfit)
@@ -63,6 +63,11 @@ class GroupsMixin(Imputer):
         draws = fit.draws if self.n_parameter_draws else []
         report = table.report | report | check.report()
         return Fitted(schema, GaussianModel(fit.model, draws=draws), report), check
+
+    def _check_fit(self, schema, cells, predict, hidden):
+        """Compare predictions of held-out cells with means; see `Imputer._held_out`."""
+        options = {"weights": cells.weights, "scale": cells.scale, "hidden": hidden}
+        return self._held_out(schema, cells.nodes, predict, **options)
 
     def _warn_of_slow_chain(self, report, **options):
         """Warn if the Markov chain of the fit is short."""
@@ -498,14 +503,7 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         tables = table.large and table.large.tables
         fit = numbers.fit_numbers(cells, tables, schema, settings, on_round)
         numbers.warn_unless_converged(fit.em, self.max_iter, self.tol)
-        schema, check = self._held_out(
-            schema,
-            cells.nodes,
-            fit.predict,
-            weights=cells.weights,
-            scale=cells.scale,
-            hidden=fit.hidden,
-        )
+        schema, check = self._check_fit(schema, cells, fit.predict, fit.hidden)
         training = self._training_of(*fit.training)
         online = online_em.arrays_of(fit.online)
         model = GaussianModel(fit.model, training=training, online=online)
@@ -539,14 +537,8 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         with seeded(seed_from(self.random_state)):
             fit = mixed.fit_mixed(cells, schema, settings, on_round)
             mixed.warn_of_tails(schema, fit.doubts)
-            schema, check = self._held_out(
-                schema,
-                cells.nodes,
-                predict,
-                weights=cells.weights,
-                scale=cells.scale,
-                hidden=mixed.held_out_cells(cells, schema.joined),
-            )
+            hidden = mixed.held_out_cells(cells, schema.joined)
+            schema, check = self._check_fit(schema, cells, predict, hidden)
         report = fit.report(schema, cells, self.marginals) | check.report()
         report |= {"shrinkage_": settings.shrinkage, "n_tuning_iter_": sum(n_rounds)}
         draws = fit.draws if self.n_parameter_draws else []

@@ -506,14 +506,12 @@ def held_out_cells(cells, settings):
     """Choose the cells that are held out; not those that other cells determine.
 
     Equal rows of different groups do not hide the same cells: their groups differ.
-
-    Returns dict: options of `Imputer._held_out`.
     """
     rows = np.column_stack([cells.nodes, cells.groups])
     rows = np.column_stack([rows, occurrences(distinct_rows(rows)[1])])
     hidden = mixed.held_out_cells(cells._replace(nodes=rows))[:, :-2].copy()
     hidden[:, [*settings.of_groups, *settings.slopes]] = False
-    return {"weights": cells.weights, "scale": cells.scale, "hidden": hidden}
+    return hidden
 
 
 def predict_without(cells, schema, settings, visible, rows):
