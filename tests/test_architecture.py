@@ -63,7 +63,7 @@ INTERFACE = {
         "model",
     },
     "vgi": {"estimator", "options", "fit", "model"},
-    "columns": {"estimator", "constrained", "wrapper", "equations", "fit", "model"},
+    "columns": {"estimator", "constrained", "wrapper", "fit", "model"},
     "noisy_or": {"estimator"},
     "predictors": {"estimator", "out_of_fold"},
     "table_imputer": {"estimator", "fit", "model"},

@@ -312,7 +312,9 @@ class ColumnScores(NamedTuple):
         free &= np.array(self.families) != UNIT  # not observed values, nor in [0, 1]
         maps = self.maps()
         if self.tails is not None:
-            maps = maps._replace(kept=Tails(*map(torch.from_numpy, self.tails)).put)
+            maps = maps._replace(
+                with_signs=Tails(*map(torch.from_numpy, self.tails)).put
+            )
         return EncoderModel(auto, maps, free, n_scored)
 
     def with_tails(self, schema, data, weights, normal):

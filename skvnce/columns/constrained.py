@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from numbers import Real
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,11 +22,147 @@ from skvnce._tables.cells import is_frame
 from skvnce._tables.schema import Encoded
 from skvnce._tables.values import NO_LIMITS
 from skvnce._types import ByColumn, Seed, TableLike
-from skvnce.columns.equations import Equations, Known
 from skvnce.columns.wrapper import PASSED_ON, ByModel
+from skvnce.relations.closure import closed
 from skvnce.relations.columns import Bounds, describe
 from skvnce.relations.expressions import Expression, sum_of
 from skvnce.relations.formulas import Checked
+from skvnce.relations.obeying import EXACT, Filled, held, is_near, obeyed
+
+# ----------------------------------------
+# Equations of the user between the columns of a table; see `skvnce.relations`.
+
+
+class Facts(NamedTuple):
+    """Units and signs of the columns, by the training rows."""
+
+    bounds: Bounds  # with units of whole columns, and ends that allow all numbers
+    ranges: np.ndarray  # (2, n_features), 0 at the ends of columns without both signs
+
+
+class Equations(NamedTuple):
+    """All equations of a table, and the facts about their columns."""
+
+    rules: list[Checked]  # the first column of each is a function of the others
+    labels: list[str]  # of these columns
+    bounds: Bounds  # see `Facts`
+    ranges: np.ndarray
+
+    @property
+    def used(self):
+        """List the columns of all equations."""
+        return sorted({j for equation in self.rules for j in equation.rule.columns})
+
+    def deduced(self, table, rtol):
+        """Fill the cells that follow from others of their row; (n, n_features).
+
+        `rtol` is the largest relative error of an equation between observed cells.
+        Raises ValueError if the cells of a row contradict an equation.
+        """
+        table = table.astype(np.float64)
+        filled = closed(Bounds.none(table.shape[1]), table, self.rules)
+        for label, equation in zip(self.labels, self.rules, strict=True):
+            self._check_solved(label, equation.rule, table, filled, rtol)
+        inside = self.snapped(filled.clip(*self.ranges), slice(None))
+        filled = np.where(np.isnan(table), inside, table)
+        for label, equation in zip(self.labels, self.rules, strict=True):
+            part = filled[:, equation.rule.columns]
+            rows = np.flatnonzero(~np.isnan(part).any(1))
+            wrong = rows[~is_near(equation.rule, part[rows], max(rtol, EXACT))]
+            if len(wrong):
+                row, part = wrong[0], part[wrong[:1]]
+                value = equation.rule.solve(part, 0)[0]
+                raise ValueError(
+                    f"Row {row} of X contradicts the equation of {label}: it has "
+                    f"{part[0, 0]:g}, but its other columns give {value:g}. Correct "
+                    "the row, mark a cell as missing, or raise rtol if values are "
+                    "rounded."
+                )
+        return filled
+
+    def enforced(self, tables, missing, fixed=()):
+        """Move cells that were missing until the equations hold; tables are modified.
+
+        Columns in `fixed` are moved only in rows where the others do not suffice.
+        Raises ValueError if the equations of a row cannot be satisfied.
+        """
+        rows = np.flatnonzero(missing[:, self.used].any(1))
+        values = tables[:, rows].reshape(-1, tables.shape[2]).astype(np.float64)
+        free = np.tile(missing[rows], (len(tables), 1))
+        ranges = self.ranges[:, None].repeat(len(values), 1)
+        cells = Filled(values, free, ranges, values)
+        values, hold = obeyed(self.bounds, self.rules, cells, fixed)
+        unsatisfied = np.flatnonzero(~hold)
+        if len(unsatisfied):
+            name = rows[unsatisfied[0] % len(rows)]
+            self._reject(values[unsatisfied[:1]], free[unsatisfied[:1]], name)
+        tables[:, rows] = values.reshape(len(tables), len(rows), tables.shape[2])
+        return tables
+
+    def _reject(self, row, free, name):
+        """Raise an error for a row (1, n_features) whose equations do not hold."""
+        holds = held(self.bounds, self.rules, row, free)[0]
+        for label, equation, good in zip(self.labels, self.rules, holds, strict=True):
+            if not equation.rule.is_sum and not good:
+                raise ValueError(
+                    _is_nan(label, name)
+                    if np.isnan(equation.rule.solve(row[:, equation.rule.columns], 0))[
+                        0
+                    ]
+                    else _has_no_solution(label, name)
+                )
+        raise ValueError(
+            f"The equations of row {name} of X cannot be satisfied together by its "
+            "missing cells, without a change of sign. Correct the row, or mark more of "
+            "its cells as missing."
+        )
+
+    def _check_solved(self, label, rule, table, filled, rtol):
+        """Raise an error for rows whose cells an equation does not give."""
+        columns = list(rule.columns)
+        new, part = np.isnan(table[:, columns]), filled[:, columns]
+        unsolved = np.isnan(part)
+        unsolved &= unsolved.sum(1, keepdims=True) == 1
+        # the model fills cells of which any value satisfies the equation
+        usual = np.where(np.isnan(part), self.bounds.middle[columns], part)
+        unsolved &= ~is_near(rule, usual, EXACT)[:, None]
+        if unsolved[:, 0].any():
+            raise ValueError(_is_nan(label, unsolved[:, 0].argmax()))
+        slack = rtol * np.nan_to_num(abs(part)).max(1, keepdims=True)
+        low, high = self.ranges[:, columns]
+        outside = (part < low - slack) | (part > high + slack) | np.isinf(part)
+        wrong = (unsolved | (new & outside)).any(1)
+        if wrong.any():
+            raise ValueError(_has_no_solution(label, wrong.argmax()))
+
+    def snapped(self, cells, places):
+        """Round cells (..., n_places) of whole columns that errors of floats move."""
+        rounded = np.round(cells)
+        # rounding of float32 exceeds EXACT
+        error = max(EXACT, 8 * np.finfo(cells.dtype).eps)
+        near = abs(cells - rounded) <= error * np.maximum(abs(rounded), 1.0)
+        return np.where((self.bounds.unit[places] == 1) & near, rounded, cells)
+
+
+def _is_nan(label, name):
+    """Say that a derived column is NaN."""
+    return (
+        f"{label} is NaN in row {name} of X, by the function of derived. It must be a "
+        "number for all values of its columns."
+    )
+
+
+def _has_no_solution(label, name):
+    """Say that no value of a cell satisfies an equation."""
+    return (
+        f"The equation of {label} has no solution in row {name} of X, or one with a "
+        "sign that no observed cell has. Correct the row, or mark more of its cells "
+        "as missing."
+    )
+
+
+# ----------------------------------------
+# An imputer of tables whose columns satisfy equations.
 
 
 class ConstrainedImputer(CallbackSupportMixin, ByModel):
@@ -208,15 +344,15 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
         self._check_names(X)
         cells, schema = read_table(self, X)
         _, finish = report_rounds(self, None, X=cells)
-        known = self._known_of(schema, cells)
-        equations = self._equations_of(schema, known)
+        facts = self._facts_of(schema, cells)
+        equations = self._equations_of(schema, facts)
         solved = equations.deduced(cells, self.rtol).astype(cells.dtype)
-        self._check_known(schema, solved)
-        model = self._fitted_model(rng, Encoded(solved, schema), sample_weight)
-        values = model._schema.values._replace(integers=known.bounds.unit == 1)
+        self._check_cells(schema, solved)
+        model = self._fit_model(rng, Encoded(solved, schema), sample_weight)
+        values = model._schema.values._replace(integers=facts.bounds.unit == 1)
         finish()
         schema = model._schema._replace(values=values)
-        return Fitted(schema, known, self._report_of(model))
+        return Fitted(schema, facts, self._report_of(model))
 
     def _predicted(self, X, limits=NO_LIMITS):
         solved = self._solved(X)
@@ -260,11 +396,11 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
         rounded = self._rounded(tables, solved, X)
         if rounded is tables or not self._keys():
             return rounded
-        equations, kept = self._equations(), self._schema.returned
+        equations, columns = self._equations(), self._schema.returned
         whole = np.flatnonzero(equations.bounds.unit).tolist()
         several = rounded.reshape(-1, *rounded.shape[-2:])
         enforced = self._enforced(several, solved, whole).reshape(tables.shape)
-        return equations.snapped(enforced, kept)
+        return equations.snapped(enforced, columns)
 
     def _limit_of_shift(self, place):
         if place not in self._places_of_equations():
@@ -279,10 +415,10 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
 
     def _enforced(self, tables, solved, fixed=()):
         """Satisfy equations; cells of `fixed` move where others do not suffice."""
-        kept = self._schema.returned
+        columns = self._schema.returned
         wide = np.zeros((*tables.shape[:2], self.n_features_in_), tables.dtype)
-        wide[..., kept] = tables
-        return self._equations().enforced(wide, np.isnan(solved), fixed)[..., kept]
+        wide[..., columns] = tables
+        return self._equations().enforced(wide, np.isnan(solved), fixed)[..., columns]
 
     def _solved(self, X):
         return self._equations().deduced(X, self.rtol).astype(X.dtype)
@@ -296,9 +432,9 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
         """Return the imputer that reads columns; those of equations are numbers."""
         # a clone, because the user's model must not change
         settings = clone(super()._settings())
-        asked = getattr(settings, "categorical_features", None)
-        if isinstance(asked, dict | str) and self._keys():
-            kinds = {} if isinstance(asked, str) else asked
+        requested = getattr(settings, "categorical_features", None)
+        if isinstance(requested, dict | str) and self._keys():
+            kinds = {} if isinstance(requested, str) else requested
             numeric = dict.fromkeys(self._keys(), "numeric")
             # what the user says comes last, and counts
             settings.set_params(categorical_features={**numeric, **kinds})
@@ -344,7 +480,7 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
                     f"derived or sums has the column {key!r}, no column of X: {names}."
                 )
 
-    def _known_of(self, schema, cells):
+    def _facts_of(self, schema, cells):
         """Describe the columns: units, deviations and medians, and their signs."""
         for key in self._keys() if schema.columns else ():
             place = schema.index_of(key, "derived or sums")
@@ -366,9 +502,9 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
             np.where(read.low >= 0, 0.0, -np.inf),
             np.where(read.high <= 0, 0.0, np.inf),
         )
-        return Known(bounds, np.stack(ends))
+        return Facts(bounds, np.stack(ends))
 
-    def _check_known(self, schema, solved):
+    def _check_cells(self, schema, solved):
         for key in self._keys():
             place = schema.index_of(key, "derived or sums")
             if np.isnan(solved[:, place]).all():
@@ -381,11 +517,13 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
         """Make the equations of the last fit."""
         return self._equations_of(self._schema, self._fitted.model)
 
-    def _equations_of(self, schema, known):
+    def _equations_of(self, schema, facts):
         """Make the equations, with indices of columns."""
 
         def places(key, sources):
-            return [schema.index_of(one, "derived or sums") for one in (key, *sources)]
+            return [
+                schema.index_of(name, "derived or sums") for name in (key, *sources)
+            ]
 
         rules, sums, derived = [], self.sums or {}, self.derived or {}
         for key, sources in sums.items():
@@ -394,9 +532,9 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
         for key, (function, sources) in derived.items():
             target, *others = places(key, sources)
             columns, name = (target, *others[::-1]), f"derived[{key!r}]"
-            rule = Expression(columns, function, name, *known)
+            rule = Expression(columns, function, name, *facts)
             rules.append(Checked(rule, 0, 0, columns))
-        return Equations(rules, [*map(repr, sums), *map(repr, derived)], *known)
+        return Equations(rules, [*map(repr, sums), *map(repr, derived)], *facts)
 
 
 def _is_pair(value):

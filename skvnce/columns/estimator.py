@@ -41,7 +41,7 @@ class Methods(HasMethods):
 
     def is_satisfied_by(self, val):
         """Ask the class, too."""
-        return all(_has(val, one) for one in self.methods)
+        return all(_has(val, method) for method in self.methods)
 
 
 def _has(model, name):
@@ -271,28 +271,28 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
         rng = np.random.default_rng(seed_from(self.random_state))
         cells, schema = read_table(self, X)
         self._check_columns(schema)
-        models = self._fitted_models(rng, Encoded(cells, schema), sample_weight)
+        models = self._fit_models(rng, Encoded(cells, schema), sample_weight)
         _, finish = report_rounds(self, None, X=cells)
         fitted = self._fit_columns(models[0]._schema, models, cells, sample_weight, rng)
         finish()
         report = {"models_": models, **self._report_of(models[0])}
         return fitted._replace(report=fitted.report | report)
 
-    def _fitted_models(self, *arguments):
+    def _fit_models(self, *arguments):
         """Fit clones of all joint models."""
         fitted = []
-        for number, one in enumerate(self._models_asked()):
+        for number, model in enumerate(self._requested_models()):
             with self._named_errors(number):
-                fitted.append(self._fitted_model(*arguments, one))
+                fitted.append(self._fit_model(*arguments, model))
         return fitted
 
     def _check_columns(self, schema):
-        """Check what columns are asked of, before a joint model is fitted."""
+        """Check estimators and predictors, before a joint model is fitted."""
         low, high = schema.ends
-        for key, one in self._own().items():
+        for key, estimator in self._named_estimators().items():
             place = schema.index_of(key, "estimators")
-            if one is not None and low[place] < high[place]:
-                _check_kind(one, schema, place)
+            if estimator is not None and low[place] < high[place]:
+                _check_kind(estimator, schema, place)
         if isinstance(self.predictors, Mapping):
             listed_predictors(self.predictors, schema)  # raises an error for wrong ones
 
@@ -301,30 +301,31 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
         if isinstance(self.model, list | tuple):
             if not self.model:
                 raise ValueError("model is an empty list. Pass at least one imputer.")
-            for one in self.model:
-                if not isinstance(one, Imputer):
+            for model in self.model:
+                if not isinstance(model, Imputer):
                     raise TypeError(
-                        f"model has {one!r}, no imputer of this package. Pass an "
+                        f"model has {model!r}, no imputer of this package. Pass an "
                         "estimator of scikit-learn as regressor or classifier."
                     )
         self._check_models()
         if isinstance(self.model, list | tuple):
             self._check_stack()
-        named = {f"estimators[{key!r}]": one for key, one in self._own().items()}
-        asked = {"regressor": self.regressor, "classifier": self.classifier, **named}
-        for name, one in asked.items():
-            check_estimator_of_column(name, one)
+        estimators = {"regressor": self.regressor, "classifier": self.classifier}
+        for key, estimator in self._named_estimators().items():
+            estimators[f"estimators[{key!r}]"] = estimator
+        for name, estimator in estimators.items():
+            check_estimator_of_column(name, estimator)
         for name, right in (("regressor", regresses), ("classifier", classifies)):
-            one = asked[name]
-            if one is not None and not right(one):
-                raise TypeError(f"{name} must be a {name}, got {one!r}.")
+            estimator = estimators[name]
+            if estimator is not None and not right(estimator):
+                raise TypeError(f"{name} must be a {name}, got {estimator!r}.")
 
     def _check_stack(self):
         """Reject markers of other models than the first one, which reads the table."""
-        models = self._models_asked()
+        models = self._requested_models()
         first = models[0]._marker()
-        for number, one in enumerate(models):
-            marker = one._marker()
+        for number, model in enumerate(models):
+            marker = model._marker()
             # at its default a model leaves the choice to the first one
             if not is_missing(marker) and (is_missing(first) or marker != first):
                 raise ValueError(
@@ -334,23 +335,25 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
                 )
 
     def _with_one_draw(self):
-        each = [one._with_one_draw() for one in self.models_]
+        each = [model._with_one_draw() for model in self.models_]
         turns = range(max(map(len, each)))
-        drawn = [[one[k % len(one)] for one in each] for k in turns]
-        return [self._without_training(model_=one[0], models_=one) for one in drawn]
+        stacks = [[draws[k % len(draws)] for draws in each] for k in turns]
+        return [self._without_training(model_=s[0], models_=s) for s in stacks]
 
     def _valid_cells(self, models):
         # averages are of means, whatever the strategy of `model`
-        return [one._replace(strategy="mean") for one in super()._valid_cells(models)]
+        return [
+            cells._replace(strategy="mean") for cells in super()._valid_cells(models)
+        ]
 
-    def _own(self):
+    def _named_estimators(self):
         return self.estimators or {}
 
     def _estimators_of_columns(self, schema):
         """Return the estimator of each column of the model, or None."""
         by_place = {}
-        for key, one in self._own().items():
-            by_place[schema.index_of(key, "estimators")] = one
+        for key, estimator in self._named_estimators().items():
+            by_place[schema.index_of(key, "estimators")] = estimator
         kinds = self.regressor, self.classifier
         levels = schema.is_categorical.tolist()
         return {
@@ -361,17 +364,17 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
         }
 
     def _learners(self, schema, nodes):
-        """List what learns the model of each column that has one."""
+        """Return the learners of columns, by place among the columns of the model."""
         learners = {}
         levels = schema.n_categories
         nominal = [_is_nominal(schema, place) for place in schema.model_columns]
-        seen = predictors_of(self.predictors, schema, nodes, nominal)
+        is_predictor = predictors_of(self.predictors, schema, nodes, nominal)
         self._warn_of_others(schema)
         signs = schema.values.signs(schema.ends)
         for node, model in self._estimators_of_columns(schema).items():
             place = int(schema.model_columns[node])
             label = schema.labels([place])
-            columns = np.flatnonzero(seen[node]).tolist()
+            columns = np.flatnonzero(is_predictor[node]).tolist()
             if model is None or not columns:
                 continue
             if np.count_nonzero(~np.isnan(nodes[:, node])) < _FEWEST:
@@ -388,7 +391,9 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
 
     def _warn_of_others(self, schema):
         """Warn of estimators of columns that no model has."""
-        places = [schema.index_of(key, "estimators") for key in self._own()]
+        places = [
+            schema.index_of(key, "estimators") for key in self._named_estimators()
+        ]
         others = np.setdiff1d(places, schema.model_columns).astype(int)
         if len(others):
             warn_user(
@@ -398,7 +403,9 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
 
     def _warn_of_few(self, schema, place, label):
         """Warn of a named column that has too few cells for its estimator."""
-        if place in {schema.index_of(key, "estimators") for key in self._own()}:
+        if place in {
+            schema.index_of(key, "estimators") for key in self._named_estimators()
+        }:
             warn_user(
                 f"Fewer than {_FEWEST} observed cells: {label}. Left to the joint "
                 "model; its estimator in estimators is not used."
@@ -410,16 +417,16 @@ def _is_nominal(schema, place):
 
 
 def check_estimator_of_column(name, model):
-    """Raise an error for what cannot be the model of a column."""
+    """Raise an error for a value that cannot be the model of a column."""
     if model is None:
         return
-    needed = _METHODS
+    methods = _METHODS
     if not isinstance(model, type) and classifies(model):
-        needed = [*_METHODS, "predict_proba"]
-    lacking = [one for one in needed if not _has(model, one)]
+        methods = [*_METHODS, "predict_proba"]
+    lacking = [method for method in methods if not _has(model, method)]
     if lacking or isinstance(model, type):
         raise TypeError(
-            f"{name} must have the methods {', '.join(needed)}, got {model!r}. Pass a "
+            f"{name} must have the methods {', '.join(methods)}, got {model!r}. Pass a "
             "regressor or a classifier with probabilities, or None."
         )
 

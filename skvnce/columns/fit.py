@@ -33,14 +33,14 @@ from skvnce.columns.model import (
     Pool,
     Quantiles,
     Regression,
-    failed,
-    narrowed,
+    failure,
+    narrow,
     redraw,
 )
 from skvnce.gaussian.marginals import repeated_values
 
 # ----------------------------------------
-# What learns the model of one column from completed tables.
+# Learners of the model of one column from completed tables.
 
 
 _PROBED = 50  # rows whose probabilities are looked at
@@ -49,7 +49,7 @@ _FOLDS = 5  # whose residuals a column of numbers is drawn with
 
 
 class Training(NamedTuple):
-    """What a column is learned from."""
+    """The rows from which the models of columns learn."""
 
     completed: np.ndarray  # (n_tables, n, n_nodes)
     nodes: np.ndarray  # (n, n_nodes), NaN marks missing cells
@@ -72,12 +72,12 @@ class EstimatorLearner(NamedTuple):
         predictors = self.design.matrix(training.completed[turns, rows])
         target, model = training.nodes[rows, self.column], self._seeded(rng)
         try:
-            return self._fitted(model, predictors, target, weights, rows)
+            return self._fit(model, predictors, target, weights, rows)
         except Warning:  # a filter makes an error of it
             raise
         except Exception as error:  # of any library; it is raised again
             remedy = "" if weights is None else _UNWEIGHTED
-            raise failed(self.model, self.design.label, error, remedy) from error
+            raise failure(self.model, self.design.label, error, remedy) from error
 
     def _rows(self, training, rng):
         """Select rows; a model that takes no weights gets them in proportion."""
@@ -87,10 +87,10 @@ class EstimatorLearner(NamedTuple):
         least = np.unique(cells[rows], return_index=True)[1] if self.n_levels else []
         weights = None if training.weights is None else training.weights[rows]
         if len(rows) > self.max_samples:
-            some = rng.choice(len(rows), self.max_samples, replace=False)
-            some = np.union1d(some, least).astype(int)
-            rows, weights = rows[some], None if weights is None else weights[some]
-            least = np.searchsorted(some, least)
+            sample = rng.choice(len(rows), self.max_samples, replace=False)
+            sample = np.union1d(sample, least).astype(int)
+            rows, weights = rows[sample], None if weights is None else weights[sample]
+            least = np.searchsorted(sample, least)
         if weights is not None and not takes_weights(self.model):
             share = weights / weights.sum()
             drawn = rng.choice(len(rows), len(rows), p=share)
@@ -102,29 +102,33 @@ class EstimatorLearner(NamedTuple):
         """Clone the estimator; those of other columns have other seeds."""
         model, seed = clone(self.model), int(rng.integers(2**31 - 1))
         parameters = model.get_params()
-        seeds = [one for one in parameters if one.rsplit("__", 1)[-1] == "random_state"]
-        seeds = {one: seed for one in seeds if parameters[one] is None}
+        seeds = [
+            name for name in parameters if name.rsplit("__", 1)[-1] == "random_state"
+        ]
+        seeds = {name: seed for name in seeds if parameters[name] is None}
         return model.set_params(**seeds) if seeds else model
 
-    def _fitted(self, model, predictors, target, weights, rows):
+    def _fit(self, model, predictors, target, weights, rows):
         arguments = {} if weights is None else {"sample_weight": weights}
-        known = self.column, model, self.design
         if classifies(model):
             model.fit(predictors, target.astype(int), **arguments)
             shares = np.asarray(model.predict_proba(predictors[:_PROBED]))
             if shares.shape[1] != len(model.classes_) or not np.isfinite(shares).all():
                 raise ValueError("predict_proba returns no probabilities of classes_.")
-            return Classification(*known, self.n_levels)
+            return Classification(self.column, model, self.design, self.n_levels)
         options = options_of_quantiles(model)
         if options is not None:
             model.fit(predictors, target, **arguments)
-            return Quantiles(*known, options)
-        out = _out_of_fold(model, predictors, target, arguments, rows)
-        if not np.isfinite(out).all():
+            return Quantiles(self.column, model, self.design, options)
+        predicted = _out_of_fold(model, predictors, target, arguments, rows)
+        if not np.isfinite(predicted).all():
             raise ValueError("predict returns NaN or infinite numbers.")
         model.fit(predictors, target, **arguments)
-        order = _ordered(out, weights)
-        return Regression(*known, out[order], (target - out)[order])
+        order = _order(predicted, weights)
+        residuals = target - predicted
+        return Regression(
+            self.column, model, self.design, predicted[order], residuals[order]
+        )
 
 
 def _out_of_fold(model, predictors, target, arguments, rows):
@@ -134,14 +138,13 @@ def _out_of_fold(model, predictors, target, arguments, rows):
     predicted = np.empty(len(target))
     for _, out in folds.split(different):
         is_out = np.isin(group, out)
-        kept, rest = np.flatnonzero(~is_out), np.flatnonzero(is_out)
-        kept_arguments = {name: values[kept] for name, values in arguments.items()}
-        one = clone(model).fit(predictors[kept], target[kept], **kept_arguments)
-        predicted[rest] = np.ravel(one.predict(predictors[rest]))
+        rows_in = {name: values[~is_out] for name, values in arguments.items()}
+        fold = clone(model).fit(predictors[~is_out], target[~is_out], **rows_in)
+        predicted[is_out] = np.ravel(fold.predict(predictors[is_out]))
     return predicted
 
 
-def _ordered(predictions, weights):
+def _order(predictions, weights):
     """Sort rows by predictions; with weights, repeat them in proportion."""
     order = np.argsort(predictions, kind="stable")
     if weights is None:
@@ -168,8 +171,8 @@ def takes_weights(model: Any) -> bool:
 
     Some meta-estimators have the argument, and fail, or ignore it in a part.
     """
-    parts = [one for one in model.get_params().values() if hasattr(one, "predict")]
-    return all(has_fit_parameter(one, "sample_weight") for one in (model, *parts))
+    parts = [part for part in model.get_params().values() if hasattr(part, "predict")]
+    return all(has_fit_parameter(part, "sample_weight") for part in (model, *parts))
 
 
 def options_of_quantiles(model: Any) -> dict | None:
@@ -200,27 +203,27 @@ _FEWEST = 3  # rows from which a correlation is computed
 
 
 def predictors_of(
-    asked: Mapping | str | None,  # see `ColumnImputer`
+    requested: Mapping | str | None,  # see `ColumnImputer`
     schema: Schema,
     nodes: np.ndarray,  # (n, n_nodes)
     nominal: Sequence[bool],  # length n_nodes
 ) -> np.ndarray:  # (n_nodes, n_nodes), bool
-    """Convert what the user asks for to whether the model of a row sees a column."""
+    """Return a matrix that says whether the model of a row sees a column."""
     matrix = np.ones((len(nominal), len(nominal)), dtype=bool)
-    if isinstance(asked, str):
+    if isinstance(requested, str):
         matrix = associated(nodes, nominal)
-    elif asked:
+    elif requested:
         columns = schema.model_columns
-        for place, others in listed_predictors(asked, schema).items():
+        for place, others in listed_predictors(requested, schema).items():
             matrix[columns == place] = np.isin(columns, others)
     np.fill_diagonal(matrix, val=False)
     return matrix
 
 
-def listed_predictors(asked: Mapping, schema: Schema) -> dict[int, list[int]]:
+def listed_predictors(requested: Mapping, schema: Schema) -> dict[int, list[int]]:
     """List the columns that the models of some columns see, by indices of X."""
-    found = {}
-    for key, others in asked.items():
+    listed = {}
+    for key, others in requested.items():
         place = schema.index_of(key, "predictors")
         if others is None:
             continue
@@ -229,8 +232,10 @@ def listed_predictors(asked: Mapping, schema: Schema) -> dict[int, list[int]]:
                 f"predictors[{key!r}] must be a list of columns or None, got "
                 f"{others!r}."
             )
-        found[place] = [schema.index_of(one, f"predictors[{key!r}]") for one in others]
-    return found
+        listed[place] = [
+            schema.index_of(name, f"predictors[{key!r}]") for name in others
+        ]
+    return listed
 
 
 def associated(nodes: np.ndarray, nominal: Sequence[bool]) -> np.ndarray:
@@ -245,11 +250,11 @@ def associated(nodes: np.ndarray, nominal: Sequence[bool]) -> np.ndarray:
             indicator = column if level is None else np.where(column == level, 1.0, 0.0)
             wide.append(np.where(np.isnan(column), np.nan, indicator))
             owner.append(j)
-    wide, seen = np.stack(wide, 1), (~np.isnan(nodes)).astype(float)
+    wide, observed = np.stack(wide, 1), (~np.isnan(nodes)).astype(float)
     strength = np.zeros((nodes.shape[1], nodes.shape[1]))
     np.maximum.at(strength, np.ix_(owner, owner), _correlations(wide, wide))
     everyone = np.arange(nodes.shape[1])
-    np.maximum.at(strength, np.ix_(everyone, owner), _correlations(seen, wide))
+    np.maximum.at(strength, np.ix_(everyone, owner), _correlations(observed, wide))
     return strength >= _LEAST
 
 
@@ -278,7 +283,7 @@ _MASKS = 5  # of a row; a fifth of its cells is hidden at a time
 _MOST = 400  # held-out rows
 
 
-class Held(NamedTuple):
+class HeldOutRows(NamedTuple):
     """Held-out rows, once for each mask."""
 
     nodes: np.ndarray  # (n, n_nodes)
@@ -287,20 +292,20 @@ class Held(NamedTuple):
 
 def hold_out_rows(nodes: np.ndarray) -> np.ndarray:  # (n,), bool
     """Choose about a tenth of the rows, by ranks, without which each column varies."""
-    held = row_folds(nodes, _PARTS).numpy() == 0
-    held[np.flatnonzero(held)[_MOST:]] = False
-    kept = nodes[~held]
-    for j in np.flatnonzero(np.isnan(kept).all(0) | constant_columns(kept)):
-        held &= np.isnan(nodes[:, j])
-    return held
+    held_out = row_folds(nodes, _PARTS).numpy() == 0
+    held_out[np.flatnonzero(held_out)[_MOST:]] = False
+    rest = nodes[~held_out]
+    for j in np.flatnonzero(np.isnan(rest).all(0) | constant_columns(rest)):
+        held_out &= np.isnan(nodes[:, j])
+    return held_out
 
 
-def masked(rows: np.ndarray) -> Held:
+def mask_cells(rows: np.ndarray) -> HeldOutRows:
     """Hide each observed cell of rows (n, n_nodes) in one of five copies of them."""
     mask = (Keys.of(rows).uniform_cells(0) * _MASKS).astype(int)
     hidden = np.concatenate([(mask == i) & ~np.isnan(rows) for i in range(_MASKS)])
-    some = hidden.any(1)
-    return Held(np.tile(rows, (_MASKS, 1))[some], hidden[some])
+    has_hidden = hidden.any(1)
+    return HeldOutRows(np.tile(rows, (_MASKS, 1))[has_hidden], hidden[has_hidden])
 
 
 # ----------------------------------------
@@ -313,13 +318,13 @@ _FEWEST_REPEATED = 20  # rows that show it
 
 
 def repeated(nodes, n_levels):  # (n_nodes,), bool
-    """Find the numbers of which another column leaves hardly anything open."""
-    seen = ~np.isnan(nodes)
-    z = np.where(seen, nodes - np.nanmean(nodes, 0), 0.0) / np.nanstd(nodes, 0)
-    both = seen.T.astype(float) @ seen
-    n, first = np.maximum(both, 1), z.T @ seen  # sums of the first column of a pair
+    """Find the columns of numbers that another column nearly determines."""
+    observed = ~np.isnan(nodes)
+    z = np.where(observed, nodes - np.nanmean(nodes, 0), 0.0) / np.nanstd(nodes, 0)
+    both = observed.T.astype(float) @ observed
+    n, first = np.maximum(both, 1), z.T @ observed  # sums of the first column of a pair
     covariance = z.T @ z / n - first * first.T / n**2
-    variance = (z**2).T @ seen / n - (first / n) ** 2
+    variance = (z**2).T @ observed / n - (first / n) ** 2
     # multiplied out, because a variance may be 0
     close = covariance**2 > (1 - _LEFT) * variance * variance.T
     close &= (both >= _FEWEST_REPEATED) & (variance > 0) & (variance.T > 0)
@@ -328,12 +333,17 @@ def repeated(nodes, n_levels):  # (n_nodes,), bool
     return (close & number[:, None] & number).any(1)
 
 
-def refitted(model, cells, seed, weights=None):
-    """Fit a clone of an imputer to some of its rows, validated (n, n_features)."""
+def refit(model, cells, weights, seed):
+    """Fit a clone of an imputer to some of its rows, validated (n, n_features).
+
+    `weights` (n,), or None.
+    """
     other = clone(model)
-    wanted = {"random_state": seed, "on_misfit": "ignore", "verbose": 0}
-    parameters = other.get_params(deep=False)
-    other.set_params(**{name: wanted[name] for name in wanted if name in parameters})
+    parameters = {"random_state": seed, "on_misfit": "ignore", "verbose": 0}
+    accepted = other.get_params(deep=False)
+    other.set_params(
+        **{name: parameters[name] for name in parameters if name in accepted}
+    )
     with warnings.catch_warnings():  # `model` has given them already
         warnings.simplefilter("ignore")
         arguments = {} if weights is None else {"sample_weight": weights}
@@ -391,7 +401,10 @@ def distances(
     """Compare draws with held-out cells, and with each other."""
     rows, column = hidden.nonzero()
     level, unit = is_categorical[column], scale[column]
-    cells, truth = [one[:, rows, column] for one in draws], nodes[rows, column]
+    cells, truth = (
+        [table[:, rows, column] for table in draws],
+        nodes[rows, column],
+    )
 
     def apart(first: np.ndarray, second: np.ndarray) -> np.ndarray:
         return np.where(level, first != second, abs(first - second) / unit)
@@ -404,7 +417,7 @@ def distances(
         for m in range(k, size):
             pairs = [apart(cells[k], np.roll(cells[m], s, 0)).mean(0) for s in shifts]
             between[k, m] = between[m, k] = np.mean(pairs, axis=0)
-    to_truth = np.stack([apart(one, truth).mean(0) for one in cells])
+    to_truth = np.stack([apart(drawn, truth).mean(0) for drawn in cells])
     return Distances(column, to_truth, between)
 
 
@@ -427,8 +440,8 @@ def _objective(losses, is_column, of_kind):
     """Add the cells of a column, those of its kind, and equal weights; d and G."""
     count = is_column.sum()
     linear, square = (
-        one[..., is_column].sum(-1) + _OF_KIND * one[..., of_kind].mean(-1)
-        for one in (losses.to_truth, losses.apart)
+        values[..., is_column].sum(-1) + _OF_KIND * values[..., of_kind].mean(-1)
+        for values in (losses.to_truth, losses.apart)
     )
     total = count + _OF_KIND
     # in the unit of the column's own errors, so that a clear difference reaches 0 or 1
@@ -497,14 +510,14 @@ def spreads_of(
     rows, column = (held_out.hidden & is_continuous).nonzero()
     if not len(rows):
         return spreads
-    cells = np.stack([one[:, rows, column] for one in held_out.draws])
+    cells = np.stack([draws[:, rows, column] for draws in held_out.draws])
     truth, shares = held_out.nodes[rows, column], weights[:, column]
     means = (shares * cells.mean(1)).sum(0)
     noise = (shares**2).sum(0) / (6 * cells.shape[1])
     excess = np.empty((len(_SPREADS), len(rows)))
-    for one, spread in zip(excess, _SPREADS, strict=True):
-        share = (shares * (narrowed(cells, means, spread) < truth).mean(1)).sum(0)
-        one[:] = (share - 0.5) ** 2 - 1 / 12 - noise
+    for k, spread in enumerate(_SPREADS):
+        share = (shares * (narrow(cells, means, spread) < truth).mean(1)).sum(0)
+        excess[k] = (share - 0.5) ** 2 - 1 / 12 - noise
     of_kind = _OF_KIND * excess.mean(1)
     for j in np.flatnonzero(is_continuous):
         total = excess[:, column == j].sum(1) + of_kind
@@ -526,7 +539,7 @@ class Table(NamedTuple):
     nodes: np.ndarray  # (n, n_nodes), NaN marks missing cells
     weights: np.ndarray | None  # (n,)
     # (n,), bool, the rows that are held out; none if weights are known
-    held: np.ndarray
+    held_out: np.ndarray
     scale: np.ndarray  # (n_nodes,)
     is_categorical: np.ndarray  # (n_nodes,), bool
 
@@ -554,28 +567,28 @@ def fit_columns(
     """Fit models of columns, and weigh them and the joint models."""
     width, n_joint = table.nodes.shape[1], len(joint)
     equal = np.full((n_joint, width), 1 / n_joint)
-    kept = table.nodes[~table.held]
+    rows = table.nodes[~table.held_out]
     order, without = _in_order(table.nodes, learners), {}
     if order:
-        completed = _completed(Pool(early, equal), kept, 1, rng)
-        weights = None if table.weights is None else table.weights[~table.held]
-        without = _learned(learners, order, Training(completed, kept, weights), rng)
-    of_all, found = _chosen(table, early, without, rng)
+        completed = _complete(Pool(early, equal), rows, 1, rng)
+        weights = None if table.weights is None else table.weights[~table.held_out]
+        without = _learn(learners, order, Training(completed, rows, weights), rng)
+    of_all, draws = _choose(table, early, without, rng)
     of_column, of_joint = _weights(table, of_all, weight, order, equal)
-    spreads = _spreads(table, found, of_column, of_joint)
+    spreads = _spreads(table, draws, of_column, of_joint)
     used = [j for j in order if of_column[j] > 0]
     if not used:
         return FittedColumns([], of_column, of_joint, spreads)
     first = [without[j] for j in used]
     pool, ones = Pool(joint, of_joint), np.ones(width)
     model = ByColumns(pool, first, of_column, ones, ALONE, _SWEEPS)
-    completed = _completed(model, table.nodes, n_completions, rng)
+    completed = _complete(model, table.nodes, n_completions, rng)
     training = Training(completed, table.nodes, table.weights)
-    columns = list(_learned(learners, used, training, rng).values())
+    columns = list(_learn(learners, used, training, rng).values())
     return FittedColumns(columns, of_column, of_joint, spreads)
 
 
-def _learned(learners, columns, training, rng):
+def _learn(learners, columns, training, rng):
     """Fit the models of some columns."""
     turns = steps("model of a column", columns, len(columns))
     return {j: learners[j].learn(training, rng) for j in turns}
@@ -617,42 +630,41 @@ def _in_order(nodes, learners):
     return sorted(learners, key=lambda j: missing[j])
 
 
-def _completed(model, nodes, n_draws, rng):
+def _complete(model, nodes, n_draws, rng):
     """Complete rows by draws; (n_draws, n, n_nodes)."""
     with seeded(int(rng.integers(2**31 - 1))), torch.no_grad():
         return model.draw(nodes, n_draws)
 
 
-def _chosen(table, joint, columns, rng):
+def _choose(table, joint, columns, rng):
     """Choose weights of models by held-out rows, and draws that choose their spread."""
-    if not table.held.any():
+    if not table.held_out.any():
         return None, None
-    held = masked(table.nodes[table.held])
-    kept = np.where(held.hidden, np.nan, held.nodes)
-    known = *held, table.scale, table.is_categorical
-    draws = [_completed(one, kept, _DRAWS, rng) for one in joint]
+    nodes, hidden = held_out = mask_cells(table.nodes[table.held_out])
+    visible = np.where(hidden, np.nan, nodes)
+    draws = [_complete(model, visible, _DRAWS, rng) for model in joint]
     if columns:
         # each model has its share of the rows that columns are drawn from
         mixed = np.stack([draws[k % len(draws)][k] for k in range(_DRAWS)])
-        draws.append(_drawn_alone(columns, mixed, np.isnan(kept), rng))
-    losses = distances(draws, *known)
-    weights = np.zeros((len(joint) + 1, kept.shape[1]))
+        draws.append(_draw_each(columns, mixed, np.isnan(visible), rng))
+    losses = distances(draws, nodes, hidden, table.scale, table.is_categorical)
+    weights = np.zeros((len(joint) + 1, nodes.shape[1]))
     weights[:-1] = weights_of(losses.of_first(len(joint)), table.is_categorical)
     if columns:
         # cells of other columns, where nothing is compared, would hide a difference
-        some = list(columns)
-        own_weights = weights_of(losses.of_columns(some), table.is_categorical)
-        weights[:, some] = own_weights[:, some]
-    return weights, HeldOutDraws(draws, *held)
+        places = list(columns)
+        of_columns = weights_of(losses.of_columns(places), table.is_categorical)
+        weights[:, places] = of_columns[:, places]
+    return weights, HeldOutDraws(draws, *held_out)
 
 
-def _drawn_alone(columns, mixed, missing, rng):
+def _draw_each(columns, mixed, missing, rng):
     """Draw each column given draws of the joint models of all others."""
     tables = mixed.copy()
     for j, column in columns.items():
-        some, one = mixed.copy(), np.zeros(mixed.shape[-1])
-        one[j] = 1.0
+        drawn, weights = mixed.copy(), np.zeros(mixed.shape[-1])
+        weights[j] = 1.0
         with seeded(int(rng.integers(2**31 - 1))):
-            redraw([column], some, missing, one, 1)
-        tables[..., j] = some[..., j]
+            redraw([column], drawn, missing, weights, 1)
+        tables[..., j] = drawn[..., j]
     return tables

@@ -55,17 +55,17 @@ class Design(NamedTuple):
         ]
         return np.concatenate(parts, axis=1)
 
-    def asked(self, model: Any, method: str, rows: np.ndarray, **options: Any) -> Any:
+    def call(self, model: Any, method: str, rows: np.ndarray, **options: Any) -> Any:
         """Let a fitted estimator predict completed rows; errors name the column."""
         try:
             return getattr(model, method)(self.matrix(rows), **options)
         except Warning:  # a filter makes an error of it
             raise
         except Exception as error:  # of any library; it is raised again
-            raise failed(model, self.label, error) from error
+            raise failure(model, self.label, error) from error
 
 
-def failed(model: Any, label: str, error: Exception, remedy: str = "") -> ValueError:
+def failure(model: Any, label: str, error: Exception, remedy: str = "") -> ValueError:
     """Make the error that names the estimator of a column that has failed."""
     said = str(error).rstrip() or type(error).__name__
     said += "" if said.endswith((".", "!", "?")) else "."
@@ -89,8 +89,8 @@ class Regression(NamedTuple):
         self, rows: np.ndarray, uniform: np.ndarray, *, with_means: bool = False
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Draw predictions plus residuals; see `ColumnModel`."""
-        found = self.design.asked(self.model, "predict", rows)
-        means = np.ravel(found).astype(float)
+        predicted = self.design.call(self.model, "predict", rows)
+        means = np.ravel(predicted).astype(float)
         size = min(_NEAR, len(self.residuals))
         middle = np.searchsorted(self.predictions, means) - size // 2
         first = np.clip(middle, 0, len(self.residuals) - size)
@@ -120,11 +120,13 @@ class Quantiles(NamedTuple):
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Draw between predicted quantiles; see `ColumnModel`."""
         levels = np.arange(1, _QUANTILES + 1) / (_QUANTILES + 1)
-        given = {"quantiles": levels.tolist(), **self.options}
-        found = self.design.asked(self.model, "predict", rows, **given)
+        arguments = {"quantiles": levels.tolist(), **self.options}
+        predicted = self.design.call(self.model, "predict", rows, **arguments)
         # a list of quantiles (TabPFN), or a row for each row
         table = (
-            np.stack(found, 1) if isinstance(found, list | tuple) else np.asarray(found)
+            np.stack(predicted, 1)
+            if isinstance(predicted, list | tuple)
+            else np.asarray(predicted)
         )
         table = np.sort(table.astype(float), axis=1)  # quantiles may cross
         place = uniform * (_QUANTILES + 1) - 1
@@ -148,8 +150,8 @@ class Classification(NamedTuple):
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Draw levels by their probabilities; see `ColumnModel`."""
         shares = np.full((len(rows), self.width), _LEAST)
-        found = self.design.asked(self.model, "predict_proba", rows)
-        shares[:, self.model.classes_.astype(int)] += found
+        predicted = self.design.call(self.model, "predict_proba", rows)
+        shares[:, self.model.classes_.astype(int)] += predicted
         shares /= shares.sum(1, keepdims=True)
         # the last sum may be rounded to less than a uniform number
         drawn = (shares.cumsum(1)[:, :-1] <= uniform[:, None]).sum(1)
@@ -161,7 +163,7 @@ class Classification(NamedTuple):
 #
 # A draw of a table takes each column from one of the models, with its weights as the
 # probabilities.  One uniform number chooses for all columns, so that columns of the
-# same weights come from the same model, with the dependence that this has found.
+# same weights come from the same model, with the dependence that it has.
 
 
 # a level of which one model is sure that it is impossible would have probability 0 in
@@ -169,14 +171,15 @@ class Classification(NamedTuple):
 _FLOOR = 0.003  # least probability in a geometric mean
 
 
-def averaged(
+def average(
     filled: Sequence[np.ndarray], shares: Sequence[dict], weights: np.ndarray
 ) -> tuple[np.ndarray, dict]:
     """Average predictions: numbers arithmetically, probabilities geometrically.
 
     The weights (n_models, n_nodes) of a column add up to one.
     """
-    cells = sum(own * weight for own, weight in zip(filled, weights, strict=True))
+    pairs = zip(filled, weights, strict=True)
+    cells = sum(table * weight for table, weight in pairs)
     levels_of = pooled_shares(shares, weights)
     for node, levels in levels_of.items():
         cells[:, node] = levels.argmax(1)
@@ -184,19 +187,21 @@ def averaged(
 
 
 def pooled_shares(shares: Sequence[dict], weights: np.ndarray) -> dict:
-    """Average the probabilities of all columns of categories; see `averaged`."""
+    """Average the probabilities of all columns of categories; see `average`."""
     return {
-        node: geometric([one[node] for one in shares], weights[:, node])
+        node: geometric_mean(
+            [probabilities[node] for probabilities in shares], weights[:, node]
+        )
         for node in shares[0]
     }
 
 
-def narrowed(draws: np.ndarray, means: np.ndarray, spreads: np.ndarray) -> np.ndarray:
+def narrow(draws: np.ndarray, means: np.ndarray, spreads: np.ndarray) -> np.ndarray:
     """Move draws (..., n_nodes) towards their means; see `skvnce.columns.fit`."""
     return means + spreads * (draws - means)
 
 
-def geometric(shares: Sequence[np.ndarray], weights: np.ndarray) -> np.ndarray:
+def geometric_mean(shares: Sequence[np.ndarray], weights: np.ndarray) -> np.ndarray:
     """Average probabilities (n, n_levels) of several models geometrically."""
     logs = np.log(np.maximum(shares, _FLOOR))
     means = np.exp(np.tensordot(weights, logs, 1))
@@ -211,27 +216,29 @@ class Pool(NamedTuple):
 
     def n_chains(self, n_draws: int | None) -> int:
         """Return how many copies of the rows are in memory at a time."""
-        return max(n_chains(one, n_draws) for one in self.models)
+        return max(n_chains(model, n_draws) for model in self.models)
 
     def fill(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> Filled:
         """Fill missing cells by averages; see `CellModel`."""
-        found = [one.fill(nodes.copy(), limits) for one in self.models]
-        cells, shares = zip(*found, strict=True)
-        return averaged(cells, shares, self.weights)
+        fillings = [model.fill(nodes.copy(), limits) for model in self.models]
+        cells, shares = zip(*fillings, strict=True)
+        return average(cells, shares, self.weights)
 
     def draw(
         self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells; see `CellModel`."""
-        found = np.repeat(nodes[None], n_draws, axis=0)
-        for draws, which in self.chosen(n_draws):
+        tables = np.repeat(nodes[None], n_draws, axis=0)
+        for draws, which in self.choose(n_draws):
             for model in np.unique(which):
-                own = np.flatnonzero(which == model)
+                columns = np.flatnonzero(which == model)
                 cells = self.models[model].draw(nodes.copy(), len(draws), limits)
-                found[np.ix_(draws, np.arange(len(nodes)), own)] = cells[..., own]
-        return found
+                tables[np.ix_(draws, np.arange(len(nodes)), columns)] = cells[
+                    ..., columns
+                ]
+        return tables
 
-    def chosen(self, n_draws: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    def choose(self, n_draws: int) -> list[tuple[np.ndarray, np.ndarray]]:
         """Choose models (n_nodes,) of the columns of draws, and list these draws."""
         # stratified, so that the models have their shares of few draws, too
         places = torch.randperm(n_draws) + torch.rand(n_draws, dtype=torch.float64)
@@ -264,11 +271,11 @@ class Turns(NamedTuple):
     ) -> np.ndarray:
         """Draw missing cells; see `CellModel`."""
         turns = in_turn(len(self.drawers), n_draws)
-        found = np.empty((n_draws, *nodes.shape))
+        tables = np.empty((n_draws, *nodes.shape))
         for turn in np.unique(turns):
-            own = np.flatnonzero(turns == turn)
-            found[own] = self.drawers[turn].draw(nodes.copy(), len(own), limits)
-        return _with_observed(found, nodes)
+            places = np.flatnonzero(turns == turn)
+            tables[places] = self.drawers[turn].draw(nodes.copy(), len(places), limits)
+        return _with_observed(tables, nodes)
 
 
 def _with_observed(cells, nodes):
@@ -316,13 +323,13 @@ class ByColumns(NamedTuple):
         """Fill missing cells by averages; see `CellModel`."""
         start, shares = self.joint.fill(nodes.copy(), limits)
         filled = start.copy()
-        levels = {node: one.copy() for node, one in shares.items()}
+        levels = {node: probabilities.copy() for node, probabilities in shares.items()}
         for node, rows, means in self._predictions(nodes, start):
             if node in levels:
                 levels[node][rows] = means
             else:
                 filled[rows, node] = means[:, 0]
-        return averaged([start, filled], [shares, levels], self._both)
+        return average([start, filled], [shares, levels], self._both)
 
     @property
     def _both(self) -> np.ndarray:
@@ -334,11 +341,15 @@ class ByColumns(NamedTuple):
         missing = np.isnan(nodes)
         several = missing.sum(1) > 1
         # the chains of rows with one missing cell would be equal
-        for rows, own in ((several, self.chains), (~several, ALONE)):
+        for rows, chains in ((several, self.chains), (~several, ALONE)):
             if not rows.any():
                 continue
             for node, means in predict(
-                self.columns, start[rows], missing[rows], own, uniforms_of(nodes[rows])
+                self.columns,
+                start[rows],
+                missing[rows],
+                chains,
+                uniforms_of(nodes[rows]),
             ).items():
                 yield node, np.flatnonzero(rows)[missing[rows, node]], means
 
@@ -348,15 +359,15 @@ class ByColumns(NamedTuple):
         """Draw missing cells; see `CellModel`."""
         drawn, missing = self.joint.draw(nodes.copy(), n_draws, limits), np.isnan(nodes)
         redraw(self.columns, drawn, missing, self.weights, self.n_sweeps)
-        return self._narrowed(drawn, nodes, limits)
+        return self._narrow(drawn, nodes, limits)
 
-    def _narrowed(self, cells, nodes, limits):
+    def _narrow(self, cells, nodes, limits):
         """Move draws of missing cells towards the means."""
-        some = np.isnan(nodes) & (self.spreads < 1)
-        if not some.any():
+        moves = np.isnan(nodes) & (self.spreads < 1)
+        if not moves.any():
             return cells
         means, _ = self.fill(nodes, limits)
-        return np.where(some, narrowed(cells, means, self.spreads), cells)
+        return np.where(moves, narrow(cells, means, self.spreads), cells)
 
 
 def predict(
@@ -405,13 +416,13 @@ def redraw(
     The others keep the draws of the joint model, so that a draw is one of the mixture
     of both.  `weights` are the probabilities of a cell, in all sweeps.
     """
-    chosen = missing & (_of_stream(drawn.shape) < weights)
+    chosen = missing & (_uniforms(drawn.shape) < weights)
     for _ in range(n_sweeps):
         for column in columns:
             tables, rows = chosen[..., column.column].nonzero()
             if len(rows):
                 conditions = drawn[tables, rows]
-                cells, _ = column.draw(conditions, _of_stream(len(rows)))
+                cells, _ = column.draw(conditions, _uniforms(len(rows)))
                 drawn[tables, rows, column.column] = cells
     return chosen
 
@@ -426,6 +437,6 @@ def uniforms_of(rows: np.ndarray) -> Callable:
     return uniforms
 
 
-def _of_stream(shape: tuple | int) -> np.ndarray:
+def _uniforms(shape: tuple | int) -> np.ndarray:
     """Draw uniform numbers with torch's global stream."""
     return torch.rand(shape, dtype=torch.float64).numpy()

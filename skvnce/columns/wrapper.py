@@ -18,7 +18,7 @@ from skvnce._imputer.validation import (
 from skvnce._tables.model_columns import rows_with_data
 from skvnce._tables.schema import Encoded, column_of_groups
 from skvnce._tables.values import column_moments
-from skvnce.columns.fit import Table, fit_columns, hold_out_rows, refitted
+from skvnce.columns.fit import Table, fit_columns, hold_out_rows, refit
 from skvnce.columns.model import ByColumns, Chains, Pool, Turns
 from skvnce.exceptions import DivergenceError
 from skvnce.gaussian.estimator import GaussianImputer
@@ -47,31 +47,33 @@ class ByModel(Imputer):
     def _settings(self):
         """Return the imputer that decides how columns are read."""
         model = getattr(self, "model_", None)
-        return (self._models_asked()[0] if model is None else model)._settings()
+        return (self._requested_models()[0] if model is None else model)._settings()
 
-    def _models_asked(self):
-        """List what `model` stands for; the first reads tables as parameters say."""
+    def _requested_models(self):
+        """List the imputers of `model`; the first reads tables by the parameters."""
         many = isinstance(self.model, list | tuple)
         default = GaussianImputer() if self.model is None else self.model
         first, *others = self.model if many else [default]
         values = {name: getattr(self, name) for name in PASSED_ON}
-        asked = {name: value for name, value in values.items() if value is not None}
-        return [clone(first).set_params(**asked) if asked else first, *others]
+        parameters = {
+            name: value for name, value in values.items() if value is not None
+        }
+        return [clone(first).set_params(**parameters) if parameters else first, *others]
 
     def _check_models(self):
         """Check parameters of models; tables of averages would satisfy no equations."""
-        for number, one in enumerate(self._models_asked()):
+        for number, model in enumerate(self._requested_models()):
             with self._named_errors(number):
-                one._check_parameters()
-            if isinstance(one, ByModel) and not hasattr(one, "weight"):
+                model._check_parameters()
+            if isinstance(model, ByModel) and not hasattr(model, "weight"):
                 name = type(self).__name__
                 raise TypeError(
-                    f"model of {name} cannot be {one!r}: averages do not satisfy its "
+                    f"model of {name} cannot be {model!r}: averages do not satisfy its "
                     f"equations. Pass {name} as its model instead."
                 )
             if hasattr(self, "weight"):
                 reject_groups(
-                    column_of_groups(getattr(one, "groups", None)).columns,
+                    column_of_groups(getattr(model, "groups", None)).columns,
                     f"model of {type(self).__name__} cannot have groups, of which the "
                     "models of columns know nothing. Use GaussianImputer(groups=...) "
                     "itself, or leave out groups.",
@@ -85,7 +87,9 @@ class ByModel(Imputer):
         except _ERRORS as error:
             if not isinstance(self.model, list | tuple):
                 raise
-            kind = next(one for one in _ERRORS if isinstance(error, one))
+            kind = next(
+                candidate for candidate in _ERRORS if isinstance(error, candidate)
+            )
             raise kind(f"{self._label_of(number)} of the stack: {error}") from error
 
     def _label_of(self, number):
@@ -94,14 +98,14 @@ class ByModel(Imputer):
 
     def _seeded(self, rng, model=None):
         """Clone `model`, with a seed."""
-        model = clone(self._models_asked()[0] if model is None else model)
+        model = clone(self._requested_models()[0] if model is None else model)
         # drawn in any case, so that later numbers do not depend on the model
         seed = int(rng.integers(2**31 - 1))
         if "random_state" in model.get_params(deep=False):
             model.set_params(random_state=seed)
         return model
 
-    def _fitted_model(self, rng, X, sample_weight, model=None):
+    def _fit_model(self, rng, X, sample_weight, model=None):
         """Fit a clone of `model`."""
         model = self._seeded(rng, model)
         if sample_weight is None:
@@ -133,7 +137,7 @@ class ByModel(Imputer):
         return self.model_._shift_of(shift)
 
     def _trains_model(self):
-        return all(one._trains_model() for one in self._joint_models())
+        return all(model._trains_model() for model in self._joint_models())
 
     def _marginal_columns(self):
         return {}  # they are those of `model_`
@@ -143,7 +147,7 @@ class ByModel(Imputer):
         model = getattr(self, "model_", None)
         if model is not None:
             return model._marker()
-        return self._models_asked()[0]._marker()
+        return self._requested_models()[0]._marker()
 
     def _keeps_empty(self):
         return hasattr(self, "model_") and self.model_._keeps_empty()
@@ -154,29 +158,33 @@ class ByModel(Imputer):
 
     def _fit_columns(self, schema, joint, cells, sample_weight, rng):
         """Fit models of columns, and weigh them and the fitted joint models."""
-        weights, kept = rows_with_data(cells, sample_weight)
-        cells, weights = cells[kept], weights[kept]
+        weights, has_cell = rows_with_data(cells, sample_weight)
+        cells, weights = cells[has_cell], weights[has_cell]
         nodes = cells[:, schema.model_columns].astype(np.float64)
-        held = np.zeros(len(nodes), dtype=bool)
-        known, without, found = None if sample_weight is None else weights, joint, {}
-        if nodes.shape[1] > 1:  # a single column has no others that predict it
-            found = self._learners(schema, nodes)
-        if len(joint) > 1 or (found and isinstance(self.weight, str)):
-            held = hold_out_rows(nodes)
-        if held.any():
-            kept = cells[~held], None if known is None else known[~held]
-            seeds = rng.integers(2**31 - 1, size=len(joint)).tolist()
-            without = []
-            for number, (one, seed) in enumerate(zip(joint, seeds, strict=True)):
-                with self._named_errors(number):
-                    without.append(refitted(one, kept[0], seed, kept[1]))
-        models = [
-            [self._turns(one, _DRAWN) for one in some] for some in (without, joint)
-        ]
         scale = column_moments(nodes, weights)[1]
-        table = Table(nodes, known, held, scale, schema.is_categorical)
-        given = found, self.weight, int(self.n_completions), rng
-        fitted = fit_columns(table, *models, *given)
+        held_out = np.zeros(len(nodes), dtype=bool)
+        weights = None if sample_weight is None else weights
+        early, learners = joint, {}
+        if nodes.shape[1] > 1:  # a single column has no others that predict it
+            learners = self._learners(schema, nodes)
+        if len(joint) > 1 or (learners and isinstance(self.weight, str)):
+            held_out = hold_out_rows(nodes)
+        if held_out.any():
+            rows = cells[~held_out], None if weights is None else weights[~held_out]
+            seeds = rng.integers(2**31 - 1, size=len(joint)).tolist()
+            early = []
+            for number, (model, seed) in enumerate(zip(joint, seeds, strict=True)):
+                with self._named_errors(number):
+                    early.append(refit(model, *rows, seed))
+        fitted = fit_columns(
+            Table(nodes, weights, held_out, scale, schema.is_categorical),
+            [self._turns(model, _DRAWN) for model in early],
+            [self._turns(model, _DRAWN) for model in joint],
+            learners,
+            self.weight,
+            int(self.n_completions),
+            rng,
+        )
         warn_of_unused_by_levels(self, schema)
         report = {
             "weights_": fitted.weights,
@@ -189,7 +197,7 @@ class ByModel(Imputer):
         """Make the model of all cells."""
         columns = self._fitted.model
         chains = Chains(int(self.n_draws), **_SWEEPS)
-        joint = [self._turns(one, n_draws) for one in self._joint_models()]
+        joint = [self._turns(imputer, n_draws) for imputer in self._joint_models()]
         pool = joint[0] if len(joint) == 1 else Pool(joint, self.model_weights_)
         return ByColumns(
             pool, columns, self.weights_, self.spreads_, chains, int(self.n_steps)

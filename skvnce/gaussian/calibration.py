@@ -66,9 +66,9 @@ class Calibration(NamedTuple):
         """
         moved = scores.clone()
         for k, j in enumerate(self.columns.tolist()):
-            some = deviation[:, j] > 0
-            part = scores[:, some, j], mean[some, j], deviation[some, j]
-            moved[:, some, j] = self._moved(k, *part)
+            rows = deviation[:, j] > 0
+            part = scores[:, rows, j], mean[rows, j], deviation[rows, j]
+            moved[:, rows, j] = self._moved(k, *part)
         return moved
 
     def moved_cells(
@@ -77,10 +77,10 @@ class Calibration(NamedTuple):
         """Calibrate scores (*batch, cells) of cells of the columns (cells,)."""
         moved = scores.clone()
         for k, j in enumerate(self.columns.tolist()):
-            some = ((columns == j) & (deviation > 0)).nonzero().squeeze(1)
-            if len(some):
-                part = scores[..., some], mean[some], deviation[some]
-                moved[..., some] = self._moved(k, *part)
+            places = ((columns == j) & (deviation > 0)).nonzero().squeeze(1)
+            if len(places):
+                part = scores[..., places], mean[places], deviation[places]
+                moved[..., places] = self._moved(k, *part)
         return moved
 
     def _moved(self, k: int, scores: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
@@ -91,20 +91,20 @@ class Calibration(NamedTuple):
 
     def before(self, scores: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
         """Invert `moved`; all tensors (n, features)."""
-        found = scores.clone()
+        inverse = scores.clone()
         for k, j in enumerate(self.columns.tolist()):
-            some = (deviation[:, j] > 0) & scores[:, j].isfinite()
-            m, s = mean[some, j, None], deviation[some, j, None]
+            rows = (deviation[:, j] > 0) & scores[:, j].isfinite()
+            m, s = mean[rows, j, None], deviation[rows, j, None]
             levels = _normal_levels(mean).expand(len(m), -1).contiguous()
             at = m.expand_as(levels).contiguous()
             after = levels + _interpolated(self.centres[k], self.shifts[k], at, levels)
-            z = _inverse(levels, after, (scores[some, j, None] - m) / s)
-            found[some, j] = (m + s * z)[:, 0]
-        return found
+            z = _inverse(levels, after, (scores[rows, j, None] - m) / s)
+            inverse[rows, j] = (m + s * z)[:, 0]
+        return inverse
 
     def mean_shift(self, mean: Tensor, deviation: Tensor, to_cells: ToCells) -> Tensor:
         """Compute the change of the means of cells by calibration; (n, features)."""
-        found = torch.zeros_like(mean)
+        change = torch.zeros_like(mean)
         levels = _normal_levels(mean)
         for k, j in enumerate(self.columns.tolist()):
             m, s = mean[:, j, None], deviation[:, j, None]
@@ -113,8 +113,8 @@ class Calibration(NamedTuple):
                 self.centres[k], self.shifts[k], m.expand_as(z).contiguous(), z
             )
             before = to_cells(j, m + s * z)
-            found[:, j] = (to_cells(j, m + s * (z + shift)) - before).mean(1)
-        return found
+            change[:, j] = (to_cells(j, m + s * (z + shift)) - before).mean(1)
+        return change
 
 
 class Residuals(NamedTuple):
@@ -155,20 +155,20 @@ def fit_calibration(
     """
     every = torch.arange(cells.shape[1])
     mean, deviation = left_out_moments(normal, scores, every)
-    found = []
+    calibrated = []
     for j in every.tolist():
-        seen = scores.observed[:, j] & (weights > 0)
-        if int(seen.sum()) < _FEWEST:
+        observed = scores.observed[:, j] & (weights > 0)
+        if int(observed.sum()) < _FEWEST:
             continue
-        parts = [part[seen, j] for part in (cells, mean, deviation, scores.x)]
+        parts = [part[observed, j] for part in (cells, mean, deviation, scores.x)]
         residuals = _residuals(*parts, _edges_around(stepped, j, parts[0]))
-        column = Residuals(*parts[:3], weights[seen], residuals, folds[seen])
+        column = Residuals(*parts[:3], weights[observed], residuals, folds[observed])
         share = _choose(column, lambda score, j=j: to_cells(j, score))
         if share is not None:
-            found.append((torch.tensor(j), *_quantile_shifts(column, share)))
-    if not found:
+            calibrated.append((torch.tensor(j), *_quantile_shifts(column, share)))
+    if not calibrated:
         return none(cells)
-    return Calibration(*map(torch.stack, zip(*found, strict=True)))
+    return Calibration(*map(torch.stack, zip(*calibrated, strict=True)))
 
 
 def _edges_around(stepped: Steps, j: int, cells: Tensor) -> Tensor | None:
@@ -192,8 +192,8 @@ def _residuals(
     share = low + (high - low) * midpoint_levels(_N_TIED, cells)
     tiny = torch.finfo(cells.dtype).eps
     # the quantiles of 0 and 1 are infinite
-    found = torch.special.ndtri(share.clamp(tiny, 1 - tiny))
-    return found.clamp(-_FARTHEST, _FARTHEST)
+    residuals = torch.special.ndtri(share.clamp(tiny, 1 - tiny))
+    return residuals.clamp(-_FARTHEST, _FARTHEST)
 
 
 def _choose(column: Residuals, to_cells: Callable[[Tensor], Tensor]) -> float | None:
@@ -223,8 +223,8 @@ def _crps(column: Residuals, shift: Tensor, to_cells: Callable) -> Tensor:
     """Compute the CRPS of each cell, whose residual is shifted."""
     level = midpoint_levels(_N_SCORED, column.mean)
     z = torch.special.ndtri(level) + shift
-    found = to_cells(column.mean[:, None] + column.deviation[:, None] * z)
-    error = column.cells[:, None] - found
+    cells = to_cells(column.mean[:, None] + column.deviation[:, None] * z)
+    error = column.cells[:, None] - cells
     return 2 * quantile_loss(error, level).mean(1)
 
 
@@ -251,9 +251,9 @@ def _quantile_shifts(column: Residuals, share: float) -> tuple[Tensor, Tensor]:
     normal = _normal_levels(z)
     tied = z.shape[1]
     wide = kernel[:, :, None].expand(-1, -1, tied).flatten(1)
-    found = _quantiles(z.flatten(), wide, torch.special.ndtr(normal))
-    kept = (size / (size + _PRIOR))[:, None]
-    return centres, kept * (found - normal)
+    quantiles = _quantiles(z.flatten(), wide, torch.special.ndtr(normal))
+    weight = (size / (size + _PRIOR))[:, None]
+    return centres, weight * (quantiles - normal)
 
 
 def _quantiles(values: Tensor, weights: Tensor, levels: Tensor) -> Tensor:
@@ -263,8 +263,8 @@ def _quantiles(values: Tensor, weights: Tensor, levels: Tensor) -> Tensor:
     total = below[:, -1:].clamp(min=torch.finfo(below.dtype).tiny)
     share = (below / total).contiguous()
     # a share that equals a level up to rounding counts as reaching it
-    wanted = (levels - _ROUNDING).expand(len(weights), -1).contiguous()
-    return values[torch.searchsorted(share, wanted).clamp(max=len(values) - 1)]
+    targets = (levels - _ROUNDING).expand(len(weights), -1).contiguous()
+    return values[torch.searchsorted(share, targets).clamp(max=len(values) - 1)]
 
 
 def _normal_levels(like: Tensor, n: int = _N_LEVELS) -> Tensor:
@@ -285,8 +285,8 @@ def _inverse(x: Tensor, y: Tensor, value: Tensor) -> Tensor:
     x0, x1, y0, y1 = (t.gather(1, i) for t in (x, y) for i in (right - 1, right))
     inner = x0 + (value - y0) / (y1 - y0) * (x1 - x0)
     below, above = value - y[:, :1] + x[:, :1], value - y[:, -1:] + x[:, -1:]
-    found = torch.where(value < y[:, :1], below, inner)
-    return torch.where(value > y[:, -1:], above, found)
+    inverted = torch.where(value < y[:, :1], below, inner)
+    return torch.where(value > y[:, -1:], above, inverted)
 
 
 def _piece(at: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -83,16 +83,16 @@ def continue_marginals(
     use, total, observed = nonlinear_columns(marginals), table.total, None
     for n_round in range(1, _ROUNDS + 1):
         tell("round of marginals", n_round, _ROUNDS)
-        given = marginals, prepare(normal)
+        factored = prepare(normal)
         # counts of observed cells do not change with the parameters
         if observed is None:
-            found, observed = table.summed(partial(_first_sums, *given))
+            sums, observed = table.summed(partial(_first_sums, marginals, factored))
         else:
-            found = table.summed(partial(_sums, *given))
-        share = torch.special.ndtri((observed + found.below) / total)
+            sums = table.summed(partial(_sums, marginals, factored))
+        share = torch.special.ndtri((observed + sums.below) / total)
         moved = choose(use, with_tails(marginals.knots[:, 1:-1], share))
         change = float((moved.scores - marginals.scores).abs().max())
-        normal = em.maximise(normal, found.moments, total, strength)
+        normal = em.maximise(normal, sums.moments, total, strength)
         marginals = moved
         if change < tol:
             break
@@ -129,19 +129,18 @@ class Copula(NamedTuple):
             return data, data.x.new_zeros(len(data.x))
         return scored(self.marginals, data)
 
-    def given(self, data: Incomplete) -> Incomplete:
+    def predictor_scores(self, data: Incomplete) -> Incomplete:
         """Map a table to the scores from which others are predicted.
 
         Scores of nonlinear columns are clipped to the range of normal scores: beyond
-        the outermost knots nothing is known except that they are extreme.
+        the outermost knots the data say only that they are extreme.
         """
         scores, _ = self.scores(data)
         if self.marginals is None:
             return scores
-        kept = scores.x.clamp(-_FARTHEST, _FARTHEST)
-        return Incomplete(
-            kept.where(nonlinear_columns(self.marginals), scores.x), scores.observed
-        )
+        clipped = scores.x.clamp(-_FARTHEST, _FARTHEST)
+        x = clipped.where(nonlinear_columns(self.marginals), scores.x)
+        return Incomplete(x, scores.observed)
 
     def score_bounds(self) -> tuple[Tensor, Tensor]:
         """Map the bounds to scores."""
@@ -157,8 +156,8 @@ class Copula(NamedTuple):
         """
         if not self.calibrates:
             return self.score_bounds()
-        found = (bound.expand_as(moments[0]) for bound in self.score_bounds())
-        return tuple(self.calibration.before(bound, *moments) for bound in found)
+        bounds = (bound.expand_as(moments[0]) for bound in self.score_bounds())
+        return tuple(self.calibration.before(bound, *moments) for bound in bounds)
 
     def cells_after(self, moments: Moments) -> ToCells | None:
         """Make the map from scores before calibration to cells; None if identical."""
@@ -196,37 +195,37 @@ class Copula(NamedTuple):
 
     def means_by_tails(self, means: Tensor, hidden: Tensor, moments: Moments) -> Tensor:
         """Correct the means of hidden cells (n, features) that may be in a tail."""
-        found, lines = means.clone(), self._replace(tails=None)
+        corrected, lines = means.clone(), self._replace(tails=None)
         for k, j in enumerate(self.tails.columns.tolist()):
             rows = hidden[:, j]
             cells = lines.predicted(j, *(part[rows, j] for part in moments))
             moved = self.tails.take([k]).put_of(torch.tensor([j]), cells[..., None])
             moved = moved[..., 0]
             is_in_tail = (moved != cells).any(0)
-            found[rows, j] = torch.where(is_in_tail, moved.mean(0), means[rows, j])
-        return found
+            corrected[rows, j] = torch.where(is_in_tail, moved.mean(0), means[rows, j])
+        return corrected
 
     def steps_of(self, column: int, scores: Tensor) -> Tensor:
         """Map scores of one column to cells, by steps if it has steps."""
         place = () if self.steps is None else (self.steps.columns == column).nonzero()
         if not len(place):
             return self.cells_of(column, scores)
-        one = Steps(
+        steps = Steps(
             torch.tensor([0]), *(part[[int(place[0])]] for part in self.steps[1:])
         )
         cells = self.cells_of(column, scores)
-        return one.put(scores[..., None], cells[..., None])[..., 0]
+        return steps.put(scores[..., None], cells[..., None])[..., 0]
 
     def possible_of(self, column: int, scores: Tensor) -> Tensor:
         """Map scores of one column to cells within bounds, by steps if it has steps.
 
         Equals `steps_of` if there are no bounds.
         """
-        found = self.steps_of(column, scores)
+        cells = self.steps_of(column, scores)
         if self.bounds is None:
-            return found
+            return cells
         low, high = (bound[column] for bound in self.bounds)
-        return found.clamp(low, high)
+        return cells.clamp(low, high)
 
     @property
     def calibrates(self) -> bool:
@@ -267,8 +266,9 @@ def choose_copula(
     chosen = None
     if nonlinear:
         with step("choosing the marginals"):
-            known = {"values": values, "ranges": ranges, **stopping}
-            chosen = choose_marginals(*part, strength, start, **known)
+            chosen = choose_marginals(
+                *part, strength, start, values=values, ranges=ranges, **stopping
+            )
     if chosen is None:
         return Choice(strength, None, start, Copula(start))
     *begin, last = chosen
@@ -292,7 +292,7 @@ def conditional_mean(copula: Copula, data: Incomplete, lattice: Lattice) -> Tens
     Exact if no bound is near.  Otherwise a weighted average over points of `lattice`,
     numbers that are functions of the row, gives the shift (see `truncation`).
     """
-    scores = copula.given(data)
+    scores = copula.predictor_scores(data)
     moments, lines = None, copula.marginals
     if lines is None and copula.tails is None and not copula.calibrates:
         filled = em.conditional_mean(copula.normal, scores)
@@ -322,7 +322,7 @@ def cell_means(copula: Copula, data: Incomplete) -> Tensor:
     it uses neither the bounds of other missing cells of the row nor the calibration,
     which is fitted to all cells.
     """
-    scores = copula.given(data)
+    scores = copula.predictor_scores(data)
     lines, bounds = copula.marginals, copula.bounds
     moments = em.conditional_moments(copula.normal, scores)
     if bounds is None:
@@ -341,16 +341,16 @@ def cell_means(copula: Copula, data: Incomplete) -> Tensor:
 
 def draw(copula: Copula, data: Incomplete, n_draws: int) -> Tensor:
     """Draw the missing cells given the observed cells; (n_draws, n, features)."""
-    scores = copula.given(data)
+    scores = copula.predictor_scores(data)
     moments = None
     if copula.calibrates:
         moments = em.conditional_moments(copula.normal, scores)
     if copula.bounds is None:
-        found = em.draw(copula.normal, scores, n_draws)
+        draws = em.draw(copula.normal, scores, n_draws)
     else:
         bounds = copula.bounds_before(moments)
-        found = truncation.draw(copula.normal, scores, *bounds, n_draws)
-    return data.with_values(_valid_cells(copula, found, moments))
+        draws = truncation.draw(copula.normal, scores, *bounds, n_draws)
+    return data.with_values(_valid_cells(copula, draws, moments))
 
 
 def quantiles(
@@ -362,15 +362,16 @@ def quantiles(
     scores.  Otherwise they move as those of weighted points of `lattice` do, see
     `conditional_mean`.
     """
-    scores = copula.given(data)
+    scores = copula.predictor_scores(data)
     moments = em.conditional_moments(copula.normal, scores)
-    found = moments[0] + torch.special.ndtri(levels)[:, None, None] * moments[1]
+    points = moments[0] + torch.special.ndtri(levels)[:, None, None] * moments[1]
     if copula.bounds is not None:
         bounds = copula.bounds_before(moments)
-        given = copula.normal, scores, *bounds, lattice
-        found = found + truncation.quantile_shift(*given, levels)
+        points = points + truncation.quantile_shift(
+            copula.normal, scores, *bounds, lattice, levels
+        )
     moments = moments if copula.calibrates else None
-    return data.with_values(_valid_cells(copula, found, moments))
+    return data.with_values(_valid_cells(copula, points, moments))
 
 
 def _valid_cells(copula: Copula, scores: Tensor, moments: Moments) -> Tensor:
@@ -397,7 +398,7 @@ Pair = tuple[Tensor, Tensor]
 
 
 class Limits(NamedTuple):
-    """What is known about the cells of the columns."""
+    """Ranges, bounds and repeated values of the cells of the columns."""
 
     ranges: Pair  # (features,), smallest and largest possible cells
     # (features,), or None, bounds to which the distribution is truncated; infinite
@@ -421,7 +422,7 @@ class FittedCopula(NamedTuple):
 def fit_copula(
     rows: Rows,  # rows in memory, with columns scaled to unit standard deviation
     tables: Sequence[Table],
-    some: Tensor,  # bool (n,), those on which the copula is chosen and calibrated
+    with_cells: Tensor,  # bool (n,), those on which the copula is chosen and calibrated
     hidden: Tensor,  # bool (n, features), held-out cells
     folds: Tensor,  # int (n,), of which calibration leaves out one at a time
     limits: Limits,
@@ -438,20 +439,27 @@ def fit_copula(
     then the whole table, to which EM continues.
     """
     stopping = {"max_iter": max_iter, "tol": tol}
-    part = rows.data.take(some), hidden[some], rows.weights[some]
-    known = {"nonlinear": nonlinear, "values": limits.values, "ranges": limits.ranges}
-    chosen = choose_copula(tables, part, strengths, **known, **stopping)
+    part = rows.data.take(with_cells), hidden[with_cells], rows.weights[with_cells]
+    chosen = choose_copula(
+        tables,
+        part,
+        strengths,
+        nonlinear=nonlinear,
+        values=limits.values,
+        ranges=limits.ranges,
+        **stopping,
+    )
     model = _limited(Copula(chosen.start, chosen.marginals), limits)
     fit = _fit_scores(tables, chosen, on_round, stopping)
     scores, _ = model.scores(rows.data)
-    part = scores.take(some), rows.data.x[some], rows.weights[some]
+    part = scores.take(with_cells), rows.data.x[with_cells], rows.weights[with_cells]
     stepped = marginals.fit_steps(fit.normal, *part, limits.values, limits.ranges)
     model = model._replace(normal=fit.normal, steps=stepped)
     if limits.ends is not None:
         model = _with_tails(model, *part, limits.ends)
     with step("calibrating the draws"):
         learnt = calibration.fit_calibration(
-            fit.normal, *part, folds[some], stepped, model.possible_of
+            fit.normal, *part, folds[with_cells], stepped, model.possible_of
         )
     model = model._replace(calibration=learnt)
     without_held_out = _limited(chosen.without_held_out, limits)
@@ -467,8 +475,9 @@ def _fit_scores(
         if marginals is not None:
             table = table.mapped(partial(scores_of, marginals))
         report = tell_round if n_left else on_round
-        given = table.condensed(), chosen.strength, normal
-        fit = em.fit_table(*given, on_round=report, **stopping)
+        fit = em.fit_table(
+            table.condensed(), chosen.strength, normal, on_round=report, **stopping
+        )
         normal = fit.normal
     return fit
 
@@ -484,8 +493,8 @@ def _with_tails(
         model = model._replace(marginals=lines)
     data = Incomplete(cells, scores.observed)
     moments = partial(marginals.left_out_moments, model.normal, scores)
-    found = tails.fit_tails(ends, data, weights, model.predicted, moments)
-    return model._replace(tails=found)
+    fitted = tails.fit_tails(ends, data, weights, model.predicted, moments)
+    return model._replace(tails=fitted)
 
 
 def _limited(model: Copula, limits: Limits) -> Copula:

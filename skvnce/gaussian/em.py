@@ -44,7 +44,7 @@ LEAST_DEVIATION = 1e-12  # minimum standard deviation of a prediction, as a divi
 _CONVERGED = 1e-10  # ratio of a step of EM to the first one
 
 
-def ignore(found: Conditioned, weight: Tensor) -> None:
+def ignore(conditioned: Conditioned, weight: Tensor) -> None:
     """Do nothing with a group."""
 
 
@@ -113,12 +113,12 @@ def expected_moments(
     covariances = Covariances.of(factored.covariance)
     log_likelihood = torch.zeros((), dtype=torch.float64)
     for group in groups:
-        found = group.condition(factored)
+        conditioned = group.condition(factored)
         weight = weights.index_select(0, group.rows)
-        log_likelihood += found.constants() @ weight
-        moments.add(found.completed, weight)
-        found.add_covariances(covariances, weight)
-        on_group(found, weight)
+        log_likelihood += conditioned.constants() @ weight
+        moments.add(conditioned.completed, weight)
+        conditioned.add_covariances(covariances, weight)
+        on_group(conditioned, weight)
     # the sum of the quadratic forms, see `patterns`
     log_likelihood -= (factored.precision * moments.second).sum() / 2
     moments.second.add_(covariances.total(factored))
@@ -197,9 +197,9 @@ def is_definite(mean: Tensor, covariance: Tensor) -> bool:
     return not torch.linalg.cholesky_ex(covariance).info
 
 
-def distance(one: Normal, other: Normal) -> float:
+def distance(first: Normal, second: Normal) -> float:
     """Find the largest difference of a parameter."""
-    return max(float((a - b).abs().max()) for a, b in zip(one, other, strict=True))
+    return max(float((a - b).abs().max()) for a, b in zip(first, second, strict=True))
 
 
 def rate_of_em(
@@ -248,18 +248,18 @@ def conditional_moments(normal: Normal, data: Incomplete) -> tuple[Tensor, Tenso
     mean, deviation = torch.zeros_like(data.x), torch.zeros_like(data.x)
     # variances of missing cells are the diagonal of the inverse of P_mm
     for group in grouped(*data, kinds=1):
-        found = group.condition(factored)
-        mean[group.rows] = normal.mean + found.completed
-        deviation[group.rows] = found.variance(factored).sqrt()
+        conditioned = group.condition(factored)
+        mean[group.rows] = normal.mean + conditioned.completed
+        deviation[group.rows] = conditioned.variance(factored).sqrt()
     return data.with_values(mean), deviation
 
 
 def draw(normal: Normal, data: Incomplete, n_draws: int = 1) -> Tensor:
     """Draw the missing cells from p(x_mis | x_obs); (n_draws, n, features)."""
-    factored, drawn = prepare(normal), data.x.new_zeros(n_draws, *data.x.shape)
+    factored, cells = prepare(normal), data.x.new_zeros(n_draws, *data.x.shape)
     for batch in arrange(*data):
-        drawn[:, batch.rows] = normal.mean + batch.condition(factored).draw(n_draws)
-    return data.with_values(drawn)
+        cells[:, batch.rows] = normal.mean + batch.condition(factored).draw(n_draws)
+    return data.with_values(cells)
 
 
 def drawn_moments(normal: Normal, batches: list[Batch], weights: Tensor) -> Moments:
@@ -273,12 +273,12 @@ def drawn_moments(normal: Normal, batches: list[Batch], weights: Tensor) -> Mome
     share = torch.minimum(weights, weights.sqrt())
     spare, covariances = weights - share, Covariances.of(normal.covariance)
     for batch in batches:
-        found = batch.condition(factored)
-        moments.add(found.draw(1)[0], share[batch.rows])
+        conditioned = batch.condition(factored)
+        moments.add(conditioned.draw(1)[0], share[batch.rows])
         if spare.any():
             weight = spare[batch.rows]
-            moments.add(found.completed(), weight)
-            covariances.added(found, weight)
+            moments.add(conditioned.completed(), weight)
+            covariances.added(conditioned, weight)
     moments.second.add_(covariances.total(factored))
     return moments
 
@@ -328,7 +328,7 @@ def augmented(
 
 def posterior_draws(
     start: Normal,
-    *given: object,  # rows, their weights, and k
+    *data: object,  # rows, their weights, and k
     n_draws: int,
     chain: Callable[..., Iterator] = augmented,
     parameters: Callable[..., Normal] = lambda normal: normal,  # of a state
@@ -339,8 +339,8 @@ def posterior_draws(
     many.
     """
     with step("estimating the autocorrelation of parameter draws"):
-        n_steps = steps_between_draws(rate_of_em(start, *given))
-    states = chain(start, *given)
+        n_steps = steps_between_draws(rate_of_em(start, *data))
+    states = chain(start, *data)
 
     def moved(times: int) -> object:
         for n_done in range(1, times + 1):
@@ -384,16 +384,16 @@ def choose_strength(
     long as the next one predicts better, first towards weaker ones.  Returns
     `strength`; `normal`: fitted with `strength` to the cells that are not held out.
     """
-    kept = Incomplete(data.x.where(~held_out, 0.0), data.observed & ~held_out)
+    visible = Incomplete(data.x.where(~held_out, 0.0), data.observed & ~held_out)
     number = count(1)
     work = "choosing the shrinkage" if len(strengths) > 1 else "fitting a start"
 
     def tried(place: int, begin: Normal) -> tuple[float, int, Normal]:
         with step(work, next(number), len(strengths)):
             normal = fit_normal(
-                kept, weights, strengths[place], begin, max_iter=max_iter, tol=tol
+                visible, weights, strengths[place], begin, max_iter=max_iter, tol=tol
             ).normal
-            moments = conditional_moments(normal, kept)
+            moments = conditional_moments(normal, visible)
             loss = held_out_loss(data.x, held_out, *moments, weights)
         return loss, place, normal
 

@@ -49,51 +49,57 @@ class GroupsMixin(Imputer):
         schema, cells = table.schema, table.cells
         checks.warn_of_unused(self, groups_fit.WITHOUT_EFFECT)
         checks.warn_of_unused_by_levels(self, schema)
-        given = cells, schema, settings
         with seeded(seed_from(self.random_state)):
-            fit = groups_fit.fit_groups(*given, on_round)
+            fit = groups_fit.fit_groups(cells, schema, settings, on_round)
             report = fit.report(schema, cells, settings)
-            predict = partial(groups_fit.predict_without, *given)
-            held_out = groups_fit.held_out(cells, settings)
-            _, found = self._held_out(schema, cells.nodes, predict, **held_out)
+            predict = partial(groups_fit.predict_without, cells, schema, settings)
+            hidden = groups_fit.held_out_cells(cells, settings)
+            _, check = self._check_fit(schema, cells, predict, hidden)
         of_sweep = fit.model.of_sweep
         self._warn_of_slow_chain(report, of_sweep=of_sweep, above=groups_fit.DRIFTING)
-        groups_fit.warn_of_marginals(schema, found.marginal, self.on_misfit)
+        groups_fit.warn_of_marginals(schema, check.marginal, self.on_misfit)
         # draws follow the model, as means know no groups
-        found = found._replace(marginal=np.zeros_like(found.marginal))
+        check = check._replace(marginal=np.zeros_like(check.marginal))
         draws = fit.draws if self.n_parameter_draws else []
-        report = table.report | report | found.report()
-        return Fitted(schema, GaussianModel(fit.model, draws=draws), report), found
+        report = table.report | report | check.report()
+        return Fitted(schema, GaussianModel(fit.model, draws=draws), report), check
+
+    def _check_fit(self, schema, cells, predict, hidden):
+        """Compare predictions of held-out cells with means; see `Imputer._held_out`."""
+        options = {"weights": cells.weights, "scale": cells.scale, "hidden": hidden}
+        return self._held_out(schema, cells.nodes, predict, **options)
 
     def _warn_of_slow_chain(self, report, **options):
         """Warn if the Markov chain of the fit is short."""
-        names = ("r_hat_", "latent_names_", "trace_", "n_burn_in_")
-        r_hat, latents, trace, n_burn_in = (report[name] for name in names)
-        chain = r_hat, latents, len(trace), n_burn_in
-        warn_of_slow_chain(*chain, **options)
+        warn_of_slow_chain(
+            report["r_hat_"],
+            report["latent_names_"],
+            len(report["trace_"]),
+            report["n_burn_in_"],
+            **options,
+        )
 
     def _checked(self, X):
-        found = super()._checked(X)
-        groups_fit.check_rows(self._schema, self._fixed(), found)
-        return found
+        rows = super()._checked(X)
+        groups_fit.check_rows(self._schema, self._fixed(), rows)
+        return rows
 
     def _wanted(self, where, X, checked):
         groups_fit.check_where(self._schema, self._fixed(), where)
-        found = super()._wanted(where, X, checked)
-        if not isinstance(found, Rules):
-            return found
-        return found._replace(of_groups=self._columns_of_groups())
+        targets = super()._wanted(where, X, checked)
+        if not isinstance(targets, Rules):
+            return targets
+        return targets._replace(of_groups=self._columns_of_groups())
 
     def _shift_of(self, shift):
-        found = super()._shift_of(shift)
-        groups_fit.check_shift(self._schema, self._fixed(), found)
-        return found
+        shift = super()._shift_of(shift)
+        groups_fit.check_shift(self._schema, self._fixed(), shift)
+        return shift
 
     def _limits_of(self, lower, upper, X, checked):
-        found = super()._limits_of(lower, upper, X, checked)
-        columns = self._columns_of_groups()
-        groups_fit.check_limits(self._schema, columns, found)
-        return found
+        limits = super()._limits_of(lower, upper, X, checked)
+        groups_fit.check_limits(self._schema, self._columns_of_groups(), limits)
+        return limits
 
     def _fixed(self):
         return self._fitted.model.fixed
@@ -351,12 +357,12 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         on_round, finish = report_rounds(self, n_rounds, X=table.rows)
         try:
             with one_thread():
-                fitted, found = fit(table, on_round)
+                fitted, check = fit(table, on_round)
         except torch.linalg.LinAlgError as error:
             # first, because limits far from all cells make a covariance singular, too
             check_distance(schema, table.limits, table.rows)
             raise ValueError(numbers.collinear(self.shrinkage)) from error
-        self._report_misfit(fitted.schema, found, numbers.REMEDY)
+        self._report_misfit(fitted.schema, check, numbers.REMEDY)
         finish()
         return self._publish(fitted)
 
@@ -438,25 +444,25 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         draws, model = self._parameter_draws(), self._fitted.model.model
         if hasattr(self, "trace_"):
             self._warn_of_slow_chain(self._fitted.report, of_sweep=model.of_sweep)
-        found = [model.moments(one) for one in draws]
-        count, d = len(found), len(self.mean_)
-        means = np.array([mean for mean, _ in found]).reshape(count, d)
-        return means, np.array([cov for _, cov in found]).reshape(count, d, d)
+        moments = [model.moments(draw) for draw in draws]
+        count, d = len(moments), len(self.mean_)
+        means = np.array([mean for mean, _ in moments]).reshape(count, d)
+        return means, np.array([cov for _, cov in moments]).reshape(count, d, d)
 
     def _first_batch(self, X):
         """Read the first table of a stream, whose numbers are those of parts."""
         if in_parts(X) is not None:
             return X
-        asked = without_counts(X, self.categorical_features)
-        return Encoded(*checks.read_table(self, X, asked=asked))
+        categories = without_counts(X, self.categorical_features)
+        return Encoded(*checks.read_table(self, X, asked=categories))
 
     def _check_parameters(self):
         super()._check_parameters()
         column_of_groups(self.groups)  # raises an error for a wrong form
 
-    def _large_table(self, *given):
+    def _large_table(self, *args):
         reject_groups(column_of_groups(self.groups).columns)
-        return super()._large_table(*given)
+        return super()._large_table(*args)
 
     def _chosen(self, schema, table, limits, sample_weight, **options):
         is_plain = schema.columns is None and self._is_for_em(schema, limits)
@@ -497,23 +503,22 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         tables = table.large and table.large.tables
         fit = numbers.fit_numbers(cells, tables, schema, settings, on_round)
         numbers.warn_unless_converged(fit.em, self.max_iter, self.tol)
-        known = {"weights": cells.weights, "scale": cells.scale, "hidden": fit.hidden}
-        schema, found = self._held_out(schema, cells.nodes, fit.predict, **known)
+        schema, check = self._check_fit(schema, cells, fit.predict, fit.hidden)
         training = self._training_of(*fit.training)
-        online = online_em.stored(fit.online)
+        online = online_em.arrays_of(fit.online)
         model = GaussianModel(fit.model, training=training, online=online)
-        report = fit.report() | found.report()
-        return Fitted(schema, model, table.report | report), found
+        report = fit.report() | check.report()
+        return Fitted(schema, model, table.report | report), check
 
     def _fit_constants(self, table, on_round):
         """Make the model of a table without columns that vary."""
-        found = HeldOutResult(np.nan, np.zeros(0, dtype=bool))
+        check = HeldOutResult(np.nan, np.zeros(0, dtype=bool))
         names = "nonlinear_columns_", "calibrated_columns_"
-        report = table.report | dict.fromkeys(names, found.marginal)
+        report = table.report | dict.fromkeys(names, check.marginal)
         report |= {"shrinkage_": number_or_nan(self.shrinkage), "n_tuning_iter_": 0}
         arrays = ["mean_", "location_", "scale_"], ["covariance_"]
         model = GaussianModel(None, draws=[])
-        return without_columns(table.schema, report, *arrays, model), found
+        return without_columns(table.schema, report, *arrays, model), check
 
     def _fit_mixed(self, settings, table, on_round):
         """Fit to categories, or with limits of cells, by Gibbs sampling."""
@@ -522,40 +527,39 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         checks.warn_of_unused_by_levels(self, schema)
         n_rounds = []  # of the fit without held-out cells, if there is one
 
-        def predict(kept, rows):
-            found, n_of_check = mixed.predict_without(
-                cells, schema, settings, kept, rows
+        def predict(visible, rows):
+            predictions, n_of_check = mixed.predict_without(
+                cells, schema, settings, visible, rows
             )
             n_rounds.append(n_of_check)
-            return found
+            return predictions
 
         with seeded(seed_from(self.random_state)):
             fit = mixed.fit_mixed(cells, schema, settings, on_round)
             mixed.warn_of_tails(schema, fit.doubts)
-            known = {"weights": cells.weights, "scale": cells.scale}
-            known["hidden"] = mixed.held_out_cells(cells, schema.joined)
-            schema, found = self._held_out(schema, cells.nodes, predict, **known)
-        report = fit.report(schema, cells, self.marginals) | found.report()
+            hidden = mixed.held_out_cells(cells, schema.joined)
+            schema, check = self._check_fit(schema, cells, predict, hidden)
+        report = fit.report(schema, cells, self.marginals) | check.report()
         report |= {"shrinkage_": settings.shrinkage, "n_tuning_iter_": sum(n_rounds)}
         draws = fit.draws if self.n_parameter_draws else []
         model = GaussianModel(fit.model, draws=draws)
-        return Fitted(schema, model, table.report | report), found
+        return Fitted(schema, model, table.report | report), check
 
     def _update(self, new):
         """Repeat the fit with all rows, or learn from the new ones by online EM."""
-        online_em.extended(self._schema, new.rows)  # raises an error for its rows
+        online_em.extend_ranges(self._schema, new.rows)  # raises an error for its rows
         if self._fitted.model.stream is not None:
             rows = online_em.Stream(*self._fitted.model.stream).followed_by(new)
             if rows.is_due:
-                self._keep_rows(rows.refitted(self, sample_weight=rows.weights))
+                self._keep_rows(rows.refit(self, sample_weight=rows.weights))
                 return
             self._keep_rows(rows)
         self._learn_more(new.rows, new.weights)
 
     def _keep_rows(self, rows):
         """Keep the rows of a stream, if they are few."""
-        kept = rows.stored() if rows.n_rows <= rows.most else None
-        self._replace_in_model(stream=kept)
+        are_few = rows.n_rows <= rows.most
+        self._replace_in_model(stream=rows.plain() if are_few else None)
 
     def _replace_in_model(self, **parts):
         """Replace parts of the model that only draws and `partial_fit` use."""
@@ -565,14 +569,18 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
     def _learn_more(self, X, weights):
         """Go on by online EM with rows (n, n_features) of positive weight."""
         nodes = X[:, self.feature_indices_].astype(np.float64)
-        seen = ~np.isnan(nodes).all(1)
-        if not seen.any():
+        has_cell = ~np.isnan(nodes).all(1)
+        if not has_cell.any():
             return
-        schema, (_, fit, report) = online_em.extended(self._schema, X), self._fitted
+        schema, (_, fit, report) = (
+            online_em.extend_ranges(self._schema, X),
+            self._fitted,
+        )
         strength = report["shrinkage_"] * nodes.shape[1]
-        known = fit.model, online_em.state_of(fit.model, fit.online)
-        given = nodes[seen], weights[seen], strength
-        model, state, loss, rows = online_em.learned(*known, *given)
+        state = online_em.state_of(fit.model, fit.online)
+        model, state, loss, rows = online_em.learn(
+            fit.model, state, nodes[has_cell], weights[has_cell], strength
+        )
         model = model.with_signs(schema.values.signs(schema.ends)[schema.model_columns])
         most = rows_in_memory(schema.n_columns)
         training = self._training_of(*online_em.for_draws(state, rows, strength, most))
@@ -580,7 +588,7 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         report["loss_curve_"] = [*report["loss_curve_"], loss]
         report["n_iter_"] += 1
         fit = fit._replace(model=model, draws=None, training=training)
-        fit = fit._replace(online=online_em.stored(state))
+        fit = fit._replace(online=online_em.arrays_of(state))
         self._publish(Fitted(schema, fit, report))
 
     @filled_once
@@ -588,7 +596,7 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         """Draw the parameters at the first call; list of (mean, covariance)."""
         fit = self._fitted.model
         if fit.draws is None and fit.training is not None:
-            draws = numbers.drawn_parameters(fit.model.parameters(), *fit.training)
+            draws = numbers.draw_posterior(fit.model.parameters(), *fit.training)
             # the draws take its place, and the rows take memory
             self._replace_in_model(draws=draws, training=None)
         return self._fitted.model.draws or []
@@ -611,6 +619,5 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         """
         if not self.n_parameter_draws:
             return None
-        table = (data.to_array(), weights.numpy())
         count, seed = self.n_parameter_draws, seed_from(self.random_state)
-        return *table, strength, count, seed, total
+        return data.to_array(), weights.numpy(), strength, count, seed, total

@@ -15,9 +15,9 @@ from skvnce._core.warnings import warn_user
 from skvnce._imputer.held_out import HELD_OUT, hold_out, row_folds
 from skvnce.gaussian import copula, em, online
 from skvnce.gaussian.copula import Limits, fit_copula
-from skvnce.gaussian.enlarged import posterior_draws
 from skvnce.gaussian.marginals import nonlinear_columns
 from skvnce.gaussian.model import CopulaModel, normal_of
+from skvnce.gaussian.posterior import posterior_draws
 from skvnce.gaussian.tails import Ends
 
 SHARES = [1.0, 0.1, 0.01]  # shrinkage, in rows per column, that "auto" chooses from
@@ -52,7 +52,7 @@ class NumbersFit(NamedTuple):
     hidden: np.ndarray  # bool (n, n_model_columns), the held-out cells
 
     def report(self):
-        """List what `GaussianImputer` says of the fit."""
+        """List the public attributes of `GaussianImputer` that describe the fit."""
         return {
             "shrinkage_": self.shrinkage,
             "n_tuning_iter_": self.n_tuning_iter,
@@ -63,13 +63,13 @@ class NumbersFit(NamedTuple):
 
 
 def of_model(model):
-    """List what a model says in the units of X."""
+    """List mean and covariance in the units of X, as public attributes."""
     mean, covariance = model.moments(model.parameters())
     return {"mean_": mean, "covariance_": covariance}
 
 
 def of_copula(model):
-    """List what `GaussianImputer` says of a `CopulaModel`."""
+    """List the public attributes of `GaussianImputer` that describe a `CopulaModel`."""
     lines, calibration = model.model.marginals, model.model.calibration
     location, scale = model.units
     nonlinear, calibrated = np.zeros((2, len(scale)), dtype=bool)
@@ -97,15 +97,15 @@ def fit_numbers(cells, tables, schema, settings, on_round):
     auto = isinstance(settings.shrinkage, str)
     shares = SHARES if auto else [settings.shrinkage]
     strengths = [float(share) * width for share in shares]
-    some, hidden = hold_out(nodes, weights, HELD_OUT, schema.joined)
+    with_cells, hidden = hold_out(nodes, weights, HELD_OUT, schema.joined)
     rows, limits = Rows(units.scaled(nodes), weights), _limits(schema, units)
     if settings.marginals == "auto":
         limits = limits._replace(ends=_ends(schema, units))
     tables = [rows] if tables is None else tables
-    found = fit_copula(
+    fit = fit_copula(
         rows,
         tables,
-        some,
+        with_cells,
         hidden,
         row_folds(nodes),
         limits,
@@ -116,22 +116,22 @@ def fit_numbers(cells, tables, schema, settings, on_round):
         on_round=on_round,
     )
 
-    def predict(kept, rows):
-        means = copula.cell_means(found.without_held_out, units.scaled(kept[rows]))
+    def predict(visible, rows):
+        means = copula.cell_means(fit.without_held_out, units.scaled(visible[rows]))
         return schema.values.clipped(units.restored(means), schema.model_columns), {}
 
     total = tables[-1].total
     of_all = float(total) if len(tables) > 1 else None
     return NumbersFit(
-        model=CopulaModel(found.copula._replace(bounds=limits.bounds), units),
-        shrinkage=float(shares[strengths.index(found.strength)]),
+        model=CopulaModel(fit.copula._replace(bounds=limits.bounds), units),
+        shrinkage=float(shares[strengths.index(fit.strength)]),
         n_tuning_iter=rounds_of_tuning(),
-        em=found.em,
+        em=fit.em,
         total=float(total),
-        online=online.started(found.em, found.copula.marginals, total),
-        training=(found.scores, weights, found.strength, of_all),
+        online=online.start(fit.em, fit.copula.marginals, total),
+        training=(fit.scores, weights, fit.strength, of_all),
         predict=predict,
-        hidden=(hidden & some[:, None]).numpy(),
+        hidden=(hidden & with_cells[:, None]).numpy(),
     )
 
 
@@ -155,14 +155,14 @@ def collinear(shrinkage):
 
 
 def _limits(schema, units):
-    """Return what is known about the cells, for scaled columns."""
+    """Return ranges, bounds and repeated values of scaled columns."""
     columns, values = schema.model_columns, schema.values
     scaled = (values.ranges[:, columns] - units.location) / units.scale
-    given, bounds = values.given[:, columns], None
-    if (given & np.isfinite(scaled)).any():
+    by_user, bounds = values.given[:, columns], None
+    if (by_user & np.isfinite(scaled)).any():
         far = np.array([[-np.inf], [np.inf]])
         # only the user's bounds truncate; learned ranges clip what is filled
-        bounds = tuple(map(torch.from_numpy, np.where(given, scaled, far)))
+        bounds = tuple(map(torch.from_numpy, np.where(by_user, scaled, far)))
     repeated = {
         j: torch.from_numpy((values.values[column] - location) / scale)
         for j, (column, location, scale) in enumerate(zip(columns, *units, strict=True))
@@ -172,15 +172,15 @@ def _limits(schema, units):
 
 
 def _ends(schema, units):
-    """Return where cells of scaled columns end by their signs; None if none does."""
+    """Return the ends of scaled columns of one sign; None without such a column."""
     columns = schema.model_columns
     signs = schema.values.signs(schema.ends)[columns]
     least = schema.values.least_sizes()[columns] / units.scale
-    found = Ends(*map(torch.from_numpy, (signs, -units.location / units.scale, least)))
-    return found if signs.any() else None
+    ends = Ends(*map(torch.from_numpy, (signs, -units.location / units.scale, least)))
+    return ends if signs.any() else None
 
 
-def drawn_parameters(start, table, weights, strength, count, seed, total):
+def draw_posterior(start, table, weights, strength, count, seed, total):
     """Draw mean and covariance from their posterior by data augmentation.
 
     `start`, tuple of ndarray: mean and covariance from which the chain starts; `table`

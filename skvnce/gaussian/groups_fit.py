@@ -54,9 +54,9 @@ def check_shift(schema, fixed, shift):
         "whose slopes differ between groups: none of its cells is missing",
     )
     for columns, why in zip(fixed, reasons, strict=True):
-        found = [j for j in columns if shift.columns[j]]
-        if found:
-            names = schema.labels(schema.model_columns[found])
+        shifted = [j for j in columns if shift.columns[j]]
+        if shifted:
+            names = schema.labels(schema.model_columns[shifted])
             raise ValueError(f"shift has {names}, {why}. Leave it out.")
 
 
@@ -101,7 +101,7 @@ def without_groups(table):
         "model is that of a table without groups.",
         TableWarning,
     )
-    columns = [one._replace(is_group=False) for one in schema.columns]
+    columns = [column._replace(is_group=False) for column in schema.columns]
     schema, cells = schema._replace(columns=columns), cells._replace(groups=None)
     return table._replace(schema=schema, cells=cells)
 
@@ -143,10 +143,10 @@ def _numbers_of(schema, X):
 
 def _differing(cells, numbers):
     """List the rows whose cell differs from the first one of their group."""
-    numbers, seen = numbers.astype(int), np.flatnonzero(~np.isnan(cells))
+    numbers, observed = numbers.astype(int), np.flatnonzero(~np.isnan(cells))
     first = np.full(numbers.max(initial=0) + 1, np.nan)
-    first[numbers[seen][::-1]] = cells[seen][::-1]
-    return seen[cells[seen] != first[numbers[seen]]]
+    first[numbers[observed][::-1]] = cells[observed][::-1]
+    return observed[cells[observed] != first[numbers[observed]]]
 
 
 def slopes_of(schema: Schema, groups, nodes):
@@ -155,11 +155,11 @@ def slopes_of(schema: Schema, groups, nodes):
     `groups`, str, int or dict: see `GaussianImputer`; `nodes` (n, n_model_columns).
     Returns list of int: places among the columns of the model.
     """
-    found = []
+    slopes = []
     for name in column_of_groups(groups).slopes:
         place = schema.index_of(name, "groups")
         label = schema.label(place)
-        if found and place in schema.model_columns[found]:
+        if slopes and place in schema.model_columns[slopes]:
             raise ValueError(f"groups has slopes of {label} twice. Leave one out.")
         if place not in schema.model_columns:
             raise ValueError(
@@ -172,15 +172,16 @@ def slopes_of(schema: Schema, groups, nodes):
                 f"groups has slopes of {label}, which has categories, not "
                 "numbers: let categorical_features call it 'numeric'."
             )
-        found.append(node)
-    check_complete(schema, found, nodes)
-    design = np.column_stack([np.ones(len(nodes)), nodes[:, found]])
+        slopes.append(node)
+    check_complete(schema, slopes, nodes)
+    design = np.column_stack([np.ones(len(nodes)), nodes[:, slopes]])
     if np.linalg.matrix_rank(design) < design.shape[1]:
+        names = schema.labels(schema.model_columns[slopes])
         raise ValueError(
-            f"groups has slopes of {schema.labels(schema.model_columns[found])}, which "
-            "are linear functions of each other. Leave some out."
+            f"groups has slopes of {names}, which are linear functions of each other. "
+            "Leave some out."
         )
-    return found
+    return slopes
 
 
 def named_constants(schema: Schema, groups):
@@ -188,10 +189,10 @@ def named_constants(schema: Schema, groups):
 
     `groups`, str, int or dict: see `GaussianImputer`.  Returns list of int.
     """
-    asked = column_of_groups(groups)
-    found = [schema.index_of(name, "groups") for name in asked.constant]
-    slopes = {schema.index_of(name, "groups") for name in asked.slopes}
-    for place in found:
+    names = column_of_groups(groups)
+    constant = [schema.index_of(name, "groups") for name in names.constant]
+    slopes = {schema.index_of(name, "groups") for name in names.slopes}
+    for place in constant:
         label = schema.label(place)
         if place in slopes:
             raise ValueError(
@@ -203,20 +204,20 @@ def named_constants(schema: Schema, groups):
                 f"groups calls {label} constant, which the model does not use: it is "
                 "passed through. Leave it out."
             )
-    return found
+    return constant
 
 
-def check_named(schema: Schema, groups, given, X):
+def check_named(schema: Schema, groups, table, X):
     """Check that columns that a user calls constant are constant within groups.
 
-    `groups`, str, int or dict: see `GaussianImputer`; `given` (n_samples, n_features):
-    as given by the user; `X` (n_samples, n_features): as it has been read.
+    `groups`, str, int or dict: see `GaussianImputer`; `table` (n_samples, n_features):
+    that of the user; `X` (n_samples, n_features): as it has been read.
     """
     for place in named_constants(schema, groups):
         rows = _differing(X[:, place], _numbers_of(schema, X))
         if len(rows):
             [group] = schema.group_columns
-            names = np.asarray(_safe_indexing(given, group, axis=1))
+            names = np.asarray(_safe_indexing(table, group, axis=1))
             raise ValueError(
                 f"groups calls {schema.label(place)} constant within groups, but it "
                 f"varies within the group {names.tolist()[rows[0]]!r}. Correct its "
@@ -250,23 +251,23 @@ def latents_of(cells, schema, settings):
     """Make the latent variables of columns; those of groups by one row of each."""
     groups = _groups_of(cells)
     if is_numeric(schema).all():
-        given, known = _given(cells, groups, schema, settings)
+        marginals, tails = _choose_marginals(cells, groups, schema, settings)
         if settings.marginals == "auto":
-            given = _signed(given, known, cells, groups, schema, settings)
-        return _latents(cells, schema, given)
-    latents, own = (_latents(one, schema) for one in (cells, groups))
+            marginals = _with_signs(marginals, tails, cells, groups, schema, settings)
+        return _latents(cells, schema, marginals)
+    latents, latents_of_groups = (_latents(rows, schema) for rows in (cells, groups))
     for j in settings.of_groups:
-        latents.marginals[j] = own.marginals[j]
+        latents.marginals[j] = latents_of_groups.marginals[j]
     return latents
 
 
-def _latents(cells, schema, given=None):
+def _latents(cells, schema, marginals=None):
     kinds, sizes = kinds_of(schema), schema.n_categories.tolist()
     signs = signs_of(schema)
     data, weights = Incomplete.from_array(cells.nodes), torch.from_numpy(cells.weights)
-    given = given or {}
-    latents = Latents.of(data, weights, kinds, sizes, given)
-    return latents.opened(data, kinds, given, signs)
+    marginals = marginals or {}
+    latents = Latents.of(data, weights, kinds, sizes, marginals)
+    return latents.opened(data, kinds, marginals, signs)
 
 
 def _groups_of(cells):
@@ -277,35 +278,35 @@ def _groups_of(cells):
     return cells._replace(nodes=rows, weights=weights, location=location, scale=scale)
 
 
-def _given(cells, groups, schema, settings):
+def _choose_marginals(cells, groups, schema, settings):
     """Choose the marginals of numbers as for rows that do not belong together.
 
     Those of columns of groups are chosen by one row of each group.  Also returns the
     tails of the columns that these rows have.
     """
-    found = mixed.linear_marginals(cells)
+    linear = mixed.linear_marginals(cells)
     others = settings.slopes + settings.of_groups
-    lines, known = _nonlinear(cells, schema, settings, others)
-    others = [j for j in found if j not in settings.of_groups]
-    own = _nonlinear(groups, schema, settings, others)
-    return found | lines | own[0], known | own[1]
+    lines, tails = _nonlinear(cells, schema, settings, others)
+    others = [j for j in linear if j not in settings.of_groups]
+    lines_of_groups, tails_of_groups = _nonlinear(groups, schema, settings, others)
+    return linear | lines | lines_of_groups, tails | tails_of_groups
 
 
-def _signed(given, known, cells, groups, schema, settings):
-    """Let the marginals of columns of one sign keep it, by `known` tails if possible.
+def _with_signs(marginals, tails, cells, groups, schema, settings):
+    """Let the marginals of columns of one sign keep it, by `tails` where there are any.
 
     These tails are fitted given the other columns, so that they hold where missing
     cells are selected.
     """
-    found = dict(given)
+    signed = dict(marginals)
     for j, (sign, least) in enumerate(signs_of(schema)):
         nodes = (groups if j in settings.of_groups else cells).nodes[:, j]
-        seen = torch.from_numpy(nodes[~np.isnan(nodes)])
-        if sign and j in known:
-            found[j] = given[j].with_tail(known[j], sign, least)
-        elif sign and len(seen) > 1 and seen.std() > 0:
-            found[j] = given[j].signed(seen, sign, least)
-    return found
+        observed = torch.from_numpy(nodes[~np.isnan(nodes)])
+        if sign and j in tails:
+            signed[j] = marginals[j].with_tail(tails[j], sign, least)
+        elif sign and len(observed) > 1 and observed.std() > 0:
+            signed[j] = marginals[j].signed(observed, sign, least)
+    return signed
 
 
 def _nonlinear(cells, schema, settings, others):
@@ -313,43 +314,44 @@ def _nonlinear(cells, schema, settings, others):
 
     Both are dicts by column.
     """
-    kept = [j for j in range(cells.nodes.shape[1]) if j not in others]
-    location, scale = cells.location[kept], cells.scale[kept]
-    lines, known = {}, {}
-    nodes = cells.nodes[:, kept]
-    some = (~np.isnan(nodes)).any(1)
-    if settings.marginals == "normal" or some.sum() < _FEWEST_ROWS:
-        return lines, known
-    schema = schema._replace(model_columns=schema.model_columns[kept])
+    columns = [j for j in range(cells.nodes.shape[1]) if j not in others]
+    location, scale = cells.location[columns], cells.scale[columns]
+    lines, tails = {}, {}
+    nodes = cells.nodes[:, columns]
+    has_cell = (~np.isnan(nodes)).any(1)
+    if settings.marginals == "normal" or has_cell.sum() < _FEWEST_ROWS:
+        return lines, tails
+    schema = schema._replace(model_columns=schema.model_columns[columns])
     options = OfNumbers("auto", "auto", 200, 5e-3)
-    rows, weights = nodes[some], cells.weights[some]
-    own = cells._replace(nodes=rows, weights=weights, location=location, scale=scale)
-    model = fit_numbers(own, None, schema, options, lambda *_: False).model.model
-    chosen = np.zeros(len(kept), dtype=bool)
+    rows, weights = nodes[has_cell], cells.weights[has_cell]
+    cells = cells._replace(nodes=rows, weights=weights, location=location, scale=scale)
+    model = fit_numbers(cells, None, schema, options, lambda *_: False).model.model
+    chosen = np.zeros(len(columns), dtype=bool)
     if model.marginals is not None:
         chosen = nonlinear_columns(model.marginals).numpy()
     data = Incomplete.from_array((rows - location) / scale)
     # errors of means do not show that draws are clipped to the valid values
     skewed = ~chosen & (_share_beyond(schema, location, scale) > _BEYOND)
-    for use, made in (
+    for use, pieces in (
         (chosen, model.marginals),
         (skewed, start(data, torch.from_numpy(weights))),
     ):
         for k in np.flatnonzero(use):
-            cells_of = location[k] + scale[k] * made.knots[k]
-            lines[kept[k]] = Marginal(cells_of, made.scores[k], made.scores[k])
+            knots, scores = location[k] + scale[k] * pieces.knots[k], pieces.scores[k]
+            lines[columns[k]] = Marginal(knots, scores, scores)
     if model.tails is not None:
-        columns, *_, t, b = model.tails
-        pairs = zip(columns.tolist(), t.tolist(), b.tolist(), strict=True)
-        known = {kept[k]: (scale[k], *pair) for k, *pair in pairs if chosen[k]}
+        tailed, *_, t, b = model.tails
+        pairs = zip(tailed.tolist(), t.tolist(), b.tolist(), strict=True)
+        tails = {columns[k]: (scale[k], *pair) for k, *pair in pairs if chosen[k]}
     for k in model.steps.columns.tolist() if model.steps is not None else ():
-        seen = rows[:, k][~np.isnan(rows[:, k])]
+        observed = ~np.isnan(rows[:, k])
+        values = rows[observed, k]
         # others are rounded to observed values, which loses less than steps
-        if np.unique(seen, return_counts=True)[1].max() >= _OFTEN * len(seen):
-            weight = torch.from_numpy(weights[~np.isnan(rows[:, k])])
-            lines[kept[k]] = Marginal.of(torch.from_numpy(seen), weight)
-            known.pop(kept[k], None)
-    return lines, known
+        if np.unique(values, return_counts=True)[1].max() >= _OFTEN * len(values):
+            weight = torch.from_numpy(weights[observed])
+            lines[columns[k]] = Marginal.of(torch.from_numpy(values), weight)
+            tails.pop(columns[k], None)
+    return lines, tails
 
 
 def _share_beyond(schema, location, scale):
@@ -393,9 +395,9 @@ class Settings(NamedTuple):
         shares = 1.0, _CHECKING
         rounds = (max(round(share * options.max_iter), enough) for share in shares)
         slopes = slopes_of(schema, options.groups, cells.nodes)
-        found = columns_of_groups(cells.nodes, cells.groups)
+        constant = columns_of_groups(cells.nodes, cells.groups)
         named = np.isin(schema.model_columns, named_constants(schema, options.groups))
-        of_groups = np.union1d(found, np.flatnonzero(named)).astype(int).tolist()
+        of_groups = np.union1d(constant, np.flatnonzero(named)).astype(int).tolist()
         of_groups = [j for j in of_groups if j not in slopes]
         if len(of_groups) + len(slopes) == len(schema.model_columns):
             raise ValueError(
@@ -426,12 +428,13 @@ class GroupedFit(NamedTuple):
         return list(map(plain_effects, self.fit.draws))
 
     def report(self, schema, cells, settings):
-        """List what `GaussianImputer` says of the fit."""
+        """List the public attributes of `GaussianImputer` that describe the fit."""
         warn_of_few(schema, self.model, cells)
         model, fit, levels = self.model, self.fit, self.model.levels
         parameters = model.parameters()
         trace = np.stack(fit.trace)[:, :, levels.order()]
-        lines = [one is not None and len(one.values) > 3 for one in model.marginals]
+        # a line has three points
+        lines = [line is not None and len(line.values) > 3 for line in model.marginals]
         shares = trace[len(fit.losses) - len(fit.estimates) :, 1]
         return {
             **of_model(model),
@@ -463,24 +466,25 @@ def fit_groups(cells, schema, settings, on_round=tell_round):
 
     `cells`, ModelCells; `on_round`, callable.  Returns GroupedFit.
     """
-    nodes = cells.nodes
-    rows = some_groups(cells.groups)
-    own, numbers = nodes[rows], cells.groups[rows]
+    rows = sample_groups(cells.groups)
+    nodes, numbers = cells.nodes[rows], cells.groups[rows]
     weights, limits = cells.weights[rows], tensors(cells.limits, rows)
     of_groups = settings.of_groups
     latents = latents_of(cells, schema, settings)
     levels = Levels.of(latents, of_groups, settings.slopes)
-    slopes = Slopes(settings.slopes, *column_moments(own[:, settings.slopes], weights))
+    slopes = Slopes(
+        settings.slopes, *column_moments(nodes[:, settings.slopes], weights)
+    )
     kinds, units = kinds_of(schema), None
     if is_numeric(schema).all():
-        kept = [j for j in range(len(kinds)) if j not in settings.slopes]
-        units = Units(cells.location[kept], cells.scale[kept])
+        columns = [j for j in range(len(kinds)) if j not in settings.slopes]
+        units = Units(cells.location[columns], cells.scale[columns])
     bounds = bounds_of(schema)
     model = GroupedNormal(levels, of_groups, slopes, kinds, [], units, bounds)
-    known, members, _ = model.known(np.column_stack([own, numbers]))
+    nodes, members, _ = model.read_rows(np.column_stack([nodes, numbers]))
     fit = groups.posterior_draws(
         members._replace(weights=weights),
-        Incomplete.from_array(known),
+        Incomplete.from_array(nodes),
         n_draws=settings.n_draws,
         n_sweeps=settings.n_sweeps,
         limits=limits,
@@ -493,42 +497,39 @@ def fit_groups(cells, schema, settings, on_round=tell_round):
 def bounds_of(schema):
     """Return the user's bounds of the columns of the model; None if there are none."""
     values, columns = schema.values, schema.model_columns
-    given, ends = values.given[:, columns], values.ranges[:, columns]
-    bounds = tuple(np.where(given, ends, [[-np.inf], [np.inf]]))
-    return bounds if given.any() else None
+    by_user, ends = values.given[:, columns], values.ranges[:, columns]
+    bounds = tuple(np.where(by_user, ends, [[-np.inf], [np.inf]]))
+    return bounds if by_user.any() else None
 
 
-def held_out(cells, settings):
+def held_out_cells(cells, settings):
     """Choose the cells that are held out; not those that other cells determine.
 
     Equal rows of different groups do not hide the same cells: their groups differ.
-
-    Returns dict: options of `held_out_attributes`.
     """
     rows = np.column_stack([cells.nodes, cells.groups])
     rows = np.column_stack([rows, occurrences(distinct_rows(rows)[1])])
     hidden = mixed.held_out_cells(cells._replace(nodes=rows))[:, :-2].copy()
     hidden[:, [*settings.of_groups, *settings.slopes]] = False
-    return {"weights": cells.weights, "scale": cells.scale, "hidden": hidden}
+    return hidden
 
 
-def predict_without(cells, schema, settings, kept, rows):
-    """Fit to the cells that are `kept`, and predict the others of some rows.
+def predict_without(cells, schema, settings, visible, rows):
+    """Fit to the `visible` cells, and predict the others of some rows.
 
     Returns `predictions`, tuple: see `GroupedNormal.fill`.
     """
     settings = settings._replace(n_sweeps=settings.n_sweeps_of_check)
-    found = fit_groups(cells._replace(nodes=kept), schema, settings)
+    model = fit_groups(cells._replace(nodes=visible), schema, settings).model
     # of whole groups
-    some = np.flatnonzero(np.isin(cells.groups, cells.groups[rows]))
-    nodes = np.column_stack([kept, cells.groups])[some]
-    limits = cells.limits.of(some)
-    filled, probabilities = found.model.fill(nodes, limits)
-    places = np.searchsorted(some, rows)
-    return filled[places, :-1], {j: one[places] for j, one in probabilities.items()}
+    members = np.flatnonzero(np.isin(cells.groups, cells.groups[rows]))
+    nodes = np.column_stack([visible, cells.groups])[members]
+    filled, probabilities = model.fill(nodes, cells.limits.of(members))
+    places = np.searchsorted(members, rows)
+    return filled[places, :-1], {j: p[places] for j, p in probabilities.items()}
 
 
-def some_groups(numbers):
+def sample_groups(numbers):
     """Choose groups at random, which have about `ROWS` rows; the rows of these."""
     if len(numbers) <= ROWS:
         return np.arange(len(numbers))

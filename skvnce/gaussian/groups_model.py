@@ -21,8 +21,8 @@ from skvnce.gaussian.latent.fill import Chains, Predictions
 from skvnce.gaussian.latent.gibbs import Factors, Rows
 from skvnce.gaussian.latent.groups import (
     Effects,
-    Given,
     GroupedRows,
+    GroupFactors,
     Groups,
     Levels,
     design_of,
@@ -90,9 +90,9 @@ class GroupedNormal(NamedTuple):
         """Return the first parameters; see `plain_effects`."""
         return plain_effects(self.effects[0])
 
-    def with_normals(self, found: Sequence[tuple]) -> Self:
+    def with_normals(self, parameters: Sequence[tuple]) -> Self:
         """Replace the parameters, which draws use in turn; see `plain_effects`."""
-        return self._replace(effects=list(map(_effects_of, found)))
+        return self._replace(effects=list(map(_effects_of, parameters)))
 
     def fill(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> Filled:
         """Fill by means of numbers, and by the most probable levels.
@@ -100,12 +100,16 @@ class GroupedNormal(NamedTuple):
         `nodes` (n, n_nodes + 1): the last column has the numbers of groups.  Returns
         `filled` (n, n_nodes + 1); `probabilities` (n, n_levels).
         """
-        cells, groups, ends = self.known(nodes, limits)
+        cells, groups, ends = self.read_rows(nodes, limits)
         _, equal = distinct_rows(np.column_stack([cells, nodes[:, -1]]))
-        given = *self._predicting(cells, equal), columns_of_levels(self.kinds)
-        means, shares = fill.predict(*given, ends, groups.twice().rows)
+        means, shares = fill.predict(
+            *self._predicting(cells, equal),
+            columns_of_levels(self.kinds),
+            ends,
+            groups.twice().rows,
+        )
         # equal rows of a group differ by chance
-        shares = [one if one is None else _average(one, equal) for one in shares]
+        shares = [p if p is None else _average(p, equal) for p in shares]
         averages = Predictions(_average(means, equal), shares)
         filled, probabilities = filled_by(averages, cells)
         return np.column_stack([filled, nodes[:, -1]]), probabilities
@@ -114,7 +118,7 @@ class GroupedNormal(NamedTuple):
         self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
     ) -> Filled:
         """Find quantiles of missing cells; see `_imputer.fill`."""
-        cells, groups, ends = self.known(nodes, limits)
+        cells, groups, ends = self.read_rows(nodes, limits)
         _, equal = distinct_rows(np.column_stack([cells, nodes[:, -1]]))
         quantiles = fill.quantiles(
             *self._predicting(cells, equal),
@@ -122,51 +126,55 @@ class GroupedNormal(NamedTuple):
             ends,
             groups.twice().rows,
         )
-        found = [_average(one, equal).numpy() for one in quantiles]
-        found = _with_groups(np.array(found), nodes)
+        tables = np.array([_average(cells, equal).numpy() for cells in quantiles])
         has_levels = columns_of_levels(self.kinds)
-        return found, self.fill(nodes, limits)[1] if has_levels else {}
+        probabilities = self.fill(nodes, limits)[1] if has_levels else {}
+        return _with_groups(tables, nodes), probabilities
 
     def draw(
         self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells of nodes, with each of the parameters in turn."""
-        cells, groups, ends = self.known(nodes, limits)
+        cells, groups, ends = self.read_rows(nodes, limits)
         data = Incomplete.from_array(cells)
         rows, models = self._rows(data, groups, ends), self._in_turn(n_draws)
-        drawn = fill.completed(self.levels.whole, data, _moved(rows, models))
-        return _with_groups(drawn.numpy(), nodes)
+        tables = fill.complete(self.levels.whole, data, _sweep(rows, models))
+        return _with_groups(tables.numpy(), nodes)
 
     def determined(self, nodes: np.ndarray) -> np.ndarray:
-        """Fill cells of columns of groups that are known from other rows."""
-        return np.column_stack([self.known(nodes)[0], nodes[:, -1]])
+        """Fill cells of columns of groups that other rows determine."""
+        return np.column_stack([self.read_rows(nodes)[0], nodes[:, -1]])
 
     def given_rows(
-        self, found: list[tuple], nodes: np.ndarray, n_draws: int
+        self, parameters: list[tuple], nodes: np.ndarray, n_draws: int
     ) -> list["GivenEffects"]:
         """Draw effects of groups, given which rows are independent."""
-        cells, groups, ends = self.known(nodes)
-        known = cells[groups.heads()][:, self.of_groups]
+        cells, groups, ends = self.read_rows(nodes)
+        constants = cells[groups.heads()][:, self.of_groups]
         rows = self._rows(Incomplete.from_array(cells), groups, ends)
-        models = self.with_normals(found)._in_turn(n_draws)
+        models = self.with_normals(parameters)._in_turn(n_draws)
         numbers = np.unique(nodes[:, -1])
         return [
             GivenEffects(
-                self, one, numbers, known, *(part.copy() for part in rows.parts(z)[1:])
+                self,
+                factors,
+                numbers,
+                constants,
+                *(x.copy() for x in rows.parts(z)[1:]),
             )
-            for one, z in zip(models, _moved(rows, models), strict=True)
+            for factors, z in zip(models, _sweep(rows, models), strict=True)
         ]
 
-    def moments(self, one: tuple) -> Pair:
+    def moments(self, parameters: tuple) -> Pair:
         """Return mean and covariance of the latent variables of a row.
 
         They are in the order of columns; slopes are multiplied by 0.
         """
-        return self._in_order(*self.levels.moments(_effects_of(one)))
+        return self._in_order(*self.levels.moments(_effects_of(parameters)))
 
-    def between(self, one: tuple) -> np.ndarray:
+    def between(self, parameters: tuple) -> np.ndarray:
         """Return the covariance of intercepts and of columns of groups."""
-        effects, size = _effects_of(one), self.levels.rows.size
+        effects, size = _effects_of(parameters), self.levels.rows.size
         mean, covariance = self.levels.moments(effects)
         covariance[:size, :size] -= effects.within.covariance
         return self._in_order(mean, covariance)[1]
@@ -177,35 +185,38 @@ class GroupedNormal(NamedTuple):
         pair = mean[order].numpy(), covariance[order][:, order].numpy()
         return in_units(self.units, pair)
 
-    def slopes_covariance(self, one: tuple) -> np.ndarray:
+    def slopes_covariance(self, parameters: tuple) -> np.ndarray:
         """Return the covariance of the slopes of a column of slopes after the other."""
         part = slice(self.levels.rows.size, self.levels.n_random)
-        return _effects_of(one).between.covariance[part, part].numpy()
+        return _effects_of(parameters).between.covariance[part, part].numpy()
 
     @property
     def marginals(self) -> list:
         """The marginals of columns."""
         return self.levels.whole.marginals
 
-    def known(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> tuple:
-        """Return cells, of groups in all of their rows, Groups, and limits."""
+    def read_rows(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> tuple:
+        """Return cells, Groups, and limits; cells of groups fill all of their rows."""
         cells, slopes = nodes[:, :-1].copy(), self.slopes.of(nodes)
         groups = Groups.of(self.levels, nodes[:, -1], slopes)
-        own = cells[:, self.of_groups]
-        known = groups.extremes(own.T, np.fmax).T[groups.codes]
-        cells[:, self.of_groups] = np.where(np.isnan(own), known, own)
+        observed = cells[:, self.of_groups]
+        constants = groups.extremes(observed.T, np.fmax).T[groups.codes]
+        cells[:, self.of_groups] = np.where(np.isnan(observed), constants, observed)
         return cells, groups, self.ends(cells, limits)
 
     def ends(self, cells: np.ndarray, limits: Limits = NO_LIMITS) -> Ends:
         """Return the least and the largest values of cells, () without limits."""
         if self.bounds is None:
             return tensors(limits, np.s_[:, : cells.shape[1]])
-        low, high = (np.broadcast_to(one, cells.shape) for one in self.bounds)
+        low, high = (np.broadcast_to(end, cells.shape) for end in self.bounds)
         return tensors(limits.within(low, high))
 
     def _predicting(self, cells: np.ndarray, equal: np.ndarray) -> tuple:
-        """Return what predicts cells; equal rows of a group have different numbers."""
-        models = [Given.of(one, self.levels) for one in self.effects]
+        """Return arguments of `fill.predict`.
+
+        Equal rows of a group have different random numbers.
+        """
+        models = [GroupFactors.of(effects, self.levels) for effects in self.effects]
         numbers = row_keyed(np.column_stack([cells, occurrences(equal)]), 0)
         data = Incomplete.from_array(cells)
         return self.levels.whole, models, data, _PREDICTING, numbers
@@ -213,10 +224,10 @@ class GroupedNormal(NamedTuple):
     def _rows(self, data: Incomplete, groups: Groups, ends: Ends) -> GroupedRows:
         return groups.rows(self.levels.whole.bounds(data, ends))
 
-    def _in_turn(self, n_draws: int) -> list[Given]:
+    def _in_turn(self, n_draws: int) -> list[GroupFactors]:
         """List parameters of draws, each of which is factorised once."""
         return made_in_turn(
-            self.effects, n_draws, lambda one: Given.of(one, self.levels)
+            self.effects, n_draws, lambda draw: GroupFactors.of(draw, self.levels)
         )
 
 
@@ -224,29 +235,30 @@ class GivenEffects(NamedTuple):
     """A model of rows given the effects of their groups: rows are independent."""
 
     model: GroupedNormal
-    given: Given  # the parameters
+    factors: GroupFactors  # of the parameters
     numbers: np.ndarray  # (n_groups,), of the groups, increasing
     # (n_groups, n_columns_of_groups), cells of columns of groups; NaN where none is
     # observed
-    known: np.ndarray
+    constants: np.ndarray
     # (n_latents, n_groups), latent variables of groups, and effects
-    constant: np.ndarray
+    latents: np.ndarray
     effects: np.ndarray
 
     def draw(
         self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells of nodes; (n_draws, n, n_nodes + 1)."""
-        return np.array([self._drawn(nodes) for _ in range(n_draws)])
+        return np.array([self._draw_once(nodes) for _ in range(n_draws)])
 
     def determined(self, nodes: np.ndarray) -> np.ndarray:
-        """Fill cells of columns of groups that are known from other rows."""
-        found, columns = nodes.copy(), self.model.of_groups
-        known = self.known[np.searchsorted(self.numbers, nodes[:, -1])]
-        found[:, columns] = np.where(np.isnan(known), nodes[:, columns], known)
-        return found
+        """Fill cells of columns of groups that other rows determine."""
+        filled, columns = nodes.copy(), self.model.of_groups
+        constants = self.constants[np.searchsorted(self.numbers, nodes[:, -1])]
+        missing = np.isnan(constants)
+        filled[:, columns] = np.where(missing, nodes[:, columns], constants)
+        return filled
 
-    def _drawn(self, nodes: np.ndarray) -> np.ndarray:
+    def _draw_once(self, nodes: np.ndarray) -> np.ndarray:
         model, levels = self.model, self.model.levels
         places = np.searchsorted(self.numbers, nodes[:, -1])
         groups = Groups(
@@ -256,37 +268,37 @@ class GivenEffects(NamedTuple):
         data = Incomplete.from_array(nodes[:, :-1])
         bounds = levels.whole.bounds(data, model.ends(nodes[:, :-1]))
         rows = Rows.of(levels.rows, levels.divided(bounds)[0])
-        z = rows.start(self.given.normal.mean[: levels.rows.size])
-        factors: list[Factors] = [self.given.rows.moved(means)]
-        for _ in fill.swept(rows, z, factors, _GIVEN_EFFECTS):
+        z = rows.start(self.factors.normal.mean[: levels.rows.size])
+        factors: list[Factors] = [self.factors.rows.moved(means)]
+        for _ in fill.sweep_models(rows, z, factors, _GIVEN_EFFECTS):
             pass
-        whole = torch.from_numpy(np.vstack([z, self.constant[:, places]]))
+        whole = torch.from_numpy(np.vstack([z, self.latents[:, places]]))
         cells = data.with_values(fill.cells_of(levels.whole, whole)).numpy()
         return np.column_stack([cells, nodes[:, -1]])
 
 
-def plain_effects(one: Effects) -> tuple:
+def plain_effects(effects: Effects) -> tuple:
     """Convert parameters to a mean, its covariance, and that of residuals."""
-    parts = *one.between, one.within.covariance
+    parts = *effects.between, effects.within.covariance
     return tuple(part.numpy() for part in parts)
 
 
-def _effects_of(found: tuple) -> Effects:
-    *between, within = found
+def _effects_of(parameters: tuple) -> Effects:
+    *between, within = parameters
     zero = np.zeros(len(within))
     return Effects(normal_of((zero, within)), normal_of(tuple(between)))
 
 
-def _moved(rows: GroupedRows, models: list[Given]) -> Iterator[np.ndarray]:
+def _sweep(rows: GroupedRows, models: list[GroupFactors]) -> Iterator[np.ndarray]:
     """Yield latent variables, which are moved in place, for each of the models."""
     chains = chains_of(len(models), _BURN_IN, _MANY, (_LEAST_APART, _APART))
-    return fill.swept(rows, rows.start(models[0].normal.mean), models, chains)
+    return fill.sweep_models(rows, rows.start(models[0].normal.mean), models, chains)
 
 
-def _with_groups(found: np.ndarray, nodes: np.ndarray) -> np.ndarray:
+def _with_groups(tables: np.ndarray, nodes: np.ndarray) -> np.ndarray:
     """Append the numbers of groups to cells (n_tables, n, n_nodes)."""
-    own = np.broadcast_to(nodes[:, -1:], (*found.shape[:2], 1))
-    return np.concatenate([found, own], axis=2)
+    numbers = np.broadcast_to(nodes[:, -1:], (*tables.shape[:2], 1))
+    return np.concatenate([tables, numbers], axis=2)
 
 
 def _average(values: Tensor, which: np.ndarray) -> Tensor:
@@ -302,7 +314,7 @@ def _average(values: Tensor, which: np.ndarray) -> Tensor:
 
 
 class GaussianModel(NamedTuple):
-    """A fitted distribution, and what its parameters are drawn from."""
+    """A fitted distribution, and the rows from which its parameters are drawn."""
 
     # None if no column varies
     model: CopulaModel | LatentNormal | GroupedNormal | None
@@ -322,18 +334,18 @@ class GaussianModel(NamedTuple):
 
     def drawing(self, n_draws: int, rows: np.ndarray | None) -> list:
         """List the models that draws come from, given which `rows` are independent."""
-        found = self.parameters()
+        parameters = self.parameters()
         if rows is not None:
-            return self.model.given_rows(found, rows, n_draws)
+            return self.model.given_rows(parameters, rows, n_draws)
         # a chain over categories needs a burn-in, which all draws share
         if isinstance(self.model, CopulaModel):
-            return [self.model.with_normals([one]) for one in found]
-        return [self.model.with_normals(found)]
+            return [self.model.with_normals([draw]) for draw in parameters]
+        return [self.model.with_normals(parameters)]
 
     def with_one_draw(self) -> list[Self]:
         """Make a model of each draw of the parameters."""
         model = self.without_training()
-        return [model._replace(draws=[one]) for one in self.parameters()]
+        return [model._replace(draws=[draw]) for draw in self.parameters()]
 
     def without_training(self) -> Self:
         """Leave out the rows of the fit."""

@@ -75,12 +75,12 @@ class Steps(NamedTuple):
         if not len(self.columns):
             return cells
         places = place(self.edges, scores[..., self.columns])
-        found = pick(self.values, places)
-        own = cells[..., self.columns].clamp(self.low, self.high)
-        found = torch.where(places == 0, torch.minimum(found, own), found)
-        is_last = found == self.values[:, -1]
-        found = torch.where(is_last, torch.maximum(found, own), found)
-        return cells.index_copy(-1, self.columns, found)
+        values = pick(self.values, places)
+        mapped = cells[..., self.columns].clamp(self.low, self.high)
+        values = torch.where(places == 0, torch.minimum(values, mapped), values)
+        is_last = values == self.values[:, -1]
+        values = torch.where(is_last, torch.maximum(values, mapped), values)
+        return cells.index_copy(-1, self.columns, values)
 
 
 def left_out_moments(
@@ -97,26 +97,26 @@ def left_out_moments(
     mean = data.x.new_zeros(len(data.x), len(columns))
     deviation = torch.ones_like(mean)
     for batch in arrange(*data, kinds=1):
-        given = batch.condition(factored)
-        diagonal = _left_out_precision(given, factored, columns)
-        pull = (given.completed() @ factored.precision)[:, columns] / diagonal
+        conditioned = batch.condition(factored)
+        diagonal = _left_out_precision(conditioned, factored, columns)
+        pull = (conditioned.completed() @ factored.precision)[:, columns] / diagonal
         mean[batch.rows] = data.x[batch.rows][:, columns] - pull
         deviation[batch.rows] = diagonal.rsqrt()
     return mean, deviation
 
 
 def _left_out_precision(
-    given: ByMissing, normal: FactoredNormal, columns: Tensor
+    conditioned: ByMissing, normal: FactoredNormal, columns: Tensor
 ) -> Tensor:
     """Compute the diagonal of Q = P_oo - P_om P_mm^-1 P_mo; (n, n_columns)."""
-    precision, batch = normal.precision, given.batch
+    precision, batch = normal.precision, conditioned.batch
     wide = torch.nn.functional.pad(precision, (0, 0, 0, batch.block.shape[1]))
     right = wide[:, columns][batch.block]
-    half = torch.linalg.solve_triangular(given.factor, right, upper=False)
+    half = torch.linalg.solve_triangular(conditioned.factor, right, upper=False)
     diagonal = precision.diagonal()[columns]
-    seen = batch.seen[:, columns] > 0
+    observed = batch.seen[:, columns] > 0
     # any positive number where a cell is missing, because its root is a divisor
-    return (diagonal - half.square().sum(1)).where(seen, diagonal)
+    return (diagonal - half.square().sum(1)).where(observed, diagonal)
 
 
 def fit_steps(
@@ -137,24 +137,24 @@ def fit_steps(
     edges = cells.new_full((len(columns), widest - 1), torch.inf)
     table = cells.new_zeros(len(columns), widest)
     # a systematic sample, without random numbers
-    some = slice(None, None, max(1, len(cells) // _ROWS))
-    scores, cells, weights = scores.take(some), cells[some], weights[some]
+    sample = slice(None, None, max(1, len(cells) // _ROWS))
+    scores, cells, weights = scores.take(sample), cells[sample], weights[sample]
     mean, deviation = left_out_moments(normal, scores, columns)
     for k, j in enumerate(columns.tolist()):
-        known, seen = values[j], scores.observed[:, j] & (weights > 0)
-        counts = _weights_of_values(cells[seen, j], weights[seen], known)
-        found = _edges(mean[seen, k], deviation[seen, k], weights[seen], counts)
-        edges[k, : len(known) - 1] = found
-        table[k] = torch.cat([known, known[-1:].expand(widest - len(known))])
+        levels, observed = values[j], scores.observed[:, j] & (weights > 0)
+        counts = _weights_of_values(cells[observed, j], weights[observed], levels)
+        moments = mean[observed, k], deviation[observed, k]
+        edges[k, : len(levels) - 1] = _edges(*moments, weights[observed], counts)
+        table[k] = torch.cat([levels, levels[-1:].expand(widest - len(levels))])
     ends = table[:, 0], table[:, -1]
     if ranges is not None:
         ends = [end[columns] for end in ranges]
     return Steps(columns, edges, table, *ends)
 
 
-def _weights_of_values(cells: Tensor, weights: Tensor, known: Tensor) -> Tensor:
-    places = torch.searchsorted((known[1:] + known[:-1]) / 2, cells)
-    return weights.new_zeros(len(known)).index_add_(0, places, weights)
+def _weights_of_values(cells: Tensor, weights: Tensor, levels: Tensor) -> Tensor:
+    places = torch.searchsorted((levels[1:] + levels[:-1]) / 2, cells)
+    return weights.new_zeros(len(levels)).index_add_(0, places, weights)
 
 
 def _edges(mean: Tensor, deviation: Tensor, weights: Tensor, counts: Tensor) -> Tensor:
@@ -234,11 +234,11 @@ class PiecewiseLinear(NamedTuple):
 
     def expectation_of(self, where: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
         """Compute `expectation` where a mask (n, features) is true, else the mean."""
-        found = mean.clone()
+        means = mean.clone()
         for j, rows in enumerate(where.T):
-            given = mean[rows, j, None], deviation[rows, j, None]
-            found[rows, j] = self.take([j]).expectation(*given)[:, 0]
-        return found
+            moments = mean[rows, j, None], deviation[rows, j, None]
+            means[rows, j] = self.take([j]).expectation(*moments)[:, 0]
+        return means
 
     def within(self, low: Tensor, high: Tensor) -> Self:
         """Clip the cells of nonlinear columns to a range, (features,) each."""
@@ -271,21 +271,24 @@ def _interpolate(x: Tensor, at: Tensor, to: Tensor) -> tuple[Tensor, Tensor]:
 def with_tails(knots: Tensor, scores: Tensor) -> PiecewiseLinear:
     """Add a far knot on each side, with the average slope of the three inner pieces.
 
-    Nothing else is known beyond the outermost quantiles, in particular if larger values
-    are missing more often.
+    The data tell nothing else beyond the outermost quantiles, in particular if larger
+    values are missing more often.
     """
     ramp = _LEAST_STEP * torch.arange(scores.shape[1]).to(scores)
     # increasing less a ramp means increasing by at least the steps of the ramp
     scores = (scores - ramp).cummax(1).values + ramp
-    left = (knots[:, 3] - knots[:, 0]) / (scores[:, 3] - scores[:, 0])
-    right = (knots[:, -1] - knots[:, -4]) / (scores[:, -1] - scores[:, -4])
-    far = torch.full_like(left, _FAR)
-    framed = _framed(knots, _FAR * left, _FAR * right), _framed(scores, far, far)
+    slope_before = (knots[:, 3] - knots[:, 0]) / (scores[:, 3] - scores[:, 0])
+    slope_after = (knots[:, -1] - knots[:, -4]) / (scores[:, -1] - scores[:, -4])
+    far = torch.full_like(slope_before, _FAR)
+    framed = (
+        _framed(knots, _FAR * slope_before, _FAR * slope_after),
+        _framed(scores, far, far),
+    )
     return PiecewiseLinear(*framed, far - torch.inf, far + torch.inf)
 
 
-def _framed(values: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    first, last = values[:, 0] - left, values[:, -1] + right
+def _framed(values: Tensor, before: Tensor, after: Tensor) -> Tensor:
+    first, last = values[:, 0] - before, values[:, -1] + after
     return torch.cat([first[:, None], values, last[:, None]], 1)
 
 
@@ -313,9 +316,9 @@ def start(data: Incomplete, weights: Tensor) -> PiecewiseLinear:
     knots, scores = (part[:, 1:-1].clone() for part in lines[:2])
     grid = torch.special.ndtr(scores[0])
     counts = (data.observed & (weights > 0)[:, None]).T
-    for j, (column, seen) in enumerate(zip(data.x.T, counts, strict=True)):
-        values, order = column[seen].sort()
-        weight = weights[seen][order]
+    for j, (column, observed) in enumerate(zip(data.x.T, counts, strict=True)):
+        values, order = column[observed].sort()
+        weight = weights[observed][order]
         rank = torch.searchsorted(weight.cumsum(0) / weight.sum(), grid)
         unique = values[rank.clamp(max=len(values) - 1)].unique()
         if len(unique) >= _FEWEST_VALUES:
@@ -366,25 +369,25 @@ def expected_below(scores: Tensor, normal: Normal, rows: Rows) -> Tensor:
     `scores` (features, n_knots): those of the knots; `rows`: of scores.  Returns
     (features, n_knots).
     """
-    found = torch.zeros_like(scores)
+    total = torch.zeros_like(scores)
     factored = prepare(normal)
     for group in rows.groups:
         weight = rows.weights.index_select(0, group.rows)
-        add_expected(found, scores, factored, group.condition(factored), weight)
-    return found
+        add_expected(total, scores, factored, group.condition(factored), weight)
+    return total
 
 
 def add_expected(
     total: Tensor,  # (features, n_knots)
     scores: Tensor,  # (features, n_knots)
     normal: FactoredNormal,
-    found: Conditioned,
+    conditioned: Conditioned,
     weight: Tensor,  # (n,)
 ) -> None:
     """Add the expected weights of missing cells of a group, see `expected_below`."""
-    rows, columns = (found.group.seen == 0).nonzero(as_tuple=True)
-    mean = normal.mean[columns] + found.completed[rows, columns]
-    variance = found.variance(normal)[rows, columns]
+    rows, columns = (conditioned.group.seen == 0).nonzero(as_tuple=True)
+    mean = normal.mean[columns] + conditioned.completed[rows, columns]
+    variance = conditioned.variance(normal)[rows, columns]
     # cells that others determine have a deviation of zero
     deviation = variance.sqrt().clamp_(min=em.LEAST_DEVIATION)
     t = (mean[:, None] - scores[columns]).div_(sqrt(2) * deviation[:, None])
@@ -416,11 +419,11 @@ def scores_of(marginals: PiecewiseLinear, data: Incomplete) -> Incomplete:
     """Map a table to scores, as a sum of ramps that begin at the knots."""
     knots, scores = marginals[:2]
     slopes = scores.diff() / knots.diff()
-    found = scores[:, 0] + slopes[:, 0] * (data.x - knots[:, 0])
+    x = scores[:, 0] + slopes[:, 0] * (data.x - knots[:, 0])
     ramps = zip(knots.T[1:-1].contiguous(), slopes.diff().T.contiguous(), strict=True)
     for knot, change in ramps:
-        found.addcmul_((data.x - knot).relu_(), change)
-    return Incomplete(found.where(data.observed, 0.0), data.observed)
+        x.addcmul_((data.x - knot).relu_(), change)
+    return Incomplete(x.where(data.observed, 0.0), data.observed)
 
 
 def fit_marginals(
@@ -476,21 +479,28 @@ def choose_marginals(
     `values`: increasing values of the columns with repeated values; `ranges`
     (features,), or None: smallest and largest possible cells, see `fit_steps`.
     """
-    kept = Incomplete(data.x.where(~held_out, 0.0), data.observed & ~held_out)
+    visible = Incomplete(data.x.where(~held_out, 0.0), data.observed & ~held_out)
     lines = linear(data.x.shape[1])
-    begin = start(kept, weights)
-    rows = Rows(kept, weights)
-    found = fit_marginals(rows, strength, begin, normal, tol=_APPROXIMATE)
+    begin = start(visible, weights)
+    rows = Rows(visible, weights)
+    nonlinear = fit_marginals(rows, strength, begin, normal, tol=_APPROXIMATE)
     losses, squares, drawn, stopping = [], [], [], {"max_iter": max_iter, "tol": tol}
-    known, as_score = (data, weights, values or {}, ranges), partial(_score, begin)
     counts = _missing(data, weights)
-    for marginals, fitted in ((lines, normal), found):
-        scores, _ = scored(marginals, kept)
+    for marginals, fitted in ((lines, normal), nonlinear):
+        scores, _ = scored(marginals, visible)
         fit = em.fit_normal(scores, weights, strength, fitted, **stopping)
         moments = em.conditional_moments(fit.normal, scores)
         crps = _crps(marginals, None, *moments, data.x).where(held_out, 0.0)
         losses.append(crps @ counts)
-        crps = _left_out_crps(marginals, fit.normal, *known, as_score)
+        crps = _left_out_crps(
+            marginals,
+            fit.normal,
+            data,
+            weights,
+            values or {},
+            ranges,
+            partial(_score, begin),
+        )
         drawn.append(crps @ counts)
         error = (marginals.expectation(*moments) - data.x).where(held_out, 0.0)
         squares.append(error.square() @ counts)
@@ -498,7 +508,7 @@ def choose_marginals(
     errors = partial(_errors_above_zero, weights)
     better = errors(losses[0] - losses[1]) > 1 and errors(drawn[0] - drawn[1]) > _CLEAR
     worse = errors(squares[1] - _WORSE * squares[0]) > _CLEAR
-    return (*found, last) if better and not worse else None
+    return (*nonlinear, last) if better and not worse else None
 
 
 def _errors_above_zero(weights: Tensor, values: Tensor) -> Tensor:
@@ -590,7 +600,7 @@ class CellScores(NamedTuple):
     values: Tensor
     tables: tuple[Tensor, Tensor] | None = None
     # from scaled cells to those that keep the signs of their columns, see `Tails`
-    kept: Callable[[Tensor], Tensor] | None = None
+    with_signs: Callable[[Tensor], Tensor] | None = None
 
     def scores(self, data: Incomplete) -> tuple[Incomplete, Tensor]:
         """Map a table to scores; also sum the log-slopes of observed cells of each row.
@@ -605,18 +615,18 @@ class CellScores(NamedTuple):
         smooth[self.rounded] = 0.0
         slopes = -self.scale.log().expand_as(data.x)
         if self.marginals is not None:
-            found, log_slope = self.marginals.forward(scaled.x)
+            x, log_slope = self.marginals.forward(scaled.x)
             slopes = slopes + log_slope
-            scaled = Incomplete(found.where(data.observed, 0.0), data.observed)
+            scaled = Incomplete(x.where(data.observed, 0.0), data.observed)
         if self.tables is not None:
-            found = scaled.x.index_copy(-1, self.rounded, self._looked_up(cells))
-            scaled = Incomplete(found.where(data.observed, 0.0), data.observed)
+            x = scaled.x.index_copy(-1, self.rounded, self._looked_up(cells))
+            scaled = Incomplete(x.where(data.observed, 0.0), data.observed)
         return scaled, slopes.where(data.observed, 0.0) @ smooth
 
     def cells(self, scores: Tensor) -> Tensor:
         """Map scores (*batch, features) to cells; rounded columns exactly."""
         scaled = scores if self.marginals is None else self.marginals.inverse(scores)
-        scaled = scaled if self.kept is None else self.kept(scaled)
+        scaled = scaled if self.with_signs is None else self.with_signs(scaled)
         cells = self.location + self.scale * scaled
         if self.tables is None:
             return self._snapped(cells)
@@ -667,8 +677,8 @@ def repeated_values(data: Incomplete) -> tuple[Tensor, Tensor]:
     Returns `rounded`, int (n_rounded,); `values` (n_rounded, n_values).
     """
     places, tables = [], []
-    for j, (column, seen) in enumerate(zip(data.x.T, data.observed.T, strict=True)):
-        values, counts = column[seen].unique(return_counts=True)
+    for j, (column, observed) in enumerate(zip(data.x.T, data.observed.T, strict=True)):
+        values, counts = column[observed].unique(return_counts=True)
         shared = counts[counts > 1].sum() >= _SHARED * counts.sum()
         if shared and len(values) > 1:
             places.append(j)

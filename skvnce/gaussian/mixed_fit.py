@@ -66,22 +66,21 @@ class MixedFit(NamedTuple):
     @property
     def draws(self):
         """The draws of the parameters, as arrays."""
-        return [tuple(part.numpy() for part in one) for one in self.fit.draws]
+        return [tuple(part.numpy() for part in normal) for normal in self.fit.draws]
 
     def report(self, schema, cells, marginals):
-        """List what `GaussianImputer` says of the fit; see `Settings`."""
+        """List the public attributes of `GaussianImputer` that describe the fit."""
         fit, numeric = self.fit, is_numeric(schema)
         is_normal = marginals == "normal" and numeric.all()
-        given = schema, cells, fit, np.stack(fit.trace), self.model.latents
         return {
             **of_model(self.model),
-            **of_chain(*given),
+            **of_chain(schema, cells, fit, np.stack(fit.trace), self.model.latents),
             "nonlinear_columns_": np.zeros_like(numeric) if is_normal else numeric,
         }
 
 
 def of_chain(schema, cells, fit, trace, latents):
-    """List what `GaussianImputer` says of a chain over latent variables.
+    """List the public attributes that describe a chain over latent variables.
 
     `cells`, ModelCells; `trace` (n_sweeps, 2, n_latents).
     """
@@ -114,57 +113,57 @@ def is_numeric(schema):
 
 def without_effect(are_levels):
     """Say which parameters have no effect on a fit by Gibbs sampling."""
-    found = {"tol": "Gibbs sampling makes half of max_iter sweeps"}
+    parameters = {"tol": "Gibbs sampling makes half of max_iter sweeps"}
     if are_levels.any():
-        found["marginals"] = (
+        parameters["marginals"] = (
             "with categories, numbers always have their observed distribution; "
             "transform skewed columns before, or leave the categories out"
         )
-    return found
+    return parameters
 
 
 def fit_mixed(cells, schema, settings, on_round=tell_round):
     """Fit the latent normal model to all cells; torch's global stream is used.
 
     `cells`, ModelCells; `on_round`, callable.  The estimate is that of
-    `gibbs.averaged`, or of the chain with 0 sweeps of it.  Returns MixedFit.
+    `gibbs.stochastic_em`, or of the chain with 0 sweeps of it.  Returns MixedFit.
     """
     kinds, sizes = kinds_of(schema), schema.n_categories.tolist()
     limits = tensors(cells.limits)
     data, weights = Incomplete.from_array(cells.nodes), torch.from_numpy(cells.weights)
     # in tables with categories, numbers are never normal by assumption
     if settings.marginals == "normal" and not schema.is_categorical.any():
-        given, doubts = linear_marginals(cells), {}
+        marginals, doubts = linear_marginals(cells), {}
     else:
-        given, doubts = marginals_of(schema, data, weights, cells.limits)
-    latents = Latents.of(data, weights, kinds, sizes, given)
-    latents, _ = Population.of(latents, data, weights, limits, given)
-    latents = latents.opened(data, kinds, given, signs_of(schema))
+        marginals, doubts = marginals_of(schema, data, weights, cells.limits)
+    latents = Latents.of(data, weights, kinds, sizes, marginals)
+    latents, _ = Population.of(latents, data, weights, limits, marginals)
+    latents = latents.opened(data, kinds, marginals, signs_of(schema))
     rows, weights = some_rows(weights)
     limits = tensors(cells.limits, rows.numpy())
-    known = latents, data.take(rows), weights, settings.shrinkage * latents.size
+    sample = latents, data.take(rows), weights, settings.shrinkage * latents.size
     options = {"n_draws": settings.n_draws, "limits": limits, "on_round": on_round}
     n_sweeps, n_averaged = settings.n_sweeps, settings.n_sweeps_of_average
     with np.errstate(invalid="ignore"):  # limits that are far away; NaN is an error
-        fit = gibbs.posterior_draws(*known, max_iter=n_sweeps, **options)
+        fit = gibbs.posterior_draws(*sample, max_iter=n_sweeps, **options)
         normal = fit.average()
         # a callback has stopped a shorter chain
         if n_averaged and len(fit.losses) == n_sweeps:
-            normal = gibbs.averaged(*known, normal, n_averaged, limits)
+            normal = gibbs.stochastic_em(*sample, normal, n_averaged, limits)
     units = Units(cells.location, cells.scale) if is_numeric(schema).all() else None
     return MixedFit(LatentNormal(latents, kinds, [normal], units), fit, doubts)
 
 
-def predict_without(cells, schema, settings, kept, rows):
-    """Fit to the cells that are `kept`, and predict the others of some rows.
+def predict_without(cells, schema, settings, visible, rows):
+    """Fit to the `visible` cells, and predict the others of some rows.
 
     Returns `predictions`, tuple: see `LatentNormal.fill`; `n_sweeps`, int.
     """
     n_sweeps = settings.n_sweeps_of_check
     settings = settings._replace(n_sweeps=n_sweeps, n_sweeps_of_average=0)
-    found = fit_mixed(cells._replace(nodes=kept), schema, settings)
+    mixed = fit_mixed(cells._replace(nodes=visible), schema, settings)
     ends = cells.limits.of(rows)
-    return found.model.fill(kept[rows], ends), len(found.fit.losses)
+    return mixed.model.fill(visible[rows], ends), len(mixed.fit.losses)
 
 
 def held_out_cells(cells, joined=None):
@@ -177,7 +176,7 @@ def held_out_cells(cells, joined=None):
 def linear_marginals(cells):
     """Make the marginals of columns of numbers that are normal, by column."""
     scales = enumerate(zip(cells.location, cells.scale, strict=True))
-    return {j: censored.linear(*one) for j, one in scales}
+    return {j: censored.linear(*units) for j, units in scales}
 
 
 def signs_of(schema):
@@ -192,24 +191,28 @@ def marginals_of(schema, data, weights, limits):
 
     Also returns the doubts about their tails.
     """
-    valid, signs, found, doubts = schema.values, signs_of(schema), {}, {}
+    valid, signs, marginals, doubts = schema.values, signs_of(schema), {}, {}
     for j in limits.columns:
-        place, seen = schema.model_columns[j], data.observed[:, j]
+        place, observed = schema.model_columns[j], data.observed[:, j]
         lowest = float(valid.low[place]) if valid.given[0, place] else 0.0
-        some = limits.known[:, j]
-        ends = tuple(torch.from_numpy(end[some, j]) for end in limits)
-        observed = data.x[seen, j], weights[seen]
-        censoring = ends, weights[torch.from_numpy(some)], lowest
-        found[j], doubts[j] = censored.censored(*observed, *censoring, *signs[j])
-    return found, doubts
+        limited = limits.known[:, j]
+        marginals[j], doubts[j] = censored.censored(
+            data.x[observed, j],
+            weights[observed],
+            tuple(torch.from_numpy(end[limited, j]) for end in limits),
+            weights[torch.from_numpy(limited)],
+            lowest,
+            *signs[j],
+        )
+    return marginals, doubts
 
 
 def warn_of_tails(schema, doubts):
     """Warn of columns whose shape beyond the limits is not known from the data."""
     names = schema.all_names
-    found = [j for j, doubt in doubts.items() if doubt > _DOUBTFUL]
-    if found:
-        listed = ", ".join(repr(names[schema.model_columns[j]]) for j in found)
+    doubtful = [j for j, doubt in doubts.items() if doubt > _DOUBTFUL]
+    if doubtful:
+        listed = ", ".join(repr(names[schema.model_columns[j]]) for j in doubtful)
         warn_user(
             f"The observed cells of {listed} do not tell the shape of the "
             "distribution beyond the limits, so that filled cells depend on an average "
@@ -254,8 +257,12 @@ def r_hat_of(trace):
 def latent_names(schema, latents):
     """Name latent variables after their column, and their level if there are some."""
     names, columns = schema.all_names, schema.columns
-    found = []
+    names_of_latents = []
     for place, size in zip(schema.model_columns, latents.n_levels, strict=True):
-        own = [f"={one}" for one in columns[place].levels] if size > 1 else [""] * size
-        found += [names[place] + level for level in own]
-    return found
+        suffixes = (
+            [f"={level}" for level in columns[place].levels]
+            if size > 1
+            else [""] * size
+        )
+        names_of_latents += [names[place] + level for level in suffixes]
+    return names_of_latents

@@ -82,13 +82,13 @@ class CopulaModel(NamedTuple):
         return self._replace(model=model)
 
     def given_rows(
-        self, found: list[Pair], nodes: np.ndarray, n_draws: int
+        self, parameters: list[Pair], nodes: np.ndarray, n_draws: int
     ) -> list[Self]:
-        """List models given which rows are independent: those of each parameters."""
-        return [self.with_normals([one]) for one in found]
+        """List a model of each parameters; given it, rows are independent."""
+        return [self.with_normals([pair]) for pair in parameters]
 
     def with_signs(self, signs: np.ndarray) -> Self:
-        """Leave out the tails of columns that no more have the sign of their cells."""
+        """Leave out the tails of columns whose cells have lost their common sign."""
         tails = self.model.tails and self.model.tails.within(torch.from_numpy(signs))
         return self._replace(model=self.model._replace(tails=tails))
 
@@ -112,8 +112,8 @@ class CopulaModel(NamedTuple):
     ) -> Filled:
         """Find quantiles of missing cells; see `_imputer.fill`."""
         model, scaled = self._within(limits), self.units.scaled(nodes)
-        found = copula.quantiles(model, scaled, torch.tensor(levels), by_content)
-        return self.units.restored(found), {}
+        cells = copula.quantiles(model, scaled, torch.tensor(levels), by_content)
+        return self.units.restored(cells), {}
 
     def draw(
         self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
@@ -126,8 +126,8 @@ class CopulaModel(NamedTuple):
         self, nodes: np.ndarray, *, with_errors: bool = False
     ) -> tuple[np.ndarray, np.ndarray]:
         """Compute log-densities of rows, and their standard errors, 0; each (n,)."""
-        found = copula.log_prob(self.model, self.units.scaled(nodes)).numpy()
-        return found - self.units.log_scales(nodes), np.zeros(len(nodes))
+        log_probs = copula.log_prob(self.model, self.units.scaled(nodes)).numpy()
+        return log_probs - self.units.log_scales(nodes), np.zeros(len(nodes))
 
     def moments(self, pair: Pair) -> Pair:
         """Convert mean and covariance to the units of X."""
@@ -158,7 +158,7 @@ class LatentNormal(NamedTuple):
 
     def with_normals(self, pairs: Sequence[Pair]) -> Self:
         """Replace the parameters, which draws use in turn."""
-        return self._replace(normals=[normal_of(one) for one in pairs])
+        return self._replace(normals=[normal_of(pair) for pair in pairs])
 
     @property
     def normal(self) -> Normal:
@@ -172,34 +172,34 @@ class LatentNormal(NamedTuple):
         levels of the columns that have some, 1 and 0 where observed.
         """
         levels = columns_of_levels(self.kinds)
-        found = [
-            fill.predict(*given, levels, ends)
-            for *given, ends in self._predicting(nodes, limits)
+        parts = [
+            fill.predict(*inputs, levels, ends)
+            for *inputs, ends in self._predicting(nodes, limits)
         ]
-        return filled_by(Predictions.joined(found), nodes)
+        return filled_by(Predictions.joined(parts), nodes)
 
     def points(
         self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
     ) -> Filled:
         """Find quantiles of missing cells; see `_imputer.fill`."""
         levels = torch.tensor(levels)
-        found = [
-            fill.quantiles(*given, levels, ends)
-            for *given, ends in self._predicting(nodes, limits)
+        parts = [
+            fill.quantiles(*inputs, levels, ends)
+            for *inputs, ends in self._predicting(nodes, limits)
         ]
         has_levels = columns_of_levels(self.kinds)
         probabilities = self.fill(nodes, limits)[1] if has_levels else {}
-        return torch.cat(found, 1).numpy(), probabilities
+        return torch.cat(parts, 1).numpy(), probabilities
 
     def draw(
         self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells of nodes, with each of the parameters in turn."""
         models = made_in_turn(
-            self.normals, n_draws, lambda one: Factors.of(one, self.latents)
+            self.normals, n_draws, lambda normal: Factors.of(normal, self.latents)
         )
         chains = chains_of(n_draws, _BURN_IN, _MANY, (_LEAST_APART, _APART))
-        found = [
+        tables = [
             fill.draw(
                 self.latents,
                 models,
@@ -209,7 +209,7 @@ class LatentNormal(NamedTuple):
             )
             for part, ends in self._parts(nodes, limits)
         ]
-        return torch.cat(found, 1).numpy()
+        return torch.cat(tables, 1).numpy()
 
     def log_density(
         self, nodes: np.ndarray, *, with_errors: bool = False
@@ -223,13 +223,13 @@ class LatentNormal(NamedTuple):
 
     def _log_prob(self, nodes: np.ndarray, seed: int) -> np.ndarray:
         model = self.latents, self.normals[0]
-        found = [
+        parts = [
             fill.log_prob(
                 *model, Incomplete.from_array(part), row_lattice(part, seed), _SCORED
             )
             for part, _ in self._parts(nodes)
         ]
-        return torch.cat(found).numpy()
+        return torch.cat(parts).numpy()
 
     def moments(self, pair: Pair) -> Pair:
         """Return mean and covariance of the latent variables."""
@@ -244,8 +244,8 @@ class LatentNormal(NamedTuple):
             yield nodes[part], tensors(limits, part)
 
     def _predicting(self, nodes: np.ndarray, limits: Limits) -> Iterator:
-        """Yield what predicts parts of the rows, and their limits."""
-        models = [Factors.of(one, self.latents) for one in self.normals]
+        """Yield the arguments of `fill.predict` for parts of the rows, and limits."""
+        models = [Factors.of(normal, self.latents) for normal in self.normals]
         for part, ends in self._parts(nodes, limits):
             data, numbers = Incomplete.from_array(part), row_keyed(part, 0)
             yield self.latents, models, data, _PREDICTING, numbers, ends
@@ -253,11 +253,13 @@ class LatentNormal(NamedTuple):
 
 def filled_by(predicted: Predictions, nodes: np.ndarray) -> tuple[np.ndarray, dict]:
     """Fill nodes by means, or by the most probable levels; see `LatentNormal.fill`."""
-    cells, found = predicted.means.clone(), {}
+    cells, probabilities = predicted.means.clone(), {}
     for j, shares in enumerate(predicted.probabilities):
         if shares is not None:
             cells[:, j] = shares.argmax(1)
-            seen = ~np.isnan(nodes[:, j])
-            found[j] = shares.numpy().copy()
-            found[j][seen] = np.eye(shares.shape[1])[nodes[seen, j].astype(int)]
-    return Incomplete.from_array(nodes).with_values(cells).numpy(), found
+            observed = ~np.isnan(nodes[:, j])
+            probabilities[j] = shares.numpy().copy()
+            probabilities[j][observed] = np.eye(shares.shape[1])[
+                nodes[observed, j].astype(int)
+            ]
+    return Incomplete.from_array(nodes).with_values(cells).numpy(), probabilities

@@ -48,7 +48,7 @@ N_STEPS = 2  # number of steps of EM for each chunk
 
 
 class Online(NamedTuple):
-    """What online EM knows after some chunks."""
+    """The state of online EM after the chunks so far."""
 
     normal: Normal  # of scores
     marginals: PiecewiseLinear | None  # None if cells are scores
@@ -56,14 +56,14 @@ class Online(NamedTuple):
     total: Tensor  # (), weight of all rows so far
 
 
-def started(fit: em.Fit, marginals: PiecewiseLinear | None, total: Tensor) -> Online:
+def start(fit: em.Fit, marginals: PiecewiseLinear | None, total: Tensor) -> Online:
     """Begin with a fit to rows of weight `total`."""
     sums = fit.moments.shifted(fit.point.mean, total)
     average = Moments(*(part / total for part in sums))
     return Online(fit.normal, marginals, average, total)
 
 
-def updated(state: Online, rows: Rows, strength: float) -> tuple[Online, Tensor]:
+def update(state: Online, rows: Rows, strength: float) -> tuple[Online, Tensor]:
     """Learn from a chunk of rows.
 
     Returns `log_likelihood` (): of the scores of the chunk, before it was learned.
@@ -73,7 +73,7 @@ def updated(state: Online, rows: Rows, strength: float) -> tuple[Online, Tensor]
     scores, marginals, normal = rows, state.marginals, state.normal
     if marginals is not None:
         scores = Rows(scores_of(marginals, rows.data), rows.weights)
-        marginals = _moved(marginals, normal, rows, scores, size)
+        marginals = _update_marginals(marginals, normal, rows, scores, size)
     first = None
     for _ in range(N_STEPS):
         sums, log_likelihood = em.e_step(prepare(normal), scores)
@@ -81,18 +81,18 @@ def updated(state: Online, rows: Rows, strength: float) -> tuple[Online, Tensor]
         sums = sums.shifted(normal.mean, rows.total)
         pairs = zip(state.moments, sums, strict=True)
         moments = Moments(*(torch.lerp(a, b / rows.total, size) for a, b in pairs))
-        normal = _maximised(moments, total, strength)
+        normal = _maximise(moments, total, strength)
     return Online(normal, marginals, moments, total), first
 
 
-def _maximised(moments: Moments, total: Tensor, strength: float) -> Normal:
+def _maximise(moments: Moments, total: Tensor, strength: float) -> Normal:
     """Compute mean and covariance from average moments around 0."""
     zero = Normal(torch.zeros_like(moments.first), moments.second)
     sums = Moments(*(total * part for part in moments))
     return em.maximise(zero, sums, total, strength)
 
 
-def _moved(
+def _update_marginals(
     marginals: PiecewiseLinear, normal: Normal, rows: Rows, scores: Rows, size: Tensor
 ) -> PiecewiseLinear:
     """Average the shares of rows below each knot."""
@@ -113,7 +113,7 @@ def _moved(
 
 
 class Stream(NamedTuple):
-    """What is kept of a stream, in the model of the estimator."""
+    """Rows of a stream, stored in the model of the estimator."""
 
     # (n_kept, n_features): as `incomplete_array` has returned them; each has an
     # observed cell
@@ -125,8 +125,8 @@ class Stream(NamedTuple):
     @classmethod
     def of(cls, X, sample_weight=None):
         """Begin with a validated table, after a fit to it."""
-        weights, kept = rows_with_data(X, sample_weight)
-        return cls(X[kept], weights[kept], len(X), len(X))
+        weights, has_cell = rows_with_data(X, sample_weight)
+        return cls(X[has_cell], weights[has_cell], len(X), len(X))
 
     def followed_by(self, more: Self) -> Self:
         """Add new rows."""
@@ -144,19 +144,19 @@ class Stream(NamedTuple):
         """Whether the fit is to be repeated."""
         return 2 * self.n_fitted <= self.n_rows <= self.most
 
-    def refitted(self, estimator, **fit_params):
-        """Repeat the fit of an estimator, and return what it keeps."""
+    def refit(self, estimator, **fit_params):
+        """Repeat the fit of an estimator; returns the stream after it."""
         # ranges are those of all rows so far, and not those of the first table
         schema = estimator._schema._replace(ends=ends_of(self.rows))
         estimator.fit(Encoded(self.rows, schema), **fit_params)
         return self._replace(n_fitted=self.n_rows)
 
-    def stored(self):
+    def plain(self):
         """Return a plain tuple with copies of the arrays, which skops can store."""
         return self.rows.copy(), self.weights.copy(), *self[2:]
 
 
-def extended(schema, X):
+def extend_ranges(schema, X):
     """Extend ranges and repeated values of columns to the cells of more rows.
 
     Raises ValueError if new cells are outside the user's bounds.
@@ -169,22 +169,22 @@ def extended(schema, X):
 
 
 # ----------------------------------------
-# Online EM of `GaussianImputer.partial_fit`, from what a fit stores.
+# Online EM of `GaussianImputer.partial_fit`, from the arrays that a fit stores.
 
 
 def state_of(model, stored):
-    """Make the state of online EM from a `CopulaModel` and what `stored` returned."""
+    """Make the state of online EM from a `CopulaModel` and `arrays_of` a state."""
     first, second, total = map(torch.from_numpy, stored)
     moments = Moments(first, second)
     return Online(model.normal, model.model.marginals, moments, total)
 
 
-def stored(state):
+def arrays_of(state):
     """Convert the moments of a state and its weight to arrays, for skops."""
     return tuple(part.numpy() for part in (*state.moments, state.total))
 
 
-def learned(model, state, nodes, weights, strength):
+def learn(model, state, nodes, weights, strength):
     """Learn from rows.
 
     `model` (CopulaModel), `state` (online.Online).  `nodes` (n, n_model_columns): rows
@@ -193,7 +193,7 @@ def learned(model, state, nodes, weights, strength):
     log-likelihood of a row, before it was learned; `rows` (Rows).
     """
     rows = Rows(model.units.scaled(nodes), torch.from_numpy(weights))
-    state, log_likelihood = updated(state, rows, strength)
+    state, log_likelihood = update(state, rows, strength)
     changed = model.model._replace(normal=state.normal, marginals=state.marginals)
     loss = -float(log_likelihood / rows.total)
     return model._replace(model=changed), state, loss, rows
@@ -201,8 +201,7 @@ def learned(model, state, nodes, weights, strength):
 
 def for_draws(state, rows, strength, most):
     """Select the rows of a table by which the parameters are drawn, at most `most`."""
-    some = slice(most)
-    part = Rows(rows.data.take(some), rows.weights[some])
+    part = Rows(rows.data.take(slice(most)), rows.weights[:most])
     if state.marginals is not None:
         part = part.mapped(partial(scores_of, state.marginals))
     return part.data, part.weights, strength, float(state.total)

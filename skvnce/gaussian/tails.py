@@ -61,11 +61,11 @@ class Tails(NamedTuple):
 
     def put_of(self, columns: Tensor, cells: Tensor) -> Tensor:
         """Replace cells (*batch, cells) of the columns (cells,)."""
-        found = cells.clone()
+        moved = cells.clone()
         for k, j in enumerate(self.columns.tolist()):
-            own = (columns == j).nonzero().squeeze(1)
-            found[..., own] = self.take([k] * len(own))._moved(cells[..., own])
-        return found
+            places = (columns == j).nonzero().squeeze(1)
+            moved[..., places] = self.take([k] * len(places))._moved(cells[..., places])
+        return moved
 
     def take(self, places: list[int]) -> Self:
         """Select tails; of columns with other places if they repeat."""
@@ -95,10 +95,12 @@ def fit_tails(
     pairs = torch.zeros(len(columns), 2).to(weights)
     mean, deviation = moments(columns)
     for k, j in enumerate(columns.tolist()):
-        seen = data.observed[:, j] & (weights > 0)
-        cells = predict(j, mean[seen, k], deviation[seen, k])
-        distances = (signs[k] * (one - zero[k]) for one in (data.x[seen, j], cells))
-        pairs[k] = torch.tensor(tail_of(weights[seen], *distances))
+        observed = data.observed[:, j] & (weights > 0)
+        cells = predict(j, mean[observed, k], deviation[observed, k])
+        distances = (
+            signs[k] * (part - zero[k]) for part in (data.x[observed, j], cells)
+        )
+        pairs[k] = torch.tensor(tail_of(weights[observed], *distances))
     least = torch.maximum(least, _ROUNDING * zero.abs().clamp(min=1.0))
     return Tails(columns, signs, zero, least, *pairs.T)
 

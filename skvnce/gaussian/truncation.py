@@ -125,14 +125,14 @@ def near_cells(
 
     Returns rows with the same number of near cells, in batches.
     """
-    factored, found = prepare(normal), []
+    factored, batches = prepare(normal), []
     low, high = low.expand_as(data.x), high.expand_as(data.x)
     for batch in arrange(*data, kinds=1):
-        given = batch.condition(factored)
-        mean = batch.gather_cells(normal.mean + given.completed())
-        covariance = torch.cholesky_inverse(given.factor)
-        found += _near_of(batch, mean, covariance, (low, high))
-    return found
+        conditioned = batch.condition(factored)
+        mean = batch.gather_cells(normal.mean + conditioned.completed())
+        covariance = torch.cholesky_inverse(conditioned.factor)
+        batches += _near_of(batch, mean, covariance, (low, high))
+    return batches
 
 
 def _near_of(
@@ -153,7 +153,7 @@ def _near_of(
     # in this order the weights vary less
     order = chance.argsort(dim=1, stable=True)  # most restricted cells first
     counts = near.sum(1)
-    found = []
+    batches = []
     for count in counts.unique().tolist():
         rows = (counts == count).nonzero().squeeze(1)
         if count:
@@ -162,10 +162,10 @@ def _near_of(
             table = covariance[rows[:, None, None], places[:, :, None], places[:, None]]
             columns, means, lows, highs = parts
             bounds = lows[:, :count], highs[:, :count]
-            found.append(
+            batches.append(
                 Near(batch.rows[rows], columns, means, cholesky(table), *bounds)
             )
-    return found
+    return batches
 
 
 def mean_shift(

@@ -38,11 +38,11 @@ class Mixture(NamedTuple):
         `codes`, int (n, n_categorical): -1 marks missing cells.  Returns (n,
         n_components).
         """
-        found = np.tile(np.log(self.weights), (len(codes), 1))
+        log_weights = np.tile(np.log(self.weights), (len(codes), 1))
         for code, shares in zip(codes.T, self.classes, strict=True):
-            known = np.column_stack([np.log(shares), np.zeros(len(shares))])
-            found += known.T[code]  # the last row, of zeros, is that of -1
-        return found
+            log_shares = np.column_stack([np.log(shares), np.zeros(len(shares))])
+            log_weights += log_shares.T[code]  # the last row, of zeros, is that of -1
+        return log_weights
 
 
 class Prepared(NamedTuple):
@@ -54,7 +54,7 @@ class Prepared(NamedTuple):
 
     @property
     def normals(self) -> tuple[np.ndarray, np.ndarray]:
-        """What the loops over rows need."""
+        """Means and precisions, as the loops over rows take them."""
         return self.mixture.means, self.precisions
 
 
@@ -89,14 +89,14 @@ class Arranged(NamedTuple):
 
     @property
     def groups(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """What the loops over rows need."""
+        """Rows and their patterns, as the loops over rows take them."""
         return self.x, self.observed, self.starts
 
     def restored(self, rows: np.ndarray) -> np.ndarray:
         """Undo the order of rows (..., n, width)."""
-        found = np.empty_like(rows)
-        found[..., self.order, :] = rows
-        return found
+        table = np.empty_like(rows)
+        table[..., self.order, :] = rows
+        return table
 
 
 def responsibilities(
@@ -110,9 +110,15 @@ def responsibilities(
     from skvnce.mixture import kernels
 
     prior = prepared.mixture.log_weights(data.codes)
-    nothing = np.zeros(len(prior)), prior  # weights of rows, of which no sum is needed
-    rest = prepared.normals, prepared.log_dets, np.zeros(prior.shape, dtype=bool)
-    return kernels.expectation(data.groups, *nothing, *rest, (-np.inf, NONE))[:2]
+    return kernels.expectation(
+        data.groups,
+        np.zeros(len(prior)),  # weights of rows, because no sum of rows is needed
+        prior,
+        prepared.normals,
+        prepared.log_dets,
+        np.zeros(prior.shape, dtype=bool),
+        (-np.inf, NONE),
+    )[:2]
 
 
 def conditional_means(
@@ -129,16 +135,15 @@ def conditional_means(
 
     prepared = prepare(mixture)
     shares, _ = responsibilities(prepared, data)
-    given = shares, prepared.normals, tuple(points)
-    means = kernels.filled_rows(data.groups, *given)
-    levels = [data.restored(shares @ one) for one in mixture.classes]
+    means = kernels.fill_rows(data.groups, shares, prepared.normals, tuple(points))
+    levels = [data.restored(shares @ levels) for levels in mixture.classes]
     return data.restored(means), levels
 
 
-def chosen(shares: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+def choose(shares: np.ndarray, uniform: np.ndarray) -> np.ndarray:
     """Choose components (..., n) by shares (n, n_components), and uniform numbers."""
-    found = (uniform[..., None] > shares.cumsum(1)).sum(-1)
-    return np.minimum(found, (shares > 0).cumsum(1).argmax(1))  # of a sum below 1
+    components = (uniform[..., None] > shares.cumsum(1)).sum(-1)
+    return np.minimum(components, (shares > 0).cumsum(1).argmax(1))  # of a sum below 1
 
 
 def draw(
@@ -159,9 +164,9 @@ def draw(
 
     prepared = prepare(mixture)
     shares, _ = responsibilities(prepared, data)
-    components = chosen(shares, uniform[:, data.order])
+    components = choose(shares, uniform[:, data.order])
     rows = np.ascontiguousarray(noise[:, data.order])
-    kernels.drawn_rows(data.groups, components, rows, prepared.normals)
+    kernels.draw_rows(data.groups, components, rows, prepared.normals)
     codes = np.tile(data.codes, (len(uniform), 1, 1))
     for j, levels in enumerate(mixture.classes):
         below = levels.cumsum(1)[:, :-1][components]

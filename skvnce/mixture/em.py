@@ -70,7 +70,7 @@ class Factors(NamedTuple):
         return common + self.noise[:, None] * np.eye(self.noise.shape[1])
 
 
-def improved(
+def improve(
     covariances: np.ndarray, noise: np.ndarray, n_factors: int, least: float
 ) -> Factors:
     """Maximise over loadings, and then improve the noise; see eq. (2).
@@ -93,7 +93,7 @@ def first_noise(covariance: np.ndarray, n_factors: int, least: float) -> np.ndar
     """
     noise = np.maximum(0.5 / np.linalg.inv(covariance).diagonal(), least)[None]
     for _ in range(_CYCLES):
-        noise = improved(covariance[None], noise, n_factors, least).noise
+        noise = improve(covariance[None], noise, n_factors, least).noise
     return noise[0]
 
 
@@ -108,9 +108,9 @@ def count_factors(covariance: np.ndarray, n_rows: float, least: float) -> int:
 
     def criterion(n_factors: int) -> float:
         noise = first_noise(covariance, n_factors, least)[None]
-        found = improved(covariance[None], noise, n_factors, least).covariances[0]
-        misfit = np.linalg.slogdet(found)[1]
-        misfit += np.linalg.solve(found, covariance).trace()
+        fitted = improve(covariance[None], noise, n_factors, least).covariances[0]
+        misfit = np.linalg.slogdet(fitted)[1]
+        misfit += np.linalg.solve(fitted, covariance).trace()
         free = d * n_factors - n_factors * (n_factors - 1) / 2
         return misfit + free * log(n) / n
 
@@ -150,7 +150,7 @@ class Sums(NamedTuple):
     classes: tuple[np.ndarray, ...] = ()
 
 
-def expected(
+def expect(
     prepared: Prepared,
     data: Arranged,
     weights: np.ndarray,  # (n,), of the rows, in the order of `data`
@@ -170,9 +170,15 @@ def expected(
     prior, limit = mixture.log_weights(data.codes), log(_SKIPPED)
     if skipped is None:
         skipped, limit = np.zeros(prior.shape, dtype=bool), -np.inf
-    given = weights, prior, prepared.normals, prepared.log_dets, skipped
-    found = kernels.expectation(data.groups, *given, (limit, least))
-    shares, log_density, totals, first, second = found
+    shares, log_density, totals, first, second = kernels.expectation(
+        data.groups,
+        weights,
+        prior,
+        prepared.normals,
+        prepared.log_dets,
+        skipped,
+        (limit, least),
+    )
     second += np.triu(second, 1).transpose(0, 2, 1)
     means = (first + centre) / (totals + 1)[:, None]
     cross, far = first[:, :, None] * means[:, None], means - centre
@@ -180,9 +186,10 @@ def expected(
     scatter += totals[:, None, None] * (means[:, :, None] * means[:, None])
     scatter += far[:, :, None] * far[:, None]
     weighted, classes = shares * weights[:, None], []
-    for code, known in zip(data.codes.T, mixture.classes, strict=True):
-        seen = code >= 0
-        classes.append(weighted[seen].T @ np.eye(known.shape[1])[code[seen]])
+    for code, levels in zip(data.codes.T, mixture.classes, strict=True):
+        observed = code >= 0
+        indicators = np.eye(levels.shape[1])[code[observed]]
+        classes.append(weighted[observed].T @ indicators)
     sums = Sums(totals, means, scatter, tuple(classes))
     return sums, float(weights @ log_density)
 
@@ -192,11 +199,11 @@ def of_one(
 ) -> Mixture:
     """Make the mixture of one component, of which EM needs no prior within others."""
     covariance = covariance + LEAST_VARIANCE * np.eye(len(mean))
-    given = mean[None], covariance[None], tuple(one[None] for one in classes)
-    return Mixture(np.ones(1), *given)
+    shares = tuple(levels[None] for levels in classes)
+    return Mixture(np.ones(1), mean[None], covariance[None], shares)
 
 
-def maximised(sums: Sums, prior: Prior) -> Mixture:
+def maximise(sums: Sums, prior: Prior) -> Mixture:
     """Maximise eq. (1), given expected sums: the M-step."""
     scatter = sums.scatter + prior.strength * prior.within
     covariances = scatter / (sums.totals + prior.strength)[:, None, None]
@@ -208,7 +215,7 @@ def maximised(sums: Sums, prior: Prior) -> Mixture:
     return Mixture(weights, sums.means, covariances, classes)
 
 
-def pooled(sums: Sums, prior: Prior, rows: float) -> np.ndarray:
+def pool(sums: Sums, prior: Prior, rows: float) -> np.ndarray:
     """Pool the covariances within components, with rows of the prior."""
     total = sums.totals.sum() + rows
     return (sums.scatter.sum(0) + rows * prior.within) / total
@@ -241,37 +248,39 @@ def fit_mixture(
     noise = LEAST_VARIANCE * np.eye(d)
     every = np.tile(_NARROWER * prior.within, (n_components, 1, 1))
     classes = tuple(
-        np.tile(one / one.sum(), (n_components, 1)) for one in prior.classes
+        np.tile(counts / counts.sum(), (n_components, 1)) for counts in prior.classes
     )
     even = np.full(n_components, 1 / n_components)
     mixture = Mixture(even, means, every, classes)
     # in the first round each row is of its cluster alone
-    skipped, found, current = shares == 0, [], prior
+    skipped, log_likelihoods, current = shares == 0, [], prior
     specific = np.zeros((n_components, d))
     if n_factors:
         specific += first_noise(prior.within + noise, n_factors, LEAST_VARIANCE)
     for number in range(n_rounds):
-        given = weights, prior.centre, skipped, LEAST_SHARE
-        sums, log_likelihood = expected(prepare(mixture), data, *given)
-        found.append(log_likelihood)
+        sums, log_likelihood = expect(
+            prepare(mixture), data, weights, prior.centre, skipped, LEAST_SHARE
+        )
+        log_likelihoods.append(log_likelihood)
         if not number:
             skipped = np.zeros(shares.shape, dtype=bool)
-        left = max(0.0, 1 - 2 * number / n_rounds)  # 0 in the second half
+        remainder = max(0.0, 1 - 2 * number / n_rounds)  # 0 in the second half
         current = prior._replace(
-            strength=prior.strength * (1 + (_FIRST - 1) * left),
-            within=pooled(sums, prior, _OF_ALL_ROWS * d),
+            strength=prior.strength * (1 + (_FIRST - 1) * remainder),
+            within=pool(sums, prior, _OF_ALL_ROWS * d),
         )
-        mixture = maximised(sums, current)
+        mixture = maximise(sums, current)
         covariances = mixture.covariances + noise
         if n_factors:
-            given = mixture.covariances, specific, n_factors, LEAST_VARIANCE
-            restricted = improved(*given)
+            restricted = improve(
+                mixture.covariances, specific, n_factors, LEAST_VARIANCE
+            )
             specific, covariances = restricted.noise, restricted.covariances
         mixture = mixture._replace(covariances=covariances)
-    return Fit(mixture, current, found[1:])
+    return Fit(mixture, current, log_likelihoods[1:])
 
 
-def clustered(
+def cluster(
     rows: np.ndarray, weights: np.ndarray, n_components: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Cluster rows (n, width) by k-means.
@@ -289,6 +298,6 @@ def clustered(
         shares = np.eye(n_components)[near]
         mass = shares * weights[:, None]
         totals = mass.sum(0)
-        kept = totals > 0
-        centres[kept] = mass.T[kept] @ rows / totals[kept, None]
+        has_rows = totals > 0
+        centres[has_rows] = mass.T[has_rows] @ rows / totals[has_rows, None]
     return shares, centres

@@ -269,21 +269,26 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
             fit = fit_ensemble(cells, schema, self._settings_of_fit(), rng)
             model, shape = Averaged(fit.members), fit.shape
 
-        def predict(kept, rows):
-            filled, shares = Averaged(fit.without).fill(kept[rows])
+        def predict(visible, rows):
+            filled, shares = Averaged(fit.without).fill(visible[rows])
             return schema.values.clipped(filled, schema.model_columns), shares
 
-        known = {"weights": cells.weights, "scale": cells.scale}
-        known["hidden"] = None if model is None else fit.hidden
-        checked, found = self._held_out(schema, cells.nodes, predict, **known)
-        self._report_misfit(checked, found, _REMEDY)
+        schema, check = self._held_out(
+            schema,
+            cells.nodes,
+            predict,
+            weights=cells.weights,
+            scale=cells.scale,
+            hidden=None if model is None else fit.hidden,
+        )
+        self._report_misfit(schema, check, _REMEDY)
         is_settled = shape.n_components <= 1 and not shape.n_factors
         report = {
             "n_components_": shape.n_components,
             "n_factors_": shape.n_factors,
             "n_iter_": 1 if is_settled else int(self.max_iter),
         }
-        return Fitted(checked, model, report | found.report())
+        return Fitted(schema, model, report | check.report())
 
     def _settings_of_fit(self):
         return Settings(

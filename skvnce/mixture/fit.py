@@ -1,4 +1,4 @@
-"""Fit a mixture to weighted rows, and what all mixtures of a table start from."""
+"""Fit mixtures to weighted rows, from the marginals and moments of the table."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -46,14 +46,14 @@ _NARROW = 40  # columns up to which components have unrestricted covariances
 
 
 class Shape(NamedTuple):
-    """What a mixture consists of."""
+    """The numbers of components and factors of a mixture."""
 
     n_components: int
     n_factors: int = 0  # those of each component; 0 leaves covariances unrestricted
 
 
 class Start(NamedTuple):
-    """What the mixtures with a kind of marginals start from."""
+    """Marginals, prior and filled rows from which mixtures start."""
 
     to_scores: Callable  # makes scores, see `margins`
     points: Points  # those of all rows
@@ -119,7 +119,7 @@ def start_of(cells: ModelCells, schema: Schema, to_scores: Callable) -> Start:
         STRENGTH * filled.shape[1],
         normal.covariance.numpy(),
         normal.mean.numpy(),
-        tuple(_OF_CLASSES * one for one in shares),
+        tuple(_OF_CLASSES * share for share in shares),
     )
     indicators = map(_indicators, codes.T, shares)
     return Start(to_scores, points, prior, np.column_stack([filled, *indicators]))
@@ -140,8 +140,8 @@ def is_beyond(cells: ModelCells, schema: Schema, raw: Start) -> bool:
     far, missing = _BEYOND * cells.scale[are_numbers], np.isnan(numbers)
     beyond = missing & ((filled < low - far) | (filled > high + far))
     count, total = cells.weights @ beyond, cells.weights @ missing
-    some = (count >= _FEWEST_BEYOND) & (count >= _SHARE_BEYOND * total)
-    return bool((some & (raw.points.counts == 2)).any())
+    enough = (count >= _FEWEST_BEYOND) & (count >= _SHARE_BEYOND * total)
+    return bool((enough & (raw.points.counts == 2)).any())
 
 
 def fit_member(
@@ -166,11 +166,17 @@ def fit_member(
         mixture = em.of_one(normal.mean.numpy(), normal.covariance.numpy(), shares)
     else:
         data = Arranged.of(scores, codes)
-        shares, centres = em.clustered(start.rows, weights, shape.n_components, rng)
+        shares, centres = em.cluster(start.rows, weights, shape.n_components, rng)
         means = centres[:, : numbers.shape[1]]  # without those of indicators
-        known = weights[data.order], means, shares[data.order], start.prior
-        sizes = n_rounds, shape.n_factors
-        mixture = em.fit_mixture(data, *known, *sizes).mixture
+        mixture = em.fit_mixture(
+            data,
+            weights[data.order],
+            means,
+            shares[data.order],
+            start.prior,
+            n_rounds,
+            shape.n_factors,
+        ).mixture
     if not np.isfinite(mixture.covariances).all():
         raise np.linalg.LinAlgError("a covariance is not finite")
     valid = _valid(points, cells, schema)
@@ -180,7 +186,7 @@ def fit_member(
 def model_of_start(cells: ModelCells, schema: Schema, start: Start) -> MixtureModel:
     """Return the model of one component from which all mixtures start."""
     valid = _valid(start.points, cells, schema)
-    shares = [one / one.sum() for one in start.prior.classes]
+    shares = [counts / counts.sum() for counts in start.prior.classes]
     mixture = em.of_one(start.prior.centre, start.prior.within, shares)
     return MixtureModel(mixture, schema.is_categorical, valid, start.points)
 
@@ -209,10 +215,15 @@ def _normal(scores, weights):
     if not d:
         return start, scores
     data = Incomplete.from_array(scores)
-    known = data, torch.from_numpy(weights), _OF_NORMAL * d, start
-    stopping = {"max_iter": _ROUNDS_OF_NORMAL, "tol": 1e-3}
-    fit = normal_em.fit_normal(*known, **stopping, on_round=lambda *_: False)
-    normal = fit.normal
+    normal = normal_em.fit_normal(
+        data,
+        torch.from_numpy(weights),
+        _OF_NORMAL * d,
+        start,
+        max_iter=_ROUNDS_OF_NORMAL,
+        tol=1e-3,
+        on_round=lambda *_: False,
+    ).normal
     return normal, normal_em.conditional_mean(normal, data).numpy()
 
 
@@ -223,14 +234,14 @@ def _shares(codes, weights, schema):
         np.bincount(code[code >= 0], weights[code >= 0], minlength=n) + 0.5
         for code, n in zip(codes.T, n_categories, strict=True)
     ]
-    return [one / one.sum() for one in counts]
+    return [count / count.sum() for count in counts]
 
 
 def _indicators(code, shares):
     """Code categories by indicators, and missing ones by their shares."""
-    found = np.eye(len(shares))[code]
-    found[code < 0] = shares
-    return found
+    indicators = np.eye(len(shares))[code]
+    indicators[code < 0] = shares
+    return indicators
 
 
 # ----------------------------------------
@@ -268,8 +279,8 @@ def draw_score(
         return np.nan
     nodes, hidden = nodes[rows], hidden[rows]
     with torch.no_grad():
-        kept, number = np.where(hidden, np.nan, nodes), _DRAWS // len(models)
-        drawn = np.concatenate([one.draw(kept, number) for one in models])
+        visible, number = np.where(hidden, np.nan, nodes), _DRAWS // len(models)
+        drawn = np.concatenate([model.draw(visible, number) for model in models])
     numbers, levels = hidden & ~is_categorical, hidden & is_categorical
     unit = np.broadcast_to(scale, nodes.shape)[numbers]
     of_numbers = fair_scores((drawn[:, numbers] - nodes[numbers]) / unit)
@@ -283,8 +294,8 @@ def _level_indicators(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Code categories by indicators; the distance of different ones is then 2."""
     levels = np.arange(int(max(draws.max(initial=0), truth.max(initial=0))) + 1)
-    found = draws[..., None] == levels, truth[..., None] == levels
-    return found[0].astype(float), found[1].astype(float)
+    draws, truth = (codes[..., None] == levels for codes in (draws, truth))
+    return draws.astype(float), truth.astype(float)
 
 
 # ----------------------------------------
@@ -296,14 +307,14 @@ _NEXT = 4  # how many times fewer components categories may have, and those with
 
 
 class Settings(NamedTuple):
-    """What an ensemble of mixtures is fitted with; see `MixtureImputer`."""
+    """The parameters of `MixtureImputer` that the fit of an ensemble uses."""
 
     n_components: int | str
     n_members: int
     marginals: str
     n_rounds: int
     n_jobs: int | None
-    is_checked: bool  # whether mixtures are wanted that have not used some cells
+    is_checked: bool  # whether mixtures are fitted without the held-out cells, too
 
 
 class Ensemble(NamedTuple):
@@ -335,8 +346,8 @@ class _Fits(NamedTuple):
         streams, n = self.rng.spawn(len(weights)), len(weights)
         starts = [self.starts[i % len(self.starts)] for i in range(n)]
         jobs = (
-            delayed(fit_member)(cells, self.schema, own, start, shape, n_rounds, rng)
-            for own, start, rng in zip(weights, starts, streams, strict=True)
+            delayed(fit_member)(cells, self.schema, weight, start, shape, n_rounds, rng)
+            for weight, start, rng in zip(weights, starts, streams, strict=True)
         )
         run = Parallel(self.settings.n_jobs, prefer="threads", return_as="generator")
         return [*steps("member", run(jobs), n)]
@@ -366,12 +377,12 @@ def fit_ensemble(
     hidden = np.zeros(cells.nodes.shape, dtype=bool)
     if is_open or settings.is_checked:
         hidden = cells_to_hide(cells.nodes, cells.weights, schema.joined)
-    kept = cells._replace(nodes=np.where(hidden, np.nan, cells.nodes))
+    visible = cells._replace(nodes=np.where(hidden, np.nan, cells.nodes))
     by_rank = margins.have_peaks(cells.nodes[:, ~schema.is_categorical], cells.weights)
     # chosen once, as random weights of members make peaks of single rows
     raw = partial(margins.standardised, by_rank=by_rank)
     starts = [
-        start_of(kept, schema, raw if kind is margins.standardised else kind)
+        start_of(visible, schema, raw if kind is margins.standardised else kind)
         for kind in MARGINALS[settings.marginals]
     ]
     # the last of both kinds has the columns as they are
@@ -384,13 +395,15 @@ def fit_ensemble(
         shapes = [shape]
         if is_open:
             sizes = _sizes(size, schema) if is_auto else [size]
-            shapes = _candidates(sizes, count_factors(kept, n_numbers, starts[0]))
+            shapes = _candidates(sizes, count_factors(visible, n_numbers, starts[0]))
         # all seeds choose the same shape, as the held-out cells are the same
         choosing = fits._replace(rng=np.random.default_rng(0))
-        found = {one: choosing.of_each_kind(kept, one) for one in shapes}
+        candidates = {
+            option: choosing.of_each_kind(visible, option) for option in shapes
+        }
         if is_open:
-            shape = _best(found, cells, hidden, schema.is_categorical)
-        without = found[shape]
+            shape = _best(candidates, cells, hidden, schema.is_categorical)
+        without = candidates[shape]
     members = fits.members(cells, weights, shape, settings.n_rounds)
     return Ensemble(members, hidden, without, shape)
 
@@ -416,21 +429,22 @@ def _weights_of_members(cells, n_members, n_kinds, rng):
     """Draw weights of the rows for each member, but for a single one."""
     if n_members == 1:
         return [cells.weights]
-    found = posterior_weights(rng, cells.weights, -(-n_members // n_kinds), n_kinds)
-    return [*found.reshape(-1, len(cells.weights))[:n_members]]
+    n_sets = -(-n_members // n_kinds)
+    weights = posterior_weights(rng, cells.weights, n_sets, n_kinds)
+    return [*weights.reshape(-1, len(cells.weights))[:n_members]]
 
 
-def _best(found, cells, hidden, is_categorical):
+def _best(fits, cells, hidden, is_categorical):
     """Return the mixture whose draws of held-out cells are closest.
 
     Random numbers of draws belong to places of columns, which are sorted by content.
     """
     order = Keys.of(cells.nodes, cells.weights).columns.argsort()
-    known = cells.nodes, hidden, cells.scale, is_categorical
-    known = [part[..., order] for part in known]
+    held_out = cells.nodes, hidden, cells.scale, is_categorical
+    held_out = [part[..., order] for part in held_out]
 
     def score(shape):
         with seeded(0):
-            return draw_score([one.take(order) for one in found[shape]], *known)
+            return draw_score([model.take(order) for model in fits[shape]], *held_out)
 
-    return min(found, key=score)
+    return min(fits, key=score)

@@ -54,7 +54,7 @@ def _factorise(a: np.ndarray, n: int) -> None:
 
 
 @_compiled
-def _factorised(
+def _factorise_missing(
     precision: np.ndarray, missing: np.ndarray, n_missing: int, factor: np.ndarray
 ) -> float:
     """Compute U of eq. (1), and return the sum of the logs of its diagonal."""
@@ -69,40 +69,40 @@ def _factorised(
 
 
 @_compiled
-def _pulled(
+def _pull(
     row: np.ndarray,
     mean: np.ndarray,
     precision: np.ndarray,
-    seen: np.ndarray,
-    n_seen: int,
+    present: np.ndarray,
+    n_present: int,
     out: np.ndarray,
 ) -> float:
     """Compute P r for all columns, and return r' P_oo r."""
     d = len(out)
     out[:] = 0.0
     a = 0
-    while a + 4 <= n_seen:  # as in `_factorise`
-        s0, s1, s2, s3 = seen[a], seen[a + 1], seen[a + 2], seen[a + 3]
+    while a + 4 <= n_present:  # as in `_factorise`
+        s0, s1, s2, s3 = present[a], present[a + 1], present[a + 2], present[a + 3]
         r0, r1 = row[s0] - mean[s0], row[s1] - mean[s1]
         r2, r3 = row[s2] - mean[s2], row[s3] - mean[s3]
         for b in range(d):
             near = r0 * precision[s0, b] + r1 * precision[s1, b]
             out[b] += near + r2 * precision[s2, b] + r3 * precision[s3, b]
         a += 4
-    while a < n_seen:
-        s0 = seen[a]
+    while a < n_present:
+        s0 = present[a]
         r0 = row[s0] - mean[s0]
         for b in range(d):
             out[b] += r0 * precision[s0, b]
         a += 1
     square = 0.0
-    for a in range(n_seen):
-        square += (row[seen[a]] - mean[seen[a]]) * out[seen[a]]
+    for a in range(n_present):
+        square += (row[present[a]] - mean[present[a]]) * out[present[a]]
     return square
 
 
 @_compiled
-def _whitened(
+def _whiten(
     pull: np.ndarray,
     missing: np.ndarray,
     n_missing: int,
@@ -133,7 +133,7 @@ def _solve(factor: np.ndarray, n: int, out: np.ndarray) -> None:
 
 
 @_compiled
-def _completed(
+def _complete(
     mean: np.ndarray,
     pull: np.ndarray,
     missing: np.ndarray,
@@ -142,7 +142,7 @@ def _completed(
     out: np.ndarray,
 ) -> None:
     """Compute the means of eq. (2)."""
-    _whitened(pull, missing, n_missing, factor, out)
+    _whiten(pull, missing, n_missing, factor, out)
     _solve(factor, n_missing, out)
     for b in range(n_missing):
         out[b] = mean[missing[b]] - out[b]
@@ -174,18 +174,18 @@ def _inverse(factor: np.ndarray, n: int, out: np.ndarray) -> None:
 
 @_compiled
 def _split(
-    observed: np.ndarray, seen: np.ndarray, missing: np.ndarray
+    observed: np.ndarray, present: np.ndarray, missing: np.ndarray
 ) -> tuple[int, int]:
     """List the observed and the missing columns, and count them."""
-    n_seen = n_missing = 0
+    n_present = n_missing = 0
     for j in range(len(observed)):
         if observed[j]:
-            seen[n_seen] = j
-            n_seen += 1
+            present[n_present] = j
+            n_present += 1
         else:
             missing[n_missing] = j
             n_missing += 1
-    return n_seen, n_missing
+    return n_present, n_missing
 
 
 @_compiled
@@ -194,7 +194,7 @@ def _normalise(scores: np.ndarray, least: float) -> float:
 
     The largest share remains in any case.
     """
-    top, total, kept = scores.max(), 0.0, 0.0
+    top, total, retained = scores.max(), 0.0, 0.0
     for k in range(len(scores)):
         scores[k] = math.exp(scores[k] - top)
         total += scores[k]
@@ -203,10 +203,29 @@ def _normalise(scores: np.ndarray, least: float) -> float:
         scores[k] /= total
         if scores[k] < least:
             scores[k] = 0.0
-        kept += scores[k]
+        retained += scores[k]
     for k in range(len(scores)):
-        scores[k] /= kept
+        scores[k] /= retained
     return math.log(total) + top
+
+
+@_compiled
+def _add_covariance(
+    factor: np.ndarray,
+    missing: np.ndarray,
+    n_missing: int,
+    mass: float,
+    inverse: np.ndarray,
+    second: np.ndarray,
+) -> None:
+    """Add the covariance of eq. (2), times the mass of its rows, to `second`."""
+    _inverse(factor, n_missing, inverse)
+    for a in range(n_missing):
+        for b in range(a, n_missing):  # `missing` increases
+            total = 0.0
+            for e in range(b, n_missing):
+                total += inverse[a, e] * inverse[b, e]
+            second[missing[a], missing[b]] += mass * total
 
 
 @_compiled
@@ -236,15 +255,15 @@ def expectation(
     shares, log_density = np.empty((n, n_components)), np.empty(n)
     totals, first = np.zeros(n_components), np.zeros((n_components, d))
     second = np.zeros((n_components, d, d))
-    seen, missing = np.empty(d, np.int64), np.empty(d, np.int64)
+    present, missing = np.empty(d, np.int64), np.empty(d, np.int64)
     # of each component: the pattern of its factor, and w of the row at hand
     current = np.full(n_components, -1)
     factors, whites = np.empty((n_components, d, d)), np.empty((n_components, d))
     log_diagonals, masses = np.empty(n_components), np.empty(n_components)
     inverted, pull, row = np.empty((d, d)), np.empty(d), np.empty(d)
     for g in range(len(starts) - 1):
-        n_seen, n_missing = _split(observed[starts[g]], seen, missing)
-        constant = 0.5 * n_seen * math.log(2 * math.pi)
+        n_present, n_missing = _split(observed[starts[g]], present, missing)
+        constant = 0.5 * n_present * math.log(2 * math.pi)
         masses[:] = 0.0
         for i in range(starts[g], starts[g + 1]):
             top = _NEVER
@@ -254,12 +273,12 @@ def expectation(
                     continue
                 factor = factors[k]
                 if current[k] != g:
-                    log_diagonals[k] = _factorised(
+                    log_diagonals[k] = _factorise_missing(
                         precisions[k], missing, n_missing, factor
                     )
                     current[k] = g
-                square = _pulled(x[i], means[k], precisions[k], seen, n_seen, pull)
-                square -= _whitened(pull, missing, n_missing, factor, whites[k])
+                square = _pull(x[i], means[k], precisions[k], present, n_present, pull)
+                square -= _whiten(pull, missing, n_missing, factor, whites[k])
                 log_normal = 0.5 * (log_dets[k] - square) - log_diagonals[k] - constant
                 shares[i, k] = prior[i, k] + log_normal
                 top = max(top, shares[i, k])
@@ -284,13 +303,9 @@ def expectation(
         for k in range(n_components):
             totals[k] += masses[k]
             if n_missing and masses[k]:
-                _inverse(factors[k], n_missing, inverted)
-                for a in range(n_missing):
-                    for b in range(a, n_missing):  # `missing` increases
-                        total = 0.0
-                        for e in range(b, n_missing):
-                            total += inverted[a, e] * inverted[b, e]
-                        second[k, missing[a], missing[b]] += masses[k] * total
+                _add_covariance(
+                    factors[k], missing, n_missing, masses[k], inverted, second[k]
+                )
     return shares, log_density, totals, first, second
 
 
@@ -320,7 +335,7 @@ def _cell_mean(
 
 
 @_compiled
-def filled_rows(
+def fill_rows(
     rows: Rows,
     responsibilities: np.ndarray,
     normals: Normals,
@@ -336,11 +351,11 @@ def filled_rows(
     scores, cells, counts = points
     n, d = x.shape
     filled = np.zeros((n, d))
-    seen, missing = np.empty(d, np.int64), np.empty(d, np.int64)
+    present, missing = np.empty(d, np.int64), np.empty(d, np.int64)
     factor, inverted = np.empty((d, d)), np.empty((d, d))
     pull, expected, deviation = np.empty(d), np.empty(d), np.empty(d)
     for g in range(len(starts) - 1):
-        n_seen, n_missing = _split(observed[starts[g]], seen, missing)
+        n_present, n_missing = _split(observed[starts[g]], present, missing)
         if not n_missing:
             continue
         for k in range(len(means)):
@@ -350,7 +365,7 @@ def filled_rows(
                 if share == 0.0:
                     continue
                 if is_new:
-                    _factorised(precisions[k], missing, n_missing, factor)
+                    _factorise_missing(precisions[k], missing, n_missing, factor)
                     _inverse(factor, n_missing, inverted)
                     for b in range(n_missing):
                         total = 0.0
@@ -358,19 +373,19 @@ def filled_rows(
                             total += inverted[b, e] * inverted[b, e]
                         deviation[b] = math.sqrt(total)
                     is_new = False
-                _pulled(x[i], means[k], precisions[k], seen, n_seen, pull)
-                _completed(means[k], pull, missing, n_missing, factor, expected)
+                _pull(x[i], means[k], precisions[k], present, n_present, pull)
+                _complete(means[k], pull, missing, n_missing, factor, expected)
                 for b in range(n_missing):
                     j = missing[b]
-                    known = counts[j]
+                    count = counts[j]
                     filled[i, j] += share * _cell_mean(
-                        expected[b], deviation[b], scores[j, :known], cells[j, :known]
+                        expected[b], deviation[b], scores[j, :count], cells[j, :count]
                     )
     return filled
 
 
 @_compiled
-def drawn_rows(
+def draw_rows(
     rows: Rows, chosen: np.ndarray, noise: np.ndarray, normals: Normals
 ) -> None:
     """Draw missing cells given the component of each draw.
@@ -381,11 +396,11 @@ def drawn_rows(
     x, observed, starts = rows
     means, precisions = normals
     n_draws, _, d = noise.shape
-    seen, missing = np.empty(d, np.int64), np.empty(d, np.int64)
+    present, missing = np.empty(d, np.int64), np.empty(d, np.int64)
     factor, pull = np.empty((d, d)), np.empty(d)
     expected, standard = np.empty(d), np.empty(d)
     for g in range(len(starts) - 1):
-        n_seen, n_missing = _split(observed[starts[g]], seen, missing)
+        n_present, n_missing = _split(observed[starts[g]], present, missing)
         for k in range(len(means)):
             is_new = True
             for i in range(starts[g], starts[g + 1]):
@@ -394,14 +409,14 @@ def drawn_rows(
                     if chosen[t, i] != k:
                         continue
                     if is_new:
-                        _factorised(precisions[k], missing, n_missing, factor)
+                        _factorise_missing(precisions[k], missing, n_missing, factor)
                         is_new = False
                     if not is_solved:
-                        _pulled(x[i], means[k], precisions[k], seen, n_seen, pull)
-                        _completed(means[k], pull, missing, n_missing, factor, expected)
+                        _pull(x[i], means[k], precisions[k], present, n_present, pull)
+                        _complete(means[k], pull, missing, n_missing, factor, expected)
                         is_solved = True
-                    for a in range(n_seen):
-                        noise[t, i, seen[a]] = x[i, seen[a]]
+                    for a in range(n_present):
+                        noise[t, i, present[a]] = x[i, present[a]]
                     for b in range(n_missing):
                         standard[b] = noise[t, i, missing[b]]
                     _solve(factor, n_missing, standard)

@@ -43,8 +43,8 @@ class Points(NamedTuple):
         widest = counts.max(initial=2)
         scores, cells = np.zeros((2, len(pairs), widest))
         for j, pair in enumerate(pairs):
-            for table, one in zip((scores, cells), pair, strict=True):
-                table[j, : len(one)], table[j, len(one) :] = one, one[-1]
+            for table, row in zip((scores, cells), pair, strict=True):
+                table[j, : len(row)], table[j, len(row) :] = row, row[-1]
         return cls(scores, cells, counts)
 
     def pair(self, j: int) -> Pair:
@@ -57,26 +57,26 @@ class Points(NamedTuple):
 
     def to_scores(self, x: np.ndarray) -> np.ndarray:
         """Map cells (n, d) to scores; NaN stays."""
-        found = np.empty(x.shape)
+        scores = np.empty(x.shape)
         for j, column in enumerate(x.T):
-            found[:, j] = self.scores_of(j, column)
-        return found
+            scores[:, j] = self.scores_of(j, column)
+        return scores
 
     def scores_of(self, j: int, column: np.ndarray) -> np.ndarray:
         """Map cells (*batch) of a column to scores; NaN stays."""
         scores, cells = self.pair(j)
-        found = np.interp(column, cells, scores)
+        mapped = np.interp(column, cells, scores)
         slopes = np.diff(scores)[[0, -1]] / np.diff(cells)[[0, -1]]
-        found += slopes[0] * np.minimum(column - cells[0], 0.0)
-        found += slopes[1] * np.maximum(column - cells[-1], 0.0)
-        return found.clip(-_LARGEST, _LARGEST)
+        mapped += slopes[0] * np.minimum(column - cells[0], 0.0)
+        mapped += slopes[1] * np.maximum(column - cells[-1], 0.0)
+        return mapped.clip(-_LARGEST, _LARGEST)
 
     def to_cells(self, scores: np.ndarray) -> np.ndarray:
         """Map scores (..., d) to cells."""
-        found = np.empty(scores.shape)
+        cells = np.empty(scores.shape)
         for j in range(len(self.counts)):
-            found[..., j] = np.interp(scores[..., j], *self.pair(j))
-        return found
+            cells[..., j] = np.interp(scores[..., j], *self.pair(j))
+        return cells
 
     def log_slopes(self, x: np.ndarray) -> np.ndarray:
         """Sum, over the observed cells of rows (n, d), logs of slopes of the scores."""
@@ -108,10 +108,10 @@ class Points(NamedTuple):
         pairs = [self.pair(j) for j in range(len(self.counts))]
         for j in np.flatnonzero(signs):
             turn = slice(None, None, int(signs[j]))
-            pair = (signs[j] * one[turn] for one in pairs[j])
+            pair = (signs[j] * part[turn] for part in pairs[j])
             values, of_values = _observed(signs[j] * x[:, j], weights)
             pair = _positive(*pair, values, of_values, least[j])
-            pairs[j] = tuple(signs[j] * one[turn] for one in pair)
+            pairs[j] = tuple(signs[j] * part[turn] for part in pair)
         return type(self).of(pairs)
 
     def with_peaks(self, peaks: list[Peaks]) -> Self:
@@ -132,14 +132,13 @@ def _positive(
     scale = _standard(values, weights)[1] @ [-0.5, 0.5] / _FAR
     levels = tails.levels(torch.zeros(1).double()).numpy()
     among = np.interp(levels, scores, cells)[:, None].repeat(len(values), 1) / scale
-    given = (torch.from_numpy(one) for one in (weights, values / scale, among))
-    t, b = tails.tail_of(*given)
+    t, b = tails.tail_of(*map(torch.from_numpy, (weights, values / scale, among)))
     # where the function has these cells, as far as it goes
     below = (t - _TAIL / b)[::-1] * scale
     inside = cells > t * scale
-    found = np.maximum(t * scale * np.exp(-_TAIL[::-1]), 0.6 * least)
-    left = np.interp(below, cells, scores)
-    return np.append(left, scores[inside]), np.append(found, cells[inside])
+    tail = np.maximum(t * scale * np.exp(-_TAIL[::-1]), 0.6 * least)
+    tail_scores = np.interp(below, cells, scores)
+    return np.append(tail_scores, scores[inside]), np.append(tail, cells[inside])
 
 
 def _peaked(scores: np.ndarray, cells: np.ndarray, peaks: Peaks) -> Pair:
@@ -163,13 +162,13 @@ def _ended(scores: np.ndarray, cells: np.ndarray, low: float, high: float) -> Pa
     low = max(low, cells[0]) if np.isfinite(low) else low  # ends may be far beyond
     high = min(high, cells[-1]) if np.isfinite(high) else high
     inside = (cells > low) & (cells < high)
-    left, right = np.interp([low, high], cells, scores)
+    first, last = np.interp([low, high], cells, scores)
     parts_scores, parts_cells = [scores[inside]], [cells[inside]]
     if np.isfinite(low):
-        parts_scores.insert(0, np.array([left - 1.0, left]))
+        parts_scores.insert(0, np.array([first - 1.0, first]))
         parts_cells.insert(0, np.array([low, low]))
     if np.isfinite(high):
-        parts_scores.append(np.array([right, right + 1.0]))
+        parts_scores.append(np.array([last, last + 1.0]))
         parts_cells.append(np.array([high, high]))
     return np.concatenate(parts_scores), np.concatenate(parts_cells)
 
@@ -191,11 +190,11 @@ def standardised(
 def have_peaks(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Return which columns of (n, d) have numbers that hardly repeat, but for peaks."""
     rows = _different_rows(x, weights)
-    found = [
-        _has_peaks(*_observed(column, weights, one))
-        for column, one in zip(x.T, rows.T, strict=True)
+    peaked = [
+        _has_peaks(*_observed(column, weights, counts))
+        for column, counts in zip(x.T, rows.T, strict=True)
     ]
-    return np.array(found, dtype=bool)
+    return np.array(peaked, dtype=bool)
 
 
 def normal_scores(x: np.ndarray, weights: np.ndarray) -> Points:
@@ -212,8 +211,8 @@ def peaks(x: np.ndarray, weights: np.ndarray, points: Points) -> list[Peaks]:
     """
     rows = _different_rows(x, weights)
     return [
-        _peaks(*_observed(column, weights, one)) if count > 2 else []
-        for column, one, count in zip(x.T, rows.T, points.counts, strict=True)
+        _peaks(*_observed(column, weights, counts)) if count > 2 else []
+        for column, counts, count in zip(x.T, rows.T, points.counts, strict=True)
     ]
 
 
@@ -264,14 +263,16 @@ def _peaks(values: np.ndarray, weights: np.ndarray, rows: np.ndarray) -> Peaks:
     beyond = is_grid * share[[0, -1]] / (2 * count[[0, -1]].clip(min=1.0))
     edges[[0, -1]] += beyond * [1.0, -1.0]
     scores = torch.special.ndtri(torch.from_numpy(edges)).numpy()
-    some = (share >= _PEAK) & (count >= _ROWS_OF_PEAK)
-    return list(zip(unique[some], scores[:-1][some], scores[1:][some], strict=True))
+    is_peak = (share >= _PEAK) & (count >= _ROWS_OF_PEAK)
+    return list(
+        zip(unique[is_peak], scores[:-1][is_peak], scores[1:][is_peak], strict=True)
+    )
 
 
 def _observed(column: np.ndarray, *of_rows: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Select the observed cells of a column, and what their rows have."""
-    seen = ~np.isnan(column) & (of_rows[0] > 0)
-    return column[seen], *(one[seen] for one in of_rows)
+    """Select the observed cells of a column, and values of their rows."""
+    observed = ~np.isnan(column) & (of_rows[0] > 0)
+    return column[observed], *(values[observed] for values in of_rows)
 
 
 def _standard(values: np.ndarray, weights: np.ndarray) -> Pair:
@@ -292,9 +293,9 @@ def _by_rank(values: np.ndarray, weights: np.ndarray) -> Pair:
     share = (mass.cumsum() - mass / 2) / mass.sum()
     scores = torch.special.ndtri(torch.from_numpy(share)).numpy()
     scores = scores.clip(-_FARTHEST, _FARTHEST)
-    kept = np.concatenate([[True], np.diff(scores) > 0])
-    scores, cells = scores[kept], unique[kept]
-    cells[-1] = unique[-1]  # of equal clipped scores, `kept` has the first
+    is_new = np.concatenate([[True], np.diff(scores) > 0])
+    scores, cells = scores[is_new], unique[is_new]
+    cells[-1] = unique[-1]  # of equal clipped scores, `is_new` has the first
     if len(scores) > _N_POINTS:
         grid = np.linspace(scores[0], scores[-1], _N_POINTS)
         cells = np.interp(grid, scores, cells)

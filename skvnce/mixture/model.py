@@ -39,7 +39,7 @@ class MixtureModel(NamedTuple):
             covariances=self.mixture.covariances[:, numbers][:, :, numbers],
             classes=tuple(self.mixture.classes[j] for j in levels),
         )
-        points = (one.take(numbers) for one in (self.valid, self.points))
+        points = (part.take(numbers) for part in (self.valid, self.points))
         return MixtureModel(mixture, are[order], *points)
 
     def fill(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> Filled:
@@ -50,22 +50,22 @@ class MixtureModel(NamedTuple):
         numbers, missing = ~self.is_categorical, np.isnan(nodes)
         filled[:, numbers] = np.where(missing[:, numbers], means, nodes[:, numbers])
         probabilities = dict(zip(places.tolist(), shares, strict=True))
-        for j, found in probabilities.items():
-            filled[:, j] = np.where(missing[:, j], found.argmax(1), nodes[:, j])
+        for j, share in probabilities.items():
+            filled[:, j] = np.where(missing[:, j], share.argmax(1), nodes[:, j])
         return filled, probabilities
 
     def draw(
         self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells; see `CellModel`."""
-        given = self._of_stream(n_draws, len(nodes))
-        scores, codes = density.draw(self.mixture, self._rows(nodes), *given)
+        numbers = self._random_numbers(n_draws, len(nodes))
+        scores, codes = density.draw(self.mixture, self._rows(nodes), *numbers)
         drawn = np.empty((n_draws, *nodes.shape))
         drawn[..., ~self.is_categorical] = self.valid.to_cells(scores)
         drawn[..., self.is_categorical] = codes
         return np.where(np.isnan(nodes), drawn, nodes)
 
-    def _of_stream(self, n_draws: int, n: int) -> tuple:
+    def _random_numbers(self, n_draws: int, n: int) -> tuple:
         """Make the random numbers of draws with torch's global stream."""
         sizes, width = (n_draws, n), np.count_nonzero(~self.is_categorical)
         uniform = torch.rand(sizes, dtype=torch.float64).numpy()
@@ -79,11 +79,11 @@ class MixtureModel(NamedTuple):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Compute log-densities of rows, and their standard errors, 0; each (n,)."""
         data = self._rows(nodes)
-        found = np.empty(len(nodes))
+        log_density = np.empty(len(nodes))
         prepared = density.prepare(self.mixture)
-        found[data.order] = density.responsibilities(prepared, data)[1]
-        found += self.points.log_slopes(nodes[:, ~self.is_categorical])
-        return found, np.zeros(len(nodes))
+        log_density[data.order] = density.responsibilities(prepared, data)[1]
+        log_density += self.points.log_slopes(nodes[:, ~self.is_categorical])
+        return log_density, np.zeros(len(nodes))
 
     def _rows(self, nodes: np.ndarray) -> Arranged:
         """Map rows to scores."""
@@ -98,16 +98,16 @@ class Averaged(NamedTuple):
 
     def with_one_draw(self) -> list[Self]:
         """Make a model of each of the models."""
-        return [self._replace(models=[one]) for one in self.models]
+        return [self._replace(models=[model]) for model in self.models]
 
     def fill(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> Filled:
         """Average means and probabilities; see `CellModel`."""
         filled, probabilities = 0.0, {}
-        for one in self.models:
-            cells, shares = one.fill(nodes)
+        for model in self.models:
+            cells, shares = model.fill(nodes)
             filled = filled + cells / len(self.models)
-            for j, own in shares.items():
-                probabilities[j] = probabilities.get(j, 0.0) + own / len(self.models)
+            for j, share in shares.items():
+                probabilities[j] = probabilities.get(j, 0.0) + share / len(self.models)
         for j, shares in probabilities.items():
             missing = np.isnan(nodes[:, j])
             filled[:, j] = np.where(missing, shares.argmax(1), nodes[:, j])
@@ -128,4 +128,4 @@ class Averaged(NamedTuple):
         self, nodes: np.ndarray, *, with_errors: bool = False
     ) -> tuple[np.ndarray, np.ndarray]:
         """Compute the log of the average density, and errors, 0; each (n,)."""
-        return average_density([one.log_density(nodes) for one in self.models])
+        return average_density([model.log_density(nodes) for model in self.models])

@@ -121,11 +121,11 @@ class MultipleImputation(BaseEstimator):
         y = self._target(y)
         if sample_weight is not None:
             sample_weight = checked_weights(sample_weight, np.empty(len(y)))
-        of_imputer, of_model = self._routed(sample_weight)
+        of_imputer, of_model = self._route(sample_weight)
         rng = np.random.default_rng(seed_from(self.random_state))
-        imputer = self._fitted_imputer(X, of_imputer, rng)
-        fit_models = partial(self._fitted_models, imputer, rng)
-        tables = self._drawn(imputer, X, int(self.n_estimators), rng)
+        imputer = self._fit_imputer(X, of_imputer, rng)
+        fit_models = partial(self._fit_models, imputer, rng)
+        tables = self._draw_tables(imputer, X, int(self.n_estimators), rng)
         models, seed = fit_models(tables, y, of_model), _seed(rng)
         rows = out_of_fold.TrainingRows(tables, y, of_model, _groups_of(imputer, X))
         report, residuals = self._of_target(models, fit_models, rows, rng)
@@ -204,7 +204,7 @@ class MultipleImputation(BaseEstimator):
         """Return the attributes that depend on the target, and `Residuals` or None."""
         raise NotImplementedError
 
-    def _routed(self, sample_weight):
+    def _route(self, sample_weight):
         """Return the parameters of `fit` of the imputer and of the model."""
         imputer, model = self._imputer(), self._model()
         if metadata_routing._routing_enabled():
@@ -225,7 +225,7 @@ class MultipleImputation(BaseEstimator):
         takes = has_fit_parameter(imputer, "sample_weight")
         return (weights if takes else {}), weights
 
-    def _fitted_imputer(self, X, arguments, rng):
+    def _fit_imputer(self, X, arguments, rng):
         """Fit a clone of the imputer, which returns data frames if X is one."""
         imputer = clone(self._imputer())
         if isinstance(imputer, FrozenEstimator):
@@ -234,9 +234,9 @@ class MultipleImputation(BaseEstimator):
         if is_frame(X) and "transform" not in config:
             is_polars = nw.from_native(X).implementation.is_polars()
             imputer.set_output(transform="polars" if is_polars else "pandas")
-        return _reseeded(imputer, rng).fit(X, **arguments)
+        return _reseed(imputer, rng).fit(X, **arguments)
 
-    def _drawn(self, imputer, X, n_draws, rng):
+    def _draw_tables(self, imputer, X, n_draws, rng):
         """Draw completed tables; those of the default model have numbers only."""
         with without_pooling():
             tables = imputer.sample(X, n_draws, _seed(rng))
@@ -262,7 +262,7 @@ class MultipleImputation(BaseEstimator):
         with self._threads()():
             return getattr(model, method)(table)
 
-    def _fitted_models(self, imputer, rng, tables, y, arguments):
+    def _fit_models(self, imputer, rng, tables, y, arguments):
         """Fit a clone of the model to each of some tables of the same rows."""
         model, weights = self._model(), arguments.get("sample_weight")
         if self.estimator is None and weights is not None:
@@ -272,7 +272,7 @@ class MultipleImputation(BaseEstimator):
         columns = self._columns_of(imputer)
         if columns is not None:
             model.set_params(categorical_features=_are_nominal(columns))
-        models = [_reseeded(clone(model), rng) for _ in tables]
+        models = [_reseed(clone(model), rng) for _ in tables]
         threads = self._threads()
         return Parallel(n_jobs=self.n_jobs)(
             delayed(_fit)(threads, model, table, y, arguments)
@@ -290,14 +290,14 @@ class MultipleImputation(BaseEstimator):
         for first in range(0, max(n_rows, 1), size):
             rows = np.arange(first, min(first + size, n_rows))
             part = X if n_rows <= size else _safe_indexing(X, rows)
-            tables = self._drawn(self.imputer_, part, n_draws, rng)
+            tables = self._draw_tables(self.imputer_, part, n_draws, rng)
             models = cycle(self.estimators_)
             yield np.array(
                 [self._of_model(next(models), table, method) for table in tables]
             )
 
 
-def asking(default):
+def requesting_weights(default):
     """Let a default imputer or model request weights, if requests are needed."""
     if metadata_routing._routing_enabled():
         default.set_fit_request(sample_weight=True)
@@ -314,7 +314,7 @@ def _seed(rng):
     return int(rng.integers(_MOST))
 
 
-def _reseeded(estimator, rng):
+def _reseed(estimator, rng):
     """Set each `random_state` of an estimator and of those within it."""
     names = [
         name
@@ -460,8 +460,8 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
 
     _parameter_constraints = _CONSTRAINTS | {"calibration_cv": ["cv_object"]}
     _parts = {
-        "imputer": lambda _: asking(GaussianImputer()),
-        "estimator": lambda _: asking(HistGradientBoostingClassifier()),
+        "imputer": lambda _: requesting_weights(GaussianImputer()),
+        "estimator": lambda _: requesting_weights(HistGradientBoostingClassifier()),
     }
 
     def __init__(
@@ -501,7 +501,7 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
         parts = self._predictions(X, "predict_proba")
         averages = np.concatenate([part.mean(0) for part in parts])
         calibration = out_of_fold.Recalibration(self.slope_, self.intercepts_)
-        return calibration.applied(averages)
+        return calibration.apply(averages)
 
     def predict(self, X: TableLike) -> NDArray[Any]:
         """Predict the most probable classes.
@@ -553,7 +553,7 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
 
     def _of_target(self, models, fit_models, rows, rng):
         predict = partial(self._of_model, method="predict_proba")
-        slope, intercepts = out_of_fold.recalibrated(
+        slope, intercepts = out_of_fold.recalibrate(
             self.calibration_cv, models, rows, rng, fit_models, predict
         )
         report = {"classes_": models[0].classes_, "slope_": slope}
@@ -623,10 +623,10 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
 
     _parameter_constraints = _CONSTRAINTS | {"cv": ["cv_object"]}
     _parts = {
-        "imputer": lambda _: asking(GaussianImputer()),
+        "imputer": lambda _: requesting_weights(GaussianImputer()),
         # leaves count rows without their weights, and early stopping splits rows at
         # random
-        "estimator": lambda _: asking(
+        "estimator": lambda _: requesting_weights(
             HistGradientBoostingRegressor(min_samples_leaf=1, early_stopping=False)
         ),
     }

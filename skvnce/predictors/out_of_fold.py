@@ -27,7 +27,7 @@ class TrainingRows(NamedTuple):
 
     tables: list  # of (n_samples, n_features_out): draws of the missing cells
     y: np.ndarray  # (n_samples,)
-    given: dict  # parameters of `fit` of the model: weights of the rows
+    fit_params: dict  # parameters of `fit` of the model: weights of the rows
     groups: np.ndarray | None  # (n_samples,): their rows stay in one fold
 
 
@@ -55,7 +55,7 @@ def fold_predictions(folds, rows, fit, predict):
     by_row = {}
     for train, test in folds:
         tables = [_safe_indexing(table, train) for table in rows.tables]
-        arguments = {name: cells[train] for name, cells in rows.given.items()}
+        arguments = {name: cells[train] for name, cells in rows.fit_params.items()}
         models = fit(tables, rows.y[train], arguments)
         held_out = [_safe_indexing(table, test) for table in rows.tables]
         predicted = np.array(list(map(predict, models, held_out)))
@@ -124,14 +124,14 @@ class Recalibration(NamedTuple):
         best = minimize(loss, centre, jac=True, method="L-BFGS-B", bounds=limits).x
         return cls(float(best[0]), best[1:])
 
-    def applied(self, probabilities):
+    def apply(self, probabilities):
         """Change probabilities (n, n_classes) by eq. (1)."""
         if self.slope == 1 and not self.intercepts.any():
             return probabilities
         return softmax(self.slope * _logs(probabilities) + self.intercepts, axis=1)
 
 
-def recalibrated(cv, models, rows, rng, fit, predict):
+def recalibrate(cv, models, rows, rng, fit, predict):
     """Learn the `Recalibration` from folds, by models that are fitted without them."""
     y = rows.y
     classes, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
@@ -150,18 +150,18 @@ def recalibrated(cv, models, rows, rng, fit, predict):
         return probabilities
 
     predictions, places = fold_predictions(folds, rows, fit, of_classes)
-    weights = rows.given.get("sample_weight", np.ones(len(y)))
+    weights = rows.fit_params.get("sample_weight", np.ones(len(y)))
     weights = weights * np.mean([class_weights(model, y) for model in models], 0)
     return Recalibration.of(predictions.mean(0), codes[places], weights[places])
 
 
 def class_weights(model, y):  # (n_samples,): of mean 1
     """Compute weights of mean 1 that a classifier gives to rows by their classes."""
-    asked = getattr(_weighing(model), "class_weight", None)
+    class_weight = getattr(_weighing(model), "class_weight", None)
     # of random forests; compute_sample_weight does not know it
-    if asked == "balanced_subsample":
-        asked = "balanced"
-    weights = compute_sample_weight(asked, y)
+    if class_weight == "balanced_subsample":
+        class_weight = "balanced"
+    weights = compute_sample_weight(class_weight, y)
     # a mean of 1, so that the prior counts as much as without weights
     return weights / weights.mean()
 
@@ -178,12 +178,12 @@ def _weighing(model):
     return _weighing(getattr(model, inside[0]))
 
 
-def _are_equal(one, other):
+def _are_equal(first, second):
     """Compare two draws of a table; NaN stay where nothing is imputed."""
-    if is_frame(one):
-        return one.equals(other)
-    is_float = np.asarray(one).dtype.kind == "f"
-    return np.array_equal(one, other, equal_nan=is_float)
+    if is_frame(first):
+        return first.equals(second)
+    is_float = np.asarray(first).dtype.kind == "f"
+    return np.array_equal(first, second, equal_nan=is_float)
 
 
 def _logs(probabilities):
@@ -225,8 +225,12 @@ class Residuals(NamedTuple):
     @classmethod
     def of(cls, predictions, y, weights):
         """Standardise the residuals of rows; predictions (n_draws, n)."""
-        some = weights > 0
-        predictions, y, weights = predictions[:, some], y[some], weights[some]
+        positive = weights > 0
+        predictions, y, weights = (
+            predictions[:, positive],
+            y[positive],
+            weights[positive],
+        )
         gap, unknown = y - predictions.mean(0), _between(predictions)
         squares = np.average(gap**2, weights=weights)
         noise = squares - np.average(unknown, weights=weights)
@@ -259,7 +263,7 @@ def fold_residuals(cv, rows, rng, fit, predict):  # Residuals
     """Standardise residuals of folds; `fit`, `predict`: see `fold_predictions`."""
     folds = splits(cv, rows.y, rng, groups=rows.groups)
     predictions, places = fold_predictions(folds, rows, fit, predict)
-    weights = rows.given.get("sample_weight", np.ones(len(rows.y)))
+    weights = rows.fit_params.get("sample_weight", np.ones(len(rows.y)))
     return Residuals.of(predictions, rows.y[places].astype(np.float64), weights[places])
 
 

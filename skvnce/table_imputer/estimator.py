@@ -229,7 +229,8 @@ class TableImputer(CallbackSupportMixin, Imputer):
         ValueError
             If X has infinite cells or no observed cell, if a parameter is out of range,
             if `interactions` names no column, or one of more than 20 unordered levels,
-            or if a relation of `relations` does not hold.
+            if a relation of `relations` does not hold, or if a covariance is singular,
+            as with a few rows of weights near 1e9.
         TypeError
             If a parameter has a wrong type.
         """
@@ -237,8 +238,11 @@ class TableImputer(CallbackSupportMixin, Imputer):
         # models of columns draw codes and grids
         schema = table.schema._replace(values=table.schema.values.ranges_alone())
         _, finish = report_rounds(self, None, X=table.cells.table)
-        with self._threads():
-            model = self._fitted_model(schema, table.cells)
+        try:
+            with self._threads():
+                model = self._fitted_model(schema, table.cells)
+        except np.linalg.LinAlgError as error:
+            raise ValueError(_singular(table.cells.weights)) from error
         report = table.report | _report_of(schema, model)
         finish()
         self._warn_of_unused(schema, report["interactions_"])
@@ -290,6 +294,18 @@ class TableImputer(CallbackSupportMixin, Imputer):
     def _drawing_models(self, n_draws, rows=None):
         model = self._fitted.model
         return [model] if rows is None else model.with_one_draw()
+
+
+def _singular(weights):
+    """Explain a covariance matrix that cannot be inverted; `weights` (n,)."""
+    remedy = "Drop columns that others determine, or rescale columns with outliers."
+    if (weights != 1).any():
+        remedy = (
+            f"By sample_weight, its {len(weights)} rows count as {weights.sum():.3g}, "
+            f"and a row as up to {weights.max():.3g}, beside which the prior has no "
+            "effect. Divide them by their mean: sample_weight / sample_weight.mean()."
+        )
+    return f"A covariance matrix of the table is singular. {remedy}"
 
 
 def _related_columns(schema):

@@ -15,6 +15,7 @@ from skvnce._core.squarem import extrapolate
 from skvnce.table_imputer.kernels import complete_rows
 
 _CHANGE = 2e-3  # of standardised parameters in a round, at which EM ends
+_LARGEST = 1e100  # absolute filled cell, whose square does not overflow
 _MOST_RATE = 0.95  # of EM, that the spacing of draws follows
 # after which a fit is extrapolated: most tables need five to ten, and the rate of the
 # others shows by then
@@ -118,6 +119,7 @@ def _step(X, gone, order, weights, strength, point):
     n, d = weights.sum(), X.shape[1]
     C = np.zeros((d, d))
     F = completed(X, gone, Normal.of(*point), None, weights, C, order)
+    _check_size(F)
     mean = weights @ F / n
     Z = F - mean
     scatter = Z.T @ (weights[:, None] * Z) + C + strength * np.eye(d)
@@ -145,6 +147,12 @@ def _is_definite(mean, covariance):
     return True
 
 
+def _check_size(F):
+    """Raise an error for filled cells of a covariance that is nearly singular."""
+    if not abs(F).max(initial=0.0) < _LARGEST:  # NaN is an error, too
+        raise np.linalg.LinAlgError("filled cells overflow")
+
+
 def _weighted_means(X, weights):
     total = weights @ ~np.isnan(X)
     return weights @ np.nan_to_num(X) / np.maximum(total, 1e-12)
@@ -155,6 +163,7 @@ def posterior_draw(F, weights, strength, rng):
 
     The prior is that of `fit_em`, and flat for the mean.
     """
+    _check_size(F)
     n, d = weights.sum(), F.shape[1]
     mean = weights @ F / n
     Z = F - mean

@@ -622,6 +622,6 @@ def mixed_conditionals(
     visible = torch.ones_like(others) if network == "extended" else others
     layers = _layers(network, len(inputs.owners))
     found = MixedConditionals(inputs, n_levels, head, *layers, visible)
-    z = fill.drawn(model.normal, _ROWS)
+    z = fill.draw_latents(model.normal, _ROWS)
     anchor_at(found, fill.cells_of(model.latents, z), z[model.latents.first].T)
     return found

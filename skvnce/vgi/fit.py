@@ -427,7 +427,7 @@ def fit_mixture(start: Start, hidden: Tensor) -> Mixture | None:
     filled = normal_em.conditional_mean(normal, data).numpy()
     arranged, weights = _arranged(data), start.weights.numpy()
     prior = em.Prior(STRENGTH * d, normal.covariance.numpy(), normal.mean.numpy())
-    shares, centres = em.clustered(filled, weights, size, _generator())
+    shares, centres = em.cluster(filled, weights, size, _generator())
     given = weights[arranged.order], centres, shares[arranged.order], prior
     found = em.fit_mixture(arranged, *given, _ROUNDS).mixture
     return found if np.isfinite(found.covariances).all() else None

@@ -15,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 
 from skvnce import ConstrainedImputer, GaussianImputer
 from skvnce._core.training import rounds
-from skvnce.columns.equations import Equations
+from skvnce.columns.constrained import Equations
 from skvnce.relations.columns import Bounds
 from skvnce.relations.expressions import sum_of
 from skvnce.vgi import fit

@@ -6,7 +6,7 @@ from sklearn.neighbors import KNeighborsRegressor
 
 from skvnce import ColumnImputer
 from skvnce.columns.fit import _SPREADS, HeldOutDraws, Table, _spreads, spreads_of
-from skvnce.columns.model import narrowed
+from skvnce.columns.model import narrow
 
 N, DRAWS = 20_000, 30
 # the standard error of mean (u - 1/2)^2 of a uniform number is sqrt(1 / 180 N), and its
@@ -84,7 +84,7 @@ def test_draws_are_those_before_moved_towards_their_fillings():
     own = np.stack(imputer.sample(X, n_draws=5, random_state=1))
     imputer.spreads_ = np.ones(3)
     wide = np.stack(imputer.sample(X, n_draws=5, random_state=1))
-    expected = narrowed(wide, imputer.transform(X), np.full(3, 0.8))
+    expected = narrow(wide, imputer.transform(X), np.full(3, 0.8))
     np.testing.assert_allclose(own, expected, rtol=1e-9)
     assert np.array_equal(own[:, ~np.isnan(X)], wide[:, ~np.isnan(X)])
 

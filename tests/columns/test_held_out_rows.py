@@ -6,7 +6,7 @@ import torch
 
 from skvnce import GaussianImputer, MixtureImputer, TableImputer
 from skvnce._imputer.held_out import hold_out, row_folds
-from skvnce.columns.fit import hold_out_rows, masked
+from skvnce.columns.fit import hold_out_rows, mask_cells
 
 
 def table(seed, n=400):
@@ -46,7 +46,7 @@ def test_columns_vary_without_the_held_out_rows(seed):
 
 def test_each_cell_is_hidden_once(seed):
     rows = table(seed, 50)
-    found = masked(rows)
+    found = mask_cells(rows)
     assert not np.isnan(found.nodes[found.hidden]).any()
     hidden = sorted(found.nodes[found.hidden].tolist())
     assert hidden == sorted(rows[~np.isnan(rows)].tolist())

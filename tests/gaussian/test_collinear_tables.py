@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
-from skvnce import CopulaGraphLearner, GaussianImputer, MixtureImputer
+from skvnce import (
+    ColumnImputer,
+    CopulaGraphLearner,
+    GaussianImputer,
+    MixtureImputer,
+)
 
 HIDDEN = 0.15
 
@@ -47,3 +52,22 @@ def test_exact_relations_are_used_and_numbers_stay_finite(table, imputer, seed):
     one = cells[:, 0] & ~cells[:, 1]
     error = np.abs(filled - X)[one, 0].mean()
     assert error < 0.4 * np.abs(np.nanmean(masked[:, 0]) - X[one, 0]).mean()
+
+
+@pytest.mark.filterwarnings("ignore:sample_weight has a mean")
+@pytest.mark.filterwarnings("ignore::skvnce.exceptions.MisfitWarning")
+@pytest.mark.parametrize("weights", [np.full(8, 5e8), np.r_[5e8, np.ones(7)]])
+@pytest.mark.parametrize(
+    "imputer",
+    [
+        GaussianImputer(random_state=0),
+        MixtureImputer(n_estimators=2, random_state=0),
+        ColumnImputer(random_state=0),
+    ],
+    ids=lambda imputer: type(imputer).__name__,
+)
+def test_large_weights_beside_outliers(rng, imputer, weights):
+    X = rng.normal(size=(8, 4)) @ rng.normal(size=(4, 4))
+    X[rng.random(X.shape) < 0.25] = np.nan
+    X[0, 0], X[1] = 1e6, 1.0
+    assert np.isfinite(imputer.fit(X, sample_weight=weights).transform(X)).all()

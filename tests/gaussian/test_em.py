@@ -16,7 +16,7 @@ from skvnce._core.distributions import normal
 from skvnce._core.distributions.normal import Normal, arrange, prepare
 from skvnce._core.incomplete import Incomplete, Parts, Rows
 from skvnce._core.random import seeded
-from skvnce.gaussian import em, enlarged, wide
+from skvnce.gaussian import em, posterior
 
 D, N = 3, 60
 COVARIANCE = np.array([[1.0, 0.6, -0.3], [0.6, 1.5, 0.2], [-0.3, 0.2, 0.8]])
@@ -312,7 +312,7 @@ def test_of_all_rows_the_draws_are_those_of_data_augmentation(seed):
     for total in (None, 200.0):
         with seeded(seed):
             given = estimate, rows, total, 0.1
-            found.append(enlarged.posterior_draws(*given, n_draws=3))
+            found.append(posterior.posterior_draws(*given, n_draws=3))
     for one, same, near in zip(exact, *found, strict=True):
         assert_close(one.covariance, same.covariance, rtol=0, atol=0)
         assert_close(one.covariance, near.covariance, atol=1e-3, rtol=0)
@@ -327,7 +327,7 @@ def test_draws_from_a_sample_are_those_of_the_table(seed):
 
     def drawn(part, total, start=estimate):
         with seeded(seed):
-            found = enlarged.posterior_draws(start, part, total, 0.1, n_draws=100)
+            found = posterior.posterior_draws(start, part, total, 0.1, n_draws=100)
         return torch.stack([torch.cat([m, S.diagonal().log()]) for m, S in found])
 
     many, few = drawn(rows, None), drawn(sample, 4000.0)
@@ -353,7 +353,7 @@ def test_draws_of_a_sample_with_a_far_row_are_positive_definite(seed):
     rows = rows_of(Incomplete(x, observed))
     estimate = fitted(rows_of(data, slice(1, None)))
     with seeded(seed):
-        draws = enlarged.posterior_draws(estimate, rows, 6e4, 0.1, n_draws=5)
+        draws = posterior.posterior_draws(estimate, rows, 6e4, 0.1, n_draws=5)
     for one in draws:
         assert torch.linalg.eigvalsh(one.covariance)[0] > 0
         assert (one.mean - estimate.mean).abs().max() < 0.1
@@ -401,10 +401,10 @@ def test_a_row_has_its_conditional_distribution(strength, seed):
     torch.manual_seed(seed)
     data = Incomplete.from_array(wide_table())
     x = em.draw(start(30), data)[0]
-    rows = wide._Rows(x.clone(), data.observed, strength)
+    rows = posterior._Rows(x.clone(), data.observed, strength)
     missing = rows.missing[0]
     n_draws = 2000
-    drawn = torch.stack([rows.drawn(0, missing) for _ in range(n_draws)]).numpy()
+    drawn = torch.stack([rows.draw(0, missing) for _ in range(n_draws)]).numpy()
     drawn += rows.centre[missing].numpy()
     mean, covariance, freedom = student(x.numpy(), 0, missing.numpy(), strength)
     error = np.sqrt(covariance.diagonal() / n_draws)
@@ -424,7 +424,7 @@ def test_a_row_has_its_conditional_distribution(strength, seed):
 
 def test_sweeps_keep_observed_cells_and_products():
     data = Incomplete.from_array(wide_table())
-    rows = wide._Rows(em.draw(start(30), data)[0], data.observed, 1.0)
+    rows = posterior._Rows(em.draw(start(30), data)[0], data.observed, 1.0)
     before = rows.x.clone()
     for _ in range(5):
         rows.sweep()
@@ -435,16 +435,18 @@ def test_sweeps_keep_observed_cells_and_products():
 
 def test_tables_that_are_wide():
     data, ones = Incomplete.from_array(wide_table()), torch.ones(6).double()
-    assert wide.is_wide(data, ones, 1.0) and not wide.is_wide(data, 2 * ones, 1.0)
-    assert not wide.is_wide(data, ones, 1e-9)
+    assert posterior.is_wide(data, ones, 1.0) and not posterior.is_wide(
+        data, 2 * ones, 1.0
+    )
+    assert not posterior.is_wide(data, ones, 1e-9)
     more = Incomplete.from_array(wide_table(8, 30))
-    assert not wide.is_wide(more, torch.ones(8), 1.0)
+    assert not posterior.is_wide(more, torch.ones(8), 1.0)
     rows = Rows(Incomplete.from_array(wide_table(40, 6)), torch.ones(40).double())
     given = rows.data, rows.weights, 1.0
     torch.manual_seed(0)
     expected = em.posterior_draws(start(6), *given, n_draws=2)
     torch.manual_seed(0)
-    found = enlarged.posterior_draws(start(6), rows, None, 1.0, n_draws=2)
+    found = posterior.posterior_draws(start(6), rows, None, 1.0, n_draws=2)
     for one, other in zip(found, expected, strict=True):
         assert torch.equal(one.covariance, other.covariance)
 

@@ -24,7 +24,7 @@ from skvnce import (
 from skvnce._imputer import fill
 from skvnce.exceptions import TableWarning
 from skvnce.gaussian import groups_fit
-from skvnce.gaussian.groups_fit import some_groups
+from skvnce.gaussian.groups_fit import sample_groups
 from skvnce.metrics._chains import slow_chain
 from skvnce.options import Chunks
 
@@ -706,7 +706,7 @@ def test_few_groups_are_reported():
 
 def test_whole_groups_are_chosen():
     numbers = np.repeat(np.arange(6000.0), 3)
-    rows = some_groups(numbers)
+    rows = sample_groups(numbers)
     assert 9000 < len(rows) <= 10_002
     assert (np.unique(numbers[rows], return_counts=True)[1] == 3).all()
 
@@ -786,6 +786,6 @@ def test_tails_near_zero_hold_where_small_cells_are_missing(monkeypatch):
     def without(found, known, *others):
         return signed(found, {}, *others)
 
-    signed = groups_fit._signed
-    monkeypatch.setattr(groups_fit, "_signed", without)
+    signed = groups_fit._with_signs
+    monkeypatch.setattr(groups_fit, "_with_signs", without)
     assert spread() < 0.65

@@ -105,8 +105,8 @@ def test_eq_1_and_2():
     start = Normal(torch.zeros(5).double(), torch.eye(5).double())
     rows, more = (Rows(data.take(s), ones[s]) for s in (slice(40), slice(40, 60)))
     fit = em.fit_table(rows.condensed(), 0.5, start, max_iter=50, tol=1e-4)
-    state = online.started(fit, None, rows.total)
-    found, log_likelihood = online.updated(state, more, 0.5)
+    state = online.start(fit, None, rows.total)
+    found, log_likelihood = online.update(state, more, 0.5)
     size = (20 / 60) ** 0.7
     sums = state.moments, None
     expected = em.log_prob(fit.normal, more.data).sum()

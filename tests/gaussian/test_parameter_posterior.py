@@ -9,7 +9,7 @@ from skvnce import GaussianImputer
 from skvnce._core.distributions.normal import Normal
 from skvnce._core.incomplete import Incomplete
 from skvnce.autoencoder.model import normal_without
-from skvnce.gaussian.fit import drawn_parameters
+from skvnce.gaussian.fit import draw_posterior
 
 
 def weighted_table(seed, n=60):
@@ -74,7 +74,7 @@ def test_draws_have_their_seed_and_the_weight_of_all_rows():
 
     def means(seed, total):
         given = start, X, np.ones(200), 1.0, 40, seed, total
-        return np.array([mean for mean, _ in drawn_parameters(*given)])
+        return np.array([mean for mean, _ in draw_posterior(*given)])
 
     one = means(0, None)
     np.testing.assert_array_equal(one, means(0, None))

@@ -132,7 +132,7 @@ def test_logarithms_of_draws_of_groups_have_the_spread_of_the_truth(seed, monkey
     ratios = [np.log(cells).std() / np.log(true).std() for cells, true in drawn()]
     assert 0.7 < np.mean(ratios) < 1.5
     # negative control: without the law of signs
-    monkeypatch.setattr(groups_fit, "_signed", lambda found, *_: found)
+    monkeypatch.setattr(groups_fit, "_with_signs", lambda found, *_: found)
     assert any((cells <= 0).any() for cells, _ in drawn())
 
 

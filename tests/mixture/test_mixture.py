@@ -182,9 +182,9 @@ def test_em_never_decreases_the_penalised_likelihood(known):
     weights = rng.gamma(1.0, size=len(numbers))
     prior, current, values = prior_of(mixture), example(rng), []
     for _ in range(40):
-        sums, total = em.expected(prepare(current), data, weights, prior.centre)
+        sums, total = em.expect(prepare(current), data, weights, prior.centre)
         values.append(penalised(current, prior, total))
-        current = em.maximised(sums, prior)
+        current = em.maximise(sums, prior)
     steps = np.diff(values)
     assert (steps > -1e-9 * abs(values[-1])).all() and steps[0] > 1 > steps[-1]
 
@@ -195,8 +195,8 @@ def test_the_m_step_is_a_maximum(known):
     prior = prior_of(mixture)
     current = mixture
     for _ in range(3000):
-        sums, total = em.expected(prepare(current), data, weights, prior.centre)
-        new = em.maximised(sums, prior)
+        sums, total = em.expect(prepare(current), data, weights, prior.centre)
+        new = em.maximise(sums, prior)
         if abs(new.means - current.means).max() < 1e-12:
             break
         current = new
@@ -223,8 +223,8 @@ def test_latent_classes_have_closed_forms():
     none = np.zeros((1, 0)), np.zeros((1, 0, 0))
     start = Mixture(np.ones(1), *none, (np.full((1, 3), 1 / 3),))
     prior = em.Prior(0.0, np.zeros((0, 0)), np.zeros(0), (np.array([0.2, 0.3, 0.5]),))
-    sums, _ = em.expected(prepare(start), data, weights, prior.centre)
-    found = em.maximised(sums, prior)
+    sums, _ = em.expect(prepare(start), data, weights, prior.centre)
+    found = em.maximise(sums, prior)
     np.testing.assert_allclose(found.classes[0], [np.array([3.2, 1.3, 1.5]) / 6])
 
 
@@ -234,8 +234,8 @@ def test_complete_rows_and_one_component_have_closed_forms():
     prior = em.Prior(2.0, np.eye(3), np.ones(3))
     start = Mixture(np.ones(1), np.zeros((1, 3)), np.eye(3)[None])
     data = Arranged.of(x)
-    sums, _ = em.expected(prepare(start), data, weights, prior.centre)
-    found = em.maximised(sums, prior)
+    sums, _ = em.expect(prepare(start), data, weights, prior.centre)
+    found = em.maximise(sums, prior)
     total = weights.sum()
     mean = (weights @ x + 1) / (total + 1)
     scatter = (weights[:, None] * (x - mean)).T @ (x - mean)
@@ -300,7 +300,7 @@ def test_the_covariance_within_components_is_that_of_groups():
     x = rng.normal(size=(400, 2)) / 20 + np.repeat([[-1.0, 1.0], [1.0, -1.0]], 200, 0)
     data, weights = Arranged.of(x), np.ones(400)
     prior = em.Prior(1.0, np.cov(x.T), x.mean(0))
-    shares, means = em.clustered(x, weights, 3, rng)
+    shares, means = em.cluster(x, weights, 3, rng)
     rows = weights[data.order], means, shares[data.order]
     fit = em.fit_mixture(data, *rows, prior, 12)
     assert (fit.prior.within.diagonal() < 0.02).all()
@@ -315,16 +315,16 @@ def test_skipped_components_do_not_count(known):
     prepared, centre = prepare(mixture), np.zeros(numbers.shape[1])
     shares, _ = responsibilities(prepared, data)
     skipped = np.zeros(shares.shape, dtype=bool)
-    em.expected(prepared, data, weights, centre, skipped)
+    em.expect(prepared, data, weights, centre, skipped)
     expected = shares < 1e-3 * shares.max(1, keepdims=True)
     np.testing.assert_array_equal(skipped, expected)
     skipped[:, 0] |= ~skipped[:, 1]  # rows keep another one
-    sums, total = em.expected(prepared, data, weights, centre, skipped.copy())
+    sums, total = em.expect(prepared, data, weights, centre, skipped.copy())
     kept = np.where(skipped, 0, shares)
     kept /= kept.sum(1, keepdims=True)
     np.testing.assert_allclose(sums.totals, kept.sum(0), atol=1e-6)
     assert 0 <= sums.totals[0] < shares[:, 0].sum() - 1
-    assert total < em.expected(prepared, data, weights, centre)[1]
+    assert total < em.expect(prepared, data, weights, centre)[1]
 
 
 def test_a_row_keeps_its_largest_component():
@@ -332,9 +332,9 @@ def test_a_row_keeps_its_largest_component():
     x = np.array([[0.5], [np.nan]])
     equal = Mixture(np.full(200, 1 / 200), np.zeros((200, 1)), np.ones((200, 1, 1)), ())
     given = prepare(equal), Arranged.of(x), np.ones(2), np.zeros(1), None, 0.01
-    sums, _ = em.expected(*given)
+    sums, _ = em.expect(*given)
     np.testing.assert_allclose(sums.totals, np.full(200, 2 / 200))
-    none, _ = em.expected(*given[:5], 0.0)
+    none, _ = em.expect(*given[:5], 0.0)
     np.testing.assert_allclose(sums.means, none.means)
 
 
@@ -343,7 +343,7 @@ def test_small_shares_do_not_count_and_others_sum_to_one(known):
     data, weights = Arranged.of(numbers, codes), np.ones(len(numbers))
     shares, _ = responsibilities(prepare(mixture), data)
     centre = np.zeros(numbers.shape[1])
-    sums, _ = em.expected(prepare(mixture), data, weights, centre, None, 0.2)
+    sums, _ = em.expect(prepare(mixture), data, weights, centre, None, 0.2)
     kept = np.where(shares < 0.2, 0, shares)
     kept /= kept.sum(1, keepdims=True)
     assert abs(kept - shares).max() > 0.05

@@ -6,7 +6,7 @@ from mixture_objective import identity, penalised
 
 from skvnce.mixture import em
 from skvnce.mixture.density import Arranged, Mixture, conditional_means, prepare
-from skvnce.mixture.em import Factors, count_factors, first_noise, improved
+from skvnce.mixture.em import Factors, count_factors, first_noise, improve
 
 LEAST = 1e-6
 
@@ -48,9 +48,9 @@ def penalised_likelihoods(step, rng):
     mixture = Mixture(np.full(3, 1 / 3), rng.normal(size=(3, d)), current.covariances)
     noise = current.noise
     for _ in range(40):
-        sums, total = em.expected(prepare(mixture), data, weights, prior.centre)
+        sums, total = em.expect(prepare(mixture), data, weights, prior.centre)
         values.append(penalised(mixture, prior, total))
-        mixture = em.maximised(sums, prior)
+        mixture = em.maximise(sums, prior)
         current = step(mixture.covariances, noise, 2, LEAST)
         mixture = mixture._replace(covariances=current.covariances)
         noise = current.noise
@@ -58,7 +58,7 @@ def penalised_likelihoods(step, rng):
 
 
 def test_em_with_factors_never_decreases_the_likelihood(seed):
-    values = penalised_likelihoods(improved, np.random.default_rng(seed))
+    values = penalised_likelihoods(improve, np.random.default_rng(seed))
     steps = np.diff(values)
     assert (steps > -1e-9 * abs(values[-1])).all()
     # from far away, and it comes to rest
@@ -77,7 +77,7 @@ def test_a_step_never_increases_the_misfit_and_ends_at_a_minimum():
     covariances, found = roots @ roots.transpose(0, 2, 1) / 20, known(rng, 3)
     values = []
     for _ in range(2000):
-        found = improved(covariances, found.noise, 2, LEAST)
+        found = improve(covariances, found.noise, 2, LEAST)
         values.append(misfit(covariances, found.covariances))
     assert (np.diff(values, axis=0) < 1e-12).all()
     for _ in range(20):
@@ -89,9 +89,9 @@ def test_as_many_factors_as_columns_restrict_nothing():
     rng = np.random.default_rng(2)
     roots = rng.normal(size=(3, 8, 20))
     covariances, small = roots @ roots.transpose(0, 2, 1) / 20, np.full((3, 8), 1e-3)
-    found = improved(covariances, small, 8, LEAST).covariances
+    found = improve(covariances, small, 8, LEAST).covariances
     np.testing.assert_allclose(found, covariances)
-    fewer = improved(covariances, small, 7, LEAST).covariances
+    fewer = improve(covariances, small, 7, LEAST).covariances
     assert abs(fewer - covariances).max() > 1e-4
 
 
@@ -112,7 +112,7 @@ def test_a_known_structure_is_recovered_from_its_covariance():
     truth = known(np.random.default_rng(4))
     noise = np.array([first_noise(one, 2, LEAST) for one in truth.covariances])
     for _ in range(500):
-        found = improved(truth.covariances, noise, 2, LEAST)
+        found = improve(truth.covariances, noise, 2, LEAST)
         noise = found.noise
     np.testing.assert_allclose(noise, truth.noise, rtol=1e-4)
     np.testing.assert_allclose(found.covariances, truth.covariances, atol=1e-4)

@@ -360,7 +360,7 @@ def test_codes_of_the_default_model_are_numbers_where_levels_are():
     frame = frame.assign(grade=grade, day=pd.Timestamp("2020-01-01"))
     model = MultipleImputationRegressor(n_estimators=1, n_draws=1, random_state=0)
     model.fit(frame, y)
-    (table,) = model._drawn(model.imputer_, frame, 1, np.random.default_rng(0))
+    (table,) = model._draw_tables(model.imputer_, frame, 1, np.random.default_rng(0))
     seen = frame["visits"].notna().to_numpy()
     assert_array_equal(table[seen, 2], frame["visits"][seen].astype(float))
     assert_array_equal(table[:, 4], grade.codes)

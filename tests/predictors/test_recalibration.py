@@ -71,9 +71,9 @@ def test_the_parameters_are_those_of_the_log_odds(rng):
     found = Recalibration.of(said, codes, np.ones(len(codes)))
     # the information of a row about the slope is at least that of three classes' odds
     assert found.slope == pytest.approx(1.5, abs=0.1)
-    assert_allclose(found.applied(said).mean(0), true.mean(0), atol=0.02)
-    assert_allclose(found.applied(said), true, atol=0.05)
-    same = Recalibration.none(3).applied(said)
+    assert_allclose(found.apply(said).mean(0), true.mean(0), atol=0.02)
+    assert_allclose(found.apply(said), true, atol=0.05)
+    same = Recalibration.none(3).apply(said)
     assert same is said
 
 
@@ -130,7 +130,7 @@ def test_the_order_of_rows_stays_where_nothing_is_learned():
     worst = Recalibration.of(said, 1 - likely, np.ones(99))
     assert worst.slope == 0  # without the limit it is negative
     assert Recalibration.of(said, likely, np.ones(99)).slope > 1  # the control
-    assert (np.diff(worst.applied(said)[:, 0]) >= 0).all()
+    assert (np.diff(worst.apply(said)[:, 0]) >= 0).all()
 
 
 @pytest.mark.filterwarnings("error")

@@ -121,3 +121,23 @@ def test_bounds_hold_in_fills_and_draws(rng, strategy, slack):
         assert (table >= low).all() and (table <= high).all()
     beyond = (np.stack(draws)[..., :3] > np.nanmax(X, 0)[:3]).any()
     assert beyond == (slack is None or np.max(slack) > 0)
+
+
+@pytest.mark.filterwarnings("ignore:sample_weight has a mean")
+def test_weights_that_leave_the_prior_no_effect_are_an_error_with_a_remedy(rng):
+    """A table of eight rows that count as 4e9; divided by their mean, they fit."""
+    errors = []
+    for _ in range(6):
+        X = rng.normal(size=(8, 4)) @ rng.normal(size=(4, 4))
+        X[rng.random(X.shape) < 0.25] = np.nan
+        X[0, 0], X[1] = 1e6, 1.0
+        imputer, weights = TableImputer(random_state=0), np.full(8, 5e8)
+        try:
+            imputer.fit(X, sample_weight=weights)
+        except ValueError as error:
+            errors.append(error)
+        filled = imputer.fit(X, sample_weight=weights / weights.mean()).transform(X)
+        assert np.isfinite(filled).all()
+    assert errors  # else the tables are no test
+    assert all(type(error) is ValueError for error in errors)
+    assert all("sample_weight / sample_weight.mean()" in str(e) for e in errors)

@@ -81,7 +81,7 @@ class Family(NamedTuple):
 
 def normal(q: Tensor, z: Tensor, scales: Tensor) -> Family:
     """Make normal distributions with some standard deviations and ``F(q) = Phi(z)``."""
-    return Family(stats.norm(*(one.numpy() for one in (q - scales * z, scales))))
+    return Family(stats.norm(*(part.numpy() for part in (q - scales * z, scales))))
 
 
 def lognormal(q: Tensor, z: Tensor, scales: Tensor) -> Family:
@@ -109,9 +109,9 @@ class Tail(NamedTuple):
 
     def without(self, others: Tensor) -> Self:
         """Drop points whose values are repeated, or are among others."""
-        kept = ~torch.isin(self.values, others)
-        kept[1:] &= self.values.diff() > 0
-        return self._replace(values=self.values[kept], scores=self.scores[kept])
+        is_new = ~torch.isin(self.values, others)
+        is_new[1:] &= self.values.diff() > 0
+        return self._replace(values=self.values[is_new], scores=self.scores[is_new])
 
 
 # families that are far from the cells have no weight
@@ -135,16 +135,18 @@ def tail_of(
     if sign > 0:  # by their distance from the limit
         observed = tuple(part.flip(0) for part in observed)
     losses = torch.cat(
-        [n * _log_likelihood(one, *observed, sign) + log for one, log in families]
+        [n * _log_likelihood(family, *observed, sign) + log for family, log in families]
     )
     # families whose density is not finite have no weight
     weights = torch.softmax(losses.nan_to_num(-torch.inf), 0)
     scores = z + sign * torch.arange(0, _FARTHEST, _STEP, dtype=torch.float64)
-    curves = torch.cat([one.quantile(scores[:, None]) for one, _ in families], 1)
+    curves = torch.cat([family.quantile(scores[:, None]) for family, _ in families], 1)
     # infinite values times a weight of 0 would be NaN
-    kept = weights > _LIGHT * weights.max()
-    distance = _distance([one for one, _ in families], weights, share, *observed, sign)
-    curves, weights = curves[:, kept], weights[kept] / weights[kept].sum()
+    is_heavy = weights > _LIGHT * weights.max()
+    distance = _distance(
+        [family for family, _ in families], weights, share, *observed, sign
+    )
+    curves, weights = curves[:, is_heavy], weights[is_heavy] / weights[is_heavy].sum()
     values, order = curves @ weights, scores.argsort()
     doubt = _doubt(curves, weights, scores, sign)
     if distance > max(_FITS / number**0.5, _SMALL):
@@ -166,7 +168,7 @@ def _families(
     kinds = stats.weibull_min, stats.gamma
     others = [logs, *(of_shapes(kind, limit, z) for kind in kinds)]
     prior = even.where(~negative, -torch.inf)
-    return [(plain, prior), *((one, even) for one in others)]
+    return [(plain, prior), *((family, even) for family in others)]
 
 
 def _scale(x: Tensor, shares: Tensor) -> Tensor:
@@ -209,10 +211,10 @@ def _distance(
     a repeated value has no distance there, since such values are often rounded.
     """
     near = _are_near(shares)
-    cdf = torch.cat([one.cdf(values[near, None]) for one in families], 1)
-    found = sign * (share - cdf @ weights)
+    cdf = torch.cat([family.cdf(values[near, None]) for family in families], 1)
+    predicted = sign * (share - cdf @ weights)
     after = shares.cumsum(0)[near]
-    gaps = torch.maximum(found - after, after - shares[near] - found)
+    gaps = torch.maximum(predicted - after, after - shares[near] - predicted)
     return float(gaps.max().clamp(min=0) / shares.sum())
 
 
@@ -270,25 +272,28 @@ def censored(
     are normal.  `sign`, `least`: see `Marginal.opened`.  Returns `marginal`; `doubt`:
     that of the more doubtful tail, see `Tail`; 0 without one.
     """
-    found = estimate_shares(cells, weights, limits, limit_weights)
-    inner = Marginal.of_shares(*found[:3], float(found.below))
+    shares = estimate_shares(cells, weights, limits, limit_weights)
+    inner = Marginal.of_shares(*shares[:3], float(shares.below))
     n, tails = float(weights.sum() + limit_weights.sum()), []
-    sides = (found.below <= _LEAST, found.above <= _LEAST)
+    sides = (shares.below <= _LEAST, shares.above <= _LEAST)
     free = tuple(k for k, is_free in enumerate(sides) if is_free)
-    inner = inner.opened(found.number, free, sign, least)
-    if found.below > _LEAST:
-        end = limits[1][limits[1] < found.values[0]].max()
-        tails.append(_tail(found, end, found.below, n, -1.0, lowest))
-    if found.above > _LEAST:
-        end = limits[0][limits[0] > found.values[-1]].min()
-        tails.append(_tail(found, end, 1 - found.above, n, 1.0, lowest))
-    parts = [inner, *(Marginal(one.values, one.scores, one.scores) for one in tails)]
+    inner = inner.opened(shares.number, free, sign, least)
+    if shares.below > _LEAST:
+        end = limits[1][limits[1] < shares.values[0]].max()
+        tails.append(_tail(shares, end, shares.below, n, -1.0, lowest))
+    if shares.above > _LEAST:
+        end = limits[0][limits[0] > shares.values[-1]].min()
+        tails.append(_tail(shares, end, 1 - shares.above, n, 1.0, lowest))
+    parts = [
+        inner,
+        *(Marginal(tail.values, tail.scores, tail.scores) for tail in tails),
+    ]
     # the values of a marginal increase
     parts.sort(key=lambda part: float(part.values[0]))
     joined = Marginal(*(torch.cat(part) for part in zip(*parts, strict=True)))
     if sign > 0:
         joined = joined._replace(values=at_least(least, joined.values))
-    return joined, max((one.doubt for one in tails), default=0.0)
+    return joined, max((tail.doubt for tail in tails), default=0.0)
 
 
 def estimate_shares(
@@ -318,9 +323,9 @@ def estimate_shares(
         before, share = share, (mass + share * change.cumsum(0)[:-1]) / total
         if float((share - before).abs().max()) < _SETTLED:
             break
-    kept = (share[1:-1] > _LEAST) | (number > 0)
-    inner = share[1:-1][kept]
-    return Shares(values[kept], number[kept], inner, share[0], share[-1])
+    has_mass = (share[1:-1] > _LEAST) | (number > 0)
+    inner = share[1:-1][has_mass]
+    return Shares(values[has_mass], number[has_mass], inner, share[0], share[-1])
 
 
 def _support(cells: Tensor, low: Tensor, high: Tensor) -> Tensor:
@@ -333,12 +338,19 @@ def _support(cells: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
 
 def _tail(
-    found: Shares, end: Tensor, share: Tensor, n: float, sign: float, lowest: float
+    shares: Shares, end: Tensor, share: Tensor, n: float, sign: float, lowest: float
 ) -> Tail:
     """Estimate the tail beyond a limit, from its distribution function."""
-    origin = lowest if 0 < lowest < min(float(end), float(found.values[0])) else 0.0
-    observed, end = (found.values - origin, found.shares), end - origin
+    origin = lowest if 0 < lowest < min(float(end), float(shares.values[0])) else 0.0
+    observed, end = (shares.values - origin, shares.shares), end - origin
     is_positive = bool(observed[0][0] > 0 and end > 0 and lowest >= 0)
-    known = {"is_positive": is_positive, "number": float(found.number.sum())}
-    tail = tail_of(end, share, observed, n, sign, **known)
-    return tail._replace(values=tail.values + origin).without(found.values)
+    tail = tail_of(
+        end,
+        share,
+        observed,
+        n,
+        sign,
+        is_positive=is_positive,
+        number=float(shares.number.sum()),
+    )
+    return tail._replace(values=tail.values + origin).without(shares.values)

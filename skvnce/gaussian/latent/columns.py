@@ -110,49 +110,49 @@ class Marginal(NamedTuple):
             return mirrored._mirrored()
         masses = masses_at_ends(self.values.numpy(), number.numpy())
         is_log = self._is_skewed(number)
-        found = self._replace(values=self.values.log()) if is_log else self
+        marginal = self._replace(values=self.values.log()) if is_log else self
         if 1 in sides and not masses[1]:
-            found, number = found._with_right_tail(number)
+            marginal, number = marginal._with_right_tail(number)
         if 0 in sides and not masses[0]:
-            left = found._with_left_tail(number)
+            tailed = marginal._with_left_tail(number)
             if sign > 0 and not is_log:
-                left = found._positive(left, number)
-            found = left
-        found = found._replace(values=found.values.exp()) if is_log else found
-        return found._replace(values=at_least(least, found.values)) if sign else found
+                tailed = marginal._positive(tailed, number)
+            marginal = tailed
+        values = marginal.values.exp() if is_log else marginal.values
+        return marginal._replace(values=at_least(least, values) if sign else values)
 
     def _is_skewed(self, number: Tensor) -> bool:
         """Say whether logarithms of the values are nearer to a line of the scores."""
         if not self.values[0] > 0:
             return False
         middle = (self.low + self.high) / 2
-        some = middle.isfinite()
-        if some.sum() < 2:  # no line, of three values or fewer
+        finite = middle.isfinite()
+        if finite.sum() < 2:  # no line, of three values or fewer
             return False
-        rows = torch.stack([middle, self.values, self.values.log()])[:, some]
-        moments = torch.cov(rows, fweights=number[some].long())
+        rows = torch.stack([middle, self.values, self.values.log()])[:, finite]
+        moments = torch.cov(rows, fweights=number[finite].long())
         scales = moments.diagonal().sqrt()
         linear, log = moments[0, 1:] / (scales[0] * scales[1:])
         return bool(linear < _SKEWED and log > linear)
 
     def _with_left_tail(self, number: Tensor) -> Self:
         """Go on below the smallest value with the slope beside it."""
-        found, _ = self._mirrored()._with_right_tail(number.flip(0))
-        return found._mirrored()
+        tailed, _ = self._mirrored()._with_right_tail(number.flip(0))
+        return tailed._mirrored()
 
-    def _positive(self, left: Self, number: Tensor) -> Self:
+    def _positive(self, tailed: Self, number: Tensor) -> Self:
         """Make the left tail of positive values positive, too.
 
         If zero is near, it is that of logarithms.  Otherwise values below t, half of
         the least one of the cells, become ``t exp(v / t - 1)``, as in `gaussian.tails`.
         """
-        n_beyond = len(left.values) - len(self.values)
-        if n_beyond and left.values[n_beyond - round(1 / _STEP)] <= 0:
+        n_beyond = len(tailed.values) - len(self.values)
+        if n_beyond and tailed.values[n_beyond - round(1 / _STEP)] <= 0:
             logs = self._replace(values=self.values.log())._with_left_tail(number)
             return logs._replace(values=logs.values.exp())
         t = self.values[0] / 2
-        beyond = t * torch.exp((left.values / t - 1).clamp(-_DEEPEST, 0.0))
-        return left._replace(values=left.values.where(left.values >= t, beyond))
+        beyond = t * torch.exp((tailed.values / t - 1).clamp(-_DEEPEST, 0.0))
+        return tailed._replace(values=tailed.values.where(tailed.values >= t, beyond))
 
     def signed(self, cells: Tensor, sign: float, least: float) -> Self:
         """Keep the sign of cells (n,), by the tail of eq. (1) of `gaussian.tails`."""
@@ -160,8 +160,9 @@ class Marginal(NamedTuple):
             return self._mirrored().signed(-cells, 1.0, least)._mirrored()
         unit = cells.std()
         scores = tails.levels(cells, len(cells)).view(-1, len(cells))
-        known = torch.ones_like(cells), cells / unit, self.cells(scores) / unit
-        return self.with_tail((unit, *tails.tail_of(*known)), 1.0, least)
+        weights, predicted = torch.ones_like(cells), self.cells(scores) / unit
+        tail = tails.tail_of(weights, cells / unit, predicted)
+        return self.with_tail((unit, *tail), 1.0, least)
 
     def with_tail(self, tail: tuple, sign: float, least: float) -> Self:
         """Go on by eq. (1) of `gaussian.tails`; `tail` has a unit, t and b."""
@@ -172,11 +173,11 @@ class Marginal(NamedTuple):
         line = unit * (t - depth / b)
         line, depth = (part[line > self.values[0]] for part in (line, depth))
         low = self.scores(line)[0]
-        kept = self.values > unit * t
+        above = self.values > unit * t
         parts = (unit * t * torch.exp(-depth), low, low)
-        pairs = zip(parts, (part[kept] for part in self), strict=True)
-        found = type(self)(*map(torch.cat, pairs))
-        return found._replace(values=at_least(least, found.values))
+        pairs = zip(parts, (part[above] for part in self), strict=True)
+        joined = type(self)(*map(torch.cat, pairs))
+        return joined._replace(values=at_least(least, joined.values))
 
     def _mirrored(self) -> Self:
         """Change the sign of cells and scores."""
@@ -187,18 +188,18 @@ class Marginal(NamedTuple):
         """Go on beyond the largest value with the slope before it."""
         below = number.cumsum(0) / number.sum()
         upto = normal_cdf(below.new_tensor(_TAIL))
-        left, right = torch.searchsorted(below, upto).clamp(max=len(below) - 1)
-        rise = self.values[right] - self.values[left]
+        first, last = torch.searchsorted(below, upto).clamp(max=len(below) - 1)
+        rise = self.values[last] - self.values[first]
         # the score of a mass at the smallest value is where it ends
-        start = torch.where(self.low.isinf(), self.high, self.low)[left]
-        run = self.low[right] - start
+        start = torch.where(self.low.isinf(), self.high, self.low)[first]
+        run = self.low[last] - start
         if not (rise > 0 and 0 < run < torch.inf):
             return self, number
-        high, last = self.high.clone(), self.values[-1]
+        high, largest = self.high.clone(), self.values[-1]
         if high[-1].isinf():  # an interval that reaches half the way to the next value
-            high[-1] = self.low[-1] + (last - self.values[-2]) / 2 * run / rise
+            high[-1] = self.low[-1] + (largest - self.values[-2]) / 2 * run / rise
         steps = torch.arange(1, _N_BEYOND + 1).to(high) * _STEP
-        far, beyond = high[-1] + steps, last + rise / run * steps
+        far, beyond = high[-1] + steps, largest + rise / run * steps
         parts = (self.values, beyond), (self.low, far), (high, far)
         number = torch.cat([number, number.new_zeros(len(far))])
         return type(self)(*map(torch.cat, parts)), number
@@ -214,16 +215,16 @@ class Marginal(NamedTuple):
         one, and a cell beyond all values as the last one.
         """
         last = len(self.values) - 1
-        right = torch.searchsorted(self.values, cells.contiguous()).clamp(max=last)
-        left = (right - 1).clamp(min=0)
-        between = (cells > self.values[left]) & (cells < self.values[right])
+        after = torch.searchsorted(self.values, cells.contiguous()).clamp(max=last)
+        before = (after - 1).clamp(min=0)
+        between = (cells > self.values[before]) & (cells < self.values[after])
         # any positive number where it is not used
-        width = (self.values[right] - self.values[left]).where(between, 1.0)
-        share = (cells - self.values[left]) / width
-        gap = self.low[right] - self.high[left]
-        nearest = torch.where(between & (share <= 0.5), left, right)
+        width = (self.values[after] - self.values[before]).where(between, 1.0)
+        share = (cells - self.values[before]) / width
+        gap = self.low[after] - self.high[before]
+        nearest = torch.where(between & (share <= 0.5), before, after)
         between &= gap > 0
-        inner = self.high[left] + share * gap
+        inner = self.high[before] + share * gap
         return (
             torch.where(between, inner, self.low[nearest]),
             torch.where(between, inner, self.high[nearest]),
@@ -270,11 +271,11 @@ class Marginal(NamedTuple):
         reach = max(1, round(len(self.values) ** 0.5))
         last = len(self.values) - 1
         place = torch.searchsorted(self.values, cells.contiguous()).clamp(max=last)
-        left, right = (place - reach).clamp(min=0), (place + reach).clamp(max=last)
+        before, after = (place - reach).clamp(min=0), (place + reach).clamp(max=last)
         start = torch.where(self.low.isinf(), self.high, self.low)
         end = torch.where(self.high.isinf(), self.low, self.high)
         middle = (start + end) / 2
-        rise, run = (part[right] - part[left] for part in (middle, self.values))
+        rise, run = (part[after] - part[before] for part in (middle, self.values))
         low, high = self.scores(cells)
         return (rise / run).log().where(low == high, 0.0)
 
@@ -282,12 +283,12 @@ class Marginal(NamedTuple):
         """Compute P(value) of scores N(mean, deviation**2); (*batch, n_values)."""
         edges = (self.low[1:] - mean[..., None]) / deviation
         inner = normal_cdf(edges)
-        one = inner.new_ones(*inner.shape[:-1], 1)
-        return torch.cat([inner, one], -1).diff(dim=-1, prepend=0 * one)
+        total = inner.new_ones(*inner.shape[:-1], 1)
+        return torch.cat([inner, total], -1).diff(dim=-1, prepend=0 * total)
 
 
 class Bounds(NamedTuple):
-    """What the observed cells of rows say about their latent variables."""
+    """Bounds of the latent variables of rows, which their observed cells set."""
 
     # (latents, n), bounds of the scores; equal where the score is known, infinite where
     # nothing is known, and for the latents of nominal columns
@@ -322,24 +323,24 @@ class Latents(NamedTuple):
         weights: Tensor,  # (n,)
         kinds: list[str],  # NUMERIC, ORDINAL or NOMINAL, for each column
         n_levels: list[int],
-        given: dict[int, Marginal] | None = None,
+        fixed: dict[int, Marginal] | None = None,
     ) -> Self:
         """Estimate the marginals of the columns from their observed cells.
 
         `data`: numbers; levels of ordinal and nominal columns are 0, 1, ...;
         `n_levels`, int: number of levels of each column of categories; ignored for
-        numbers; `given`: marginals of columns of numbers that are not estimated.
+        numbers; `fixed`: marginals of columns of numbers that are not estimated.
         """
-        marginals, first, sizes, start, given = [], [], [], 0, given or {}
+        marginals, first, sizes, start, fixed = [], [], [], 0, fixed or {}
         for j, kind in enumerate(kinds):
-            size, marginal, seen = 1, None, data.observed[:, j]
+            size, marginal, observed = 1, None, data.observed[:, j]
+            cells, weight = data.x[observed, j], weights[observed]
             if kind == NOMINAL and n_levels[j] != 2:
                 size = n_levels[j]
             elif kind != NUMERIC:
-                cells = data.x[seen, j], weights[seen]
-                marginal = Marginal.of_levels(*cells, n_levels[j])
+                marginal = Marginal.of_levels(cells, weight, n_levels[j])
             else:
-                marginal = given.get(j) or Marginal.of(data.x[seen, j], weights[seen])
+                marginal = fixed.get(j) or Marginal.of(cells, weight)
             marginals.append(marginal)
             first.append(start)
             sizes.append(size)
@@ -350,28 +351,28 @@ class Latents(NamedTuple):
         self,
         data: Incomplete,
         kinds: list[str],
-        given: Collection[int] = (),
+        fixed: Collection[int] = (),
         signs: Sequence[tuple[float, float]] | None = None,
     ) -> Self:
         """Let numbers go on beyond the observed ones, but for codes.
 
-        `data`: the rows that the marginals are of, or a sample of them; `given`:
+        `data`: the rows that the marginals are of, or a sample of them; `fixed`:
         columns that remain as they are; `signs`: of all cells, or 0, and the
         smallest sizes of cells.
         """
         marginals = list(self.marginals)
         signs = [(0.0, 0.0)] * len(marginals) if signs is None else signs
-        for j, one in enumerate(marginals):
+        for j, marginal in enumerate(marginals):
             cells = data.x[data.observed[:, j], j].contiguous()
             if (
                 kinds[j] != NUMERIC
-                or j in given
-                or are_codes(len(one.values), len(cells))
+                or j in fixed
+                or are_codes(len(marginal.values), len(cells))
             ):
                 continue
-            places = torch.searchsorted(one.values, cells)
-            number = torch.bincount(places, minlength=len(one.values))
-            marginals[j] = one.opened(number, (0, 1), *signs[j])
+            places = torch.searchsorted(marginal.values, cells)
+            number = torch.bincount(places, minlength=len(marginal.values))
+            marginals[j] = marginal.opened(number, (0, 1), *signs[j])
         return self._replace(marginals=marginals)
 
     @property
@@ -402,7 +403,7 @@ class Latents(NamedTuple):
         ]
 
     def bounds(self, data: Incomplete, limits: Limits = ()) -> Bounds:
-        """Find what observed cells say about the latent variables.
+        """Compute the bounds that observed cells set for the latent variables.
 
         `limits` (n, features): least and largest values of missing cells of numbers;
         infinite where nothing is known.
@@ -412,12 +413,14 @@ class Latents(NamedTuple):
         levels = torch.full((len(self.nominal), n), -1)
         high, missing = -low, torch.zeros(low.shape, dtype=torch.bool)
         for j, latent, marginal in self.ordered:
-            seen = data.observed[:, j]
-            low[latent, seen], high[latent, seen] = marginal.scores(data.x[seen, j])
-            missing[latent] = ~seen
+            observed = data.observed[:, j]
+            low[latent, observed], high[latent, observed] = marginal.scores(
+                data.x[observed, j]
+            )
+            missing[latent] = ~observed
             if limits:
-                ends = [one[~seen, j] for one in limits]
-                low[latent, ~seen], high[latent, ~seen] = marginal.limits(*ends)
+                ends = [end[~observed, j] for end in limits]
+                low[latent, ~observed], high[latent, ~observed] = marginal.limits(*ends)
         for place, (j, _) in enumerate(self.nominal):
             levels[place] = data.x[:, j].long().where(data.observed[:, j], -1)
         return Bounds(low, high, levels, missing)

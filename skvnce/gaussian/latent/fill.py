@@ -52,7 +52,7 @@ class Predictions(NamedTuple):
     # (n, features), of numbers and of the codes of ordinal levels; 0 in nominal columns
     means: Tensor
     # for each column, the probabilities of its values, (n, n_values); None for the
-    # columns that were not asked for
+    # others
     probabilities: list[Tensor | None]
 
     @classmethod
@@ -60,7 +60,9 @@ class Predictions(NamedTuple):
         """Join those of parts of the rows."""
         means, probabilities = zip(*parts, strict=True)
         columns = zip(*probabilities, strict=True)
-        levels = [None if one[0] is None else torch.cat(one) for one in columns]
+        levels = [
+            None if column[0] is None else torch.cat(column) for column in columns
+        ]
         return cls(torch.cat(means), levels)
 
 
@@ -76,7 +78,7 @@ def predict(
 ) -> Predictions:
     """Predict the missing cells of rows, averaged over draws of the parameters.
 
-    `levels_of`: ordinal columns whose probabilities are wanted; those of nominal
+    `levels_of`: ordinal columns whose probabilities are computed; those of nominal
     columns always are.
     """
     sums = _Sums.zeros(latents, len(data.x), levels_of)
@@ -102,7 +104,7 @@ def paired_sweeps(
     """
     n = len(data.x)
     pairs = data.take(torch.arange(n).repeat(2))
-    ends = tuple(one.repeat(2, 1) for one in limits)
+    ends = tuple(end.repeat(2, 1) for end in limits)
     bounds = latents.bounds(pairs, ends)
     rows = paired(bounds) if paired else Rows.of(latents, bounds)
     z = rows.start(models[0].normal.mean)
@@ -111,10 +113,10 @@ def paired_sweeps(
         uniform = uniforms(step, x[:n])
         return torch.cat([uniform, 1 - uniform])
 
-    yield from swept(rows, z, models, chains, mirrored, shown)
+    yield from sweep_models(rows, z, models, chains, mirrored, shown)
 
 
-def swept(
+def sweep_models(
     rows: Rows | GroupedRows,
     z: np.ndarray,
     models: list[Factors],
@@ -138,8 +140,8 @@ def swept(
 
 def _uniform(uniforms: Uniforms, number: int, z: np.ndarray) -> np.ndarray:
     """Make the numbers of a sweep, of the shape of z, (latents, n)."""
-    found = inside(uniforms(number, torch.from_numpy(z).T))
-    return np.ascontiguousarray(found.numpy().T)
+    numbers = inside(uniforms(number, torch.from_numpy(z).T))
+    return np.ascontiguousarray(numbers.numpy().T)
 
 
 class _Sums(NamedTuple):
@@ -157,20 +159,22 @@ class _Sums(NamedTuple):
         for j, marginal in enumerate(latents.marginals):
             width = latents.n_levels[j] if marginal is None else len(marginal.values)
             is_nominal = marginal is None and width > 0
-            wanted = is_nominal or j in levels_of
-            probabilities.append(np.zeros((2 * n, width)) if wanted else None)
+            has_probabilities = is_nominal or j in levels_of
+            probabilities.append(
+                np.zeros((2 * n, width)) if has_probabilities else None
+            )
         means = np.zeros((2 * n, len(latents.marginals)))
         columns = {latent: j for j, latent, _ in latents.ordered}
         columns |= {block.start: j for j, block in latents.nominal}
         return cls(latents, columns, means, probabilities)
 
     def shown(self) -> Shown:
-        """Return what adds the predictions of the conditionals of a sweep."""
+        """Return the functions that add the conditionals of a sweep to the sums."""
         return Shown(self._add_ordered, self._add_nominal)
 
     def _add_nominal(self, rows: np.ndarray, first: int, *parts: np.ndarray) -> None:
-        found = level_probabilities(*parts)
-        self.probabilities[self.columns[first]][rows] += found.T
+        probabilities = level_probabilities(*parts)
+        self.probabilities[self.columns[first]][rows] += probabilities.T
 
     def _add_ordered(
         self, rows: np.ndarray, latent: int, mean: np.ndarray, scale: float, ends: Ends
@@ -178,9 +182,9 @@ class _Sums(NamedTuple):
         j = self.columns[latent]
         marginal = self.latents.marginals[j]
         if self.probabilities[j] is not None:
-            found = marginal.probabilities(torch.from_numpy(mean), scale)
-            self.probabilities[j][rows] += found.numpy()
-            self.means[rows, j] += (found @ marginal.values).numpy()
+            probabilities = marginal.probabilities(torch.from_numpy(mean), scale)
+            self.probabilities[j][rows] += probabilities.numpy()
+            self.means[rows, j] += (probabilities @ marginal.values).numpy()
         else:
             scores = _quantiles_of(mean, scale, ends, _SCORES, _LEVELS)
             cells = marginal.cells(torch.from_numpy(scores))
@@ -189,15 +193,15 @@ class _Sums(NamedTuple):
     def averages(self, n: int) -> Predictions:
         """Add both chains, and divide by the sweeps; probabilities sum to one."""
         means, *probabilities = (
-            None if one is None else one.reshape(2, -1, one.shape[1]).sum(0)
-            for one in (self.means, *self.probabilities)
+            None if sums is None else sums.reshape(2, -1, sums.shape[1]).sum(0)
+            for sums in (self.means, *self.probabilities)
         )
-        found = [
+        shares = [
             # rows that observe the column have no prediction, and the sum 0
             None if p is None else torch.from_numpy(p / p.sum(1, keepdims=True).clip(1))
             for p in probabilities
         ]
-        return Predictions(torch.from_numpy(means / n), found)
+        return Predictions(torch.from_numpy(means / n), shares)
 
 
 def _quantiles_of(
@@ -226,17 +230,17 @@ def draw(
     rows = Rows.of(latents, latents.bounds(data, limits))
     z, empty = rows.start(models[0].normal.mean), ~data.observed.any(1)
     # rows without an observed cell start at exact draws, and need no burn-in
-    z[:, empty.numpy()] = drawn(models[0].normal, int(empty.sum()))
-    return completed(latents, data, swept(rows, z, models, chains, uniforms))
+    z[:, empty.numpy()] = draw_latents(models[0].normal, int(empty.sum()))
+    return complete(latents, data, sweep_models(rows, z, models, chains, uniforms))
 
 
-def completed(latents: Latents, data: Incomplete, moved: Iterator) -> Tensor:
-    """Fill missing cells by latent variables of each of the models; see `swept`."""
+def complete(latents: Latents, data: Incomplete, moved: Iterator) -> Tensor:
+    """Fill missing cells by latent variables of each model; see `sweep_models`."""
     tables = [cells_of(latents, torch.from_numpy(z)) for z in moved]
     return torch.stack([data.with_values(cells) for cells in tables])
 
 
-def drawn(normal: Normal, n: int) -> Tensor:
+def draw_latents(normal: Normal, n: int) -> Tensor:
     """Draw latent variables of rows without an observed cell; (latents, n)."""
     root = torch.linalg.cholesky(normal.covariance)
     return normal.mean[:, None] + root @ torch.randn(len(root), n, dtype=root.dtype)
@@ -265,7 +269,7 @@ def cells_of(latents: Latents, z: Tensor) -> Tensor:
 _POINT_LEVELS = (np.arange(9) + 0.5) / 9
 
 
-class Given(NamedTuple):
+class Conditional(NamedTuple):
     """The distribution of a latent variable given the others, after a sweep."""
 
     # int (n,), the same after each sweep: those of one chain, and then those of the
@@ -278,8 +282,8 @@ class Given(NamedTuple):
     def points(self) -> np.ndarray:
         """Compute quantiles of both chains; (n_points, n / 2)."""
         levels = quantile(_POINT_LEVELS), _POINT_LEVELS
-        found = _quantiles_of(self.mean, self.scale, self.ends, *levels)
-        return np.concatenate(np.split(found, 2), axis=1).T
+        points = _quantiles_of(self.mean, self.scale, self.ends, *levels)
+        return np.concatenate(np.split(points, 2), axis=1).T
 
 
 def quantiles(
@@ -296,25 +300,25 @@ def quantiles(
 
     Those of nominal columns are 0.  See `fill.predict` for the parameters.
     """
-    given: dict[tuple, list[Given]] = defaultdict(list)
+    conditionals: dict[tuple, list[Conditional]] = defaultdict(list)
 
     def add(rows: np.ndarray, latent: int, *parts: object) -> None:
         # cells with limits are shown apart from those without
-        given[latent, parts[-1] == ()].append(Given(rows, *parts))
+        conditionals[latent, parts[-1] == ()].append(Conditional(rows, *parts))
 
     shown = Shown(add, lambda *_: None)
     sweeps = latents, models, data, chains, uniforms, limits, shown, paired
     for _ in paired_sweeps(*sweeps):
         pass
-    found = data.x.new_zeros(len(levels), *data.x.shape)
+    filled = data.x.new_zeros(len(levels), *data.x.shape)
     columns = {latent: (j, marginal) for j, latent, marginal in latents.ordered}
-    for (latent, _), parts in given.items():
+    for (latent, _), parts in conditionals.items():
         (j, marginal), rows = columns[latent], parts[0].rows
-        points = np.concatenate([one.points() for one in parts])
+        points = np.concatenate([part.points() for part in parts])
         points = torch.from_numpy(points)
         scores = weighted_quantiles(points, points.new_ones(()), levels)
-        found[:, rows[: len(rows) // 2], j] = marginal.cells(scores)
-    return data.with_values(found)
+        filled[:, rows[: len(rows) // 2], j] = marginal.cells(scores)
+    return data.with_values(filled)
 
 
 # ----------------------------------------
@@ -344,11 +348,11 @@ def log_prob(
     d, n = latents.size, len(data.x)
     table = inside(uniforms(0, data.x.new_empty(n_draws, n, d)))
     size = max(1, _AT_ONCE // (d * max(d, n_draws)))
-    found = [
+    parts = [
         _of_rows(latents, normal, data.take(part), table[:, part])
         for part in torch.arange(n).split(size)
     ]
-    return torch.cat(found) if found else data.x.new_zeros(0)
+    return torch.cat(parts) if parts else data.x.new_zeros(0)
 
 
 def _of_rows(
@@ -363,11 +367,11 @@ def _of_rows(
         shift = mean[:, j] + (root[:, j, :j] * z[..., :j]).sum(-1)
         scale = root[:, j, j]
         a, b = (low[:, j] - shift) / scale, (high[:, j] - shift) / scale
-        known = low[:, j] == high[:, j]
+        is_known = low[:, j] == high[:, j]
         density = -(a.square() + log(2 * pi)) / 2 - scale.log()
-        total = total + torch.where(known, density, log_interval(a, b))
+        total = total + torch.where(is_known, density, log_interval(a, b))
         inner = truncated(0.0, 1.0, *(t.numpy() for t in (a, b, uniform[..., j])))
-        z[..., j] = torch.where(known, a, torch.from_numpy(inner))
+        z[..., j] = torch.where(is_known, a, torch.from_numpy(inner))
     slopes = sum(
         marginal.log_slopes(data.x[:, j]).where(data.observed[:, j], 0.0)
         for j, _, marginal in latents.ordered
@@ -393,11 +397,11 @@ def _bounded(latents: Latents, data: Incomplete) -> tuple[Tensor, Tensor, Tensor
     maps = torch.eye(latents.size).to(low).repeat(len(low), 1, 1)
     for place, (_, block) in enumerate(latents.nominal):
         levels = bounds.levels[place]
-        seen = (levels >= 0).nonzero().squeeze(1)
-        own = torch.eye(block.stop - block.start).to(low)[levels[seen]]
-        part = own[:, None, :] - torch.eye(own.shape[1]).to(low)
+        observed = (levels >= 0).nonzero().squeeze(1)
+        own_level = torch.eye(block.stop - block.start).to(low)[levels[observed]]
+        part = own_level[:, None, :] - torch.eye(own_level.shape[1]).to(low)
         # the observed level itself stays as it is, so that the map is invertible
-        part = torch.where(own[:, :, None] > 0, own[:, None, :], part)
-        maps[seen, block, block] = part
-        low[seen, block] = torch.where(own > 0, -torch.inf, 0.0).to(low)
+        part = torch.where(own_level[:, :, None] > 0, own_level[:, None, :], part)
+        maps[observed, block, block] = part
+        low[observed, block] = torch.where(own_level > 0, -torch.inf, 0.0).to(low)
     return low, high, maps

@@ -41,7 +41,7 @@ from skvnce.gaussian.latent.nominal import (
 )
 
 # ----------------------------------------
-# Markov chains of parameters: which of their states are kept, and as what.
+# Markov chains of parameters: draws at equal distances, and averages.
 
 
 BURN_IN = 0.4  # share of the sweeps before the first draw of the parameters
@@ -50,7 +50,7 @@ Parameters = TypeVar("Parameters", bound=tuple)  # of tensors, or of such tuples
 
 
 class Sweep(NamedTuple, Generic[Parameters]):
-    """What a sweep has found."""
+    """The result of a sweep."""
 
     parameters: Parameters
     loss: float
@@ -76,12 +76,12 @@ class Fit(NamedTuple, Generic[Parameters]):
         return average(self.estimates)
 
 
-def average(found: list[Parameters]) -> Parameters:
+def average(draws: list[Parameters]) -> Parameters:
     """Average tensors, or tuples of them."""
-    if isinstance(found[0], Tensor):
-        return torch.stack(found).mean(0)
-    parts = (average(list(part)) for part in zip(*found, strict=True))
-    return type(found[0])(*parts)
+    if isinstance(draws[0], Tensor):
+        return torch.stack(draws).mean(0)
+    parts = (average(list(part)) for part in zip(*draws, strict=True))
+    return type(draws[0])(*parts)
 
 
 def run(sweeps: Iterator[Sweep], n_draws: int, n_sweeps: int, on_round: OnRound) -> Fit:
@@ -91,21 +91,21 @@ def run(sweeps: Iterator[Sweep], n_draws: int, n_sweeps: int, on_round: OnRound)
     loss, and the change of the loss; stops the chain by returning True.
     """
     every = max(1, int(n_sweeps * (1 - BURN_IN)) // n_draws)
-    found = Fit([], [], [], [])
-    for number, one in enumerate(islice(sweeps, n_sweeps), 1):
-        change = abs(one.loss - found.losses[-1]) if found.losses else nan
-        found.losses.append(one.loss)
-        found.trace.append(one.traced)
-        left = n_sweeps - number
-        if left < every * n_draws:
-            found.estimates.append(one.parameters)
-            if left % every == 0:
-                found.draws.append(one.draw() if one.draw else one.parameters)
-        if on_round(number, one.loss, change):
+    fit = Fit([], [], [], [])
+    for number, sweep in enumerate(islice(sweeps, n_sweeps), 1):
+        change = abs(sweep.loss - fit.losses[-1]) if fit.losses else nan
+        fit.losses.append(sweep.loss)
+        fit.trace.append(sweep.traced)
+        n_left = n_sweeps - number
+        if n_left < every * n_draws:
+            fit.estimates.append(sweep.parameters)
+            if n_left % every == 0:
+                fit.draws.append(sweep.draw() if sweep.draw else sweep.parameters)
+        if on_round(number, sweep.loss, change):
             break
-    if not found.draws:  # a callback has stopped the chain before the first draw
-        found = found._replace(draws=[one.parameters], estimates=[one.parameters])
-    return found
+    if not fit.draws:  # a callback has stopped the chain before the first draw
+        fit = fit._replace(draws=[sweep.parameters], estimates=[sweep.parameters])
+    return fit
 
 
 # ----------------------------------------
@@ -164,13 +164,13 @@ def lines_of(
     places: list[int], covariance: np.ndarray, precision: np.ndarray, mean: np.ndarray
 ) -> dict[int, Line]:
     """Make the lines of the groups among these latent variables, by first member."""
-    found = {}
+    lines = {}
     if len(places) < 2:
-        return found
+        return lines
     for members in groups(covariance[np.ix_(places, places)]):
-        own = np.array(places)[members]
-        found[int(own[0])] = Line.of(own, covariance, precision, mean)
-    return found
+        group = np.array(places)[members]
+        lines[int(group[0])] = Line.of(group, covariance, precision, mean)
+    return lines
 
 
 def groups(covariance: np.ndarray) -> list[np.ndarray]:
@@ -180,8 +180,8 @@ def groups(covariance: np.ndarray) -> list[np.ndarray]:
     if linked.sum() <= len(linked):
         return []
     n_groups, label = connected_components(linked)
-    found = [np.flatnonzero(label == number) for number in range(n_groups)]
-    return [members for members in found if len(members) > 1]
+    components = [np.flatnonzero(label == number) for number in range(n_groups)]
+    return [members for members in components if len(members) > 1]
 
 
 def shared(rows: list[np.ndarray]) -> np.ndarray:
@@ -198,7 +198,7 @@ _SMALLEST = 1e-300
 _NO_ROWS = np.zeros(0, dtype=np.int64)
 _AT_ONCE = 2**17  # number of latent variables that are swept together
 _FEWEST_ROWS = 1000  # but at least: calls for fewer take most of the time
-# of `averaged`: rows of a sweep, rows of all sweeps, and sweeps before those that count
+# of `stochastic_em`: rows of a sweep, rows of all sweeps, and sweeps of the burn-in
 _COPIED_ROWS, _ROW_SWEEPS, _SETTLING = 1200, 300_000, 10
 
 # rows that miss a column, its latent variable, means and deviation given all others,
@@ -261,13 +261,13 @@ class Factors(NamedTuple):
         nominal = [GivenOthers.of(block, *parts) for _, block in latents.nominal]
         places = [latent for _, latent, _ in latents.ordered]
         each = normal.covariance, precision, normal.mean
-        lines = lines_of(places, *(one.numpy() for one in each))
+        lines = lines_of(places, *(part.numpy() for part in each))
         return cls(*parts, nominal, normal, lines)
 
     def moved(self, means: np.ndarray) -> Self:
         """Let the means of rows differ; (latents, n)."""
         offsets = self.slopes @ means
-        nominal = [one._replace(offsets=offsets[one.block]) for one in self.nominal]
+        nominal = [part._replace(offsets=offsets[part.block]) for part in self.nominal]
         lines = {
             first: line._replace(offset=line.slopes @ means)
             for first, line in self.lines.items()
@@ -284,7 +284,7 @@ class Factors(NamedTuple):
 
 
 class Ordered(NamedTuple):
-    """The rows of a number or an ordinal column by what is known about its score."""
+    """The rows of a number or an ordinal column, by the bounds of its score."""
 
     latent: int
     # int, the rows in which the score is in an interval, and in which the cell is
@@ -327,14 +327,14 @@ class Ordered(NamedTuple):
         if len(self.bounded):
             part = mean[self.bounded], scale, self.low, self.high
             if on_missing and len(self.limited):
-                some = [part[k][self.limited] for k in (0, 2, 3)]
+                centre, low, high = (part[k][self.limited] for k in (0, 2, 3))
                 rows = self.bounded[self.limited]
-                on_missing(rows, j, some[0], scale, (some[1], some[2]))
+                on_missing(rows, j, centre, scale, (low, high))
             z[j, self.bounded] = truncated(*part, uniform[j, self.bounded])
 
 
 class Shown(NamedTuple):
-    """What a sweep calls with the conditional distributions of missing cells."""
+    """Functions of the conditional distributions of missing cells in a sweep."""
 
     ordered: OnMissingScore
     nominal: OnMissing
@@ -356,8 +356,8 @@ class Rows(NamedTuple):
         places = [latent for _, latent, _ in latents.ordered]
         ordered = [Ordered.of(k, low[k], high[k], missing[k]) for k in places]
         nominal = [
-            Nominal.of(block, own)
-            for (_, block), own in zip(latents.nominal, levels, strict=True)
+            Nominal.of(block, codes)
+            for (_, block), codes in zip(latents.nominal, levels, strict=True)
         ]
         return cls(latents, low, high, ordered, nominal)
 
@@ -368,7 +368,7 @@ class Rows(NamedTuple):
         """List the rows in parts that are swept together; see `Latents.bounds`."""
         bounds, rows = latents.bounds(data, limits), torch.arange(len(data.x))
         return [
-            cls.of(latents, Bounds(*(one[:, part] for one in bounds)))
+            cls.of(latents, Bounds(*(bound[:, part] for bound in bounds)))
             for part in rows.split(at_once(latents))
         ]
 
@@ -379,7 +379,7 @@ class Rows(NamedTuple):
             part = mean[column.block].numpy()
             z[column.block] = part[:, None]
             # the latent variable of the observed level has to be the largest
-            z[column.block.start + column.levels, column.seen] = part.max() + 0.5
+            z[column.block.start + column.levels, column.observed] = part.max() + 0.5
         return z
 
     def sweep(
@@ -397,8 +397,8 @@ class Rows(NamedTuple):
             column.sweep(z, factors, uniform, shown and shown.ordered)
             if len(rows):
                 z[:, rows] = factors.lines[j].moved(before, uniform[j, rows], rows)
-        for column, given in zip(self.nominal, factors.nominal, strict=True):
-            column.sweep(z, given, uniform, shown and shown.nominal)
+        for column, others in zip(self.nominal, factors.nominal, strict=True):
+            column.sweep(z, others, uniform, shown and shown.nominal)
 
     def _together(self, latent: int, factors: Factors) -> np.ndarray:
         """Find the rows that miss all of the group that a latent variable names."""
@@ -462,8 +462,8 @@ def start_of(parts: list[Rows], weights: list[Tensor]) -> Normal:
         # levels without a cell would have an infinite score
         count = np.full(block.stop - block.start, 0.5)
         for rows, weight in zip(parts, weights, strict=True):
-            own = rows.nominal[place].rows_of
-            count += [float(weight[some].sum()) for some in own]
+            rows_of = rows.nominal[place].rows_of
+            count += [float(weight[members].sum()) for members in rows_of]
         score = quantile(count / count.sum())
         mean[block] = score - score.mean()
     return Normal(torch.from_numpy(mean), torch.eye(len(mean), dtype=torch.float64))
@@ -492,7 +492,7 @@ def posterior_draws(
     return run(sweeps, n_draws, max_iter, on_round)
 
 
-def averaged(
+def stochastic_em(
     latents: Latents,
     data: Incomplete,
     weights: Tensor,  # (n,)
@@ -511,17 +511,17 @@ def averaged(
     """
     n = len(data.x)
     count = max(1, _COPIED_ROWS // n)
-    some = torch.arange(n).repeat(count)
-    copies = data.take(some), weights[some] / count
-    ends = tuple(end[some] for end in limits)
+    copied = torch.arange(n).repeat(count)
+    copies = data.take(copied), weights[copied] / count
+    ends = tuple(end[copied] for end in limits)
 
-    def update(mean: Tensor, *known: object) -> Normal:
-        return em.maximise(Normal(mean, start.covariance), *known)
+    def update(mean: Tensor, *moments: object) -> Normal:
+        return em.maximise(Normal(mean, start.covariance), *moments)
 
     sweeps = _sweeps(latents, *copies, strength, ends, update, start)
     n_sweeps = min(n_sweeps, _ROW_SWEEPS // (count * n))
-    found = [one.parameters for one in islice(sweeps, _SETTLING + n_sweeps)]
-    return average(found[_SETTLING:] or [start])
+    path = [sweep.parameters for sweep in islice(sweeps, _SETTLING + n_sweeps)]
+    return average(path[_SETTLING:] or [start])
 
 
 def _sweeps(
@@ -541,9 +541,9 @@ def _sweeps(
     factors = Factors.of(normal, latents)
     while True:
         moments = em.Moments.zeros(latents.size)
-        for rows, one, share in zip(parts, z, shares, strict=True):
-            rows.redraw(one, factors)
-            moments.add(torch.from_numpy(one).T - normal.mean, share)
+        for rows, part, share in zip(parts, z, shares, strict=True):
+            rows.redraw(part, factors)
+            moments.add(torch.from_numpy(part).T - normal.mean, share)
         posterior = normal.mean, moments, total, strength
         drawn = update(*posterior)
         loss = _loss(drawn, drawn.mean - normal.mean, moments, total)
@@ -582,5 +582,5 @@ def minus_log_density(covariance: Tensor, scatter: Tensor) -> float:
 
 def _change_of_scales(before: Normal, after: Normal) -> float:
     """Compute the change of `_loss` if variables are scaled."""
-    logs = [one.covariance.diagonal().log().sum() / 2 for one in (before, after)]
+    logs = [normal.covariance.diagonal().log().sum() / 2 for normal in (before, after)]
     return float(logs[1] - logs[0])

@@ -80,10 +80,11 @@ class Levels(NamedTuple):
         for j in [*others, *of_groups]:
             first[j], start = start, start + sizes[j]
         marginals = [
-            None if j in slopes else one for j, one in enumerate(latents.marginals)
+            None if j in slopes else marginal
+            for j, marginal in enumerate(latents.marginals)
         ]
         whole = Latents(marginals, first, sizes)
-        parts = (_selected(whole, some) for some in (others, of_groups))
+        parts = (_selected(whole, columns) for columns in (others, of_groups))
         return cls(whole, *parts, 1 + len(slopes))
 
     @property
@@ -98,13 +99,13 @@ class Levels(NamedTuple):
         """
         size = self.rows.size
         of_groups = torch.arange(self.n_random, len(effects.between.mean))
-        some = torch.cat([torch.arange(size), of_groups])
-        covariance = effects.between.covariance[some][:, some]
+        latents = torch.cat([torch.arange(size), of_groups])
+        covariance = effects.between.covariance[latents][:, latents]
         covariance[:size, :size] += effects.within.covariance
-        return effects.between.mean[some], covariance
+        return effects.between.mean[latents], covariance
 
     def divided(self, bounds: Bounds) -> tuple[Bounds, Bounds]:
-        """Divide what is known about rows by the two kinds of columns."""
+        """Divide the bounds of rows by the two kinds of columns."""
         size, starts = self.rows.size, [block.start for _, block in self.whole.nominal]
         inner = torch.tensor([start < size for start in starts], dtype=torch.bool)
         low, high, levels, missing = bounds
@@ -121,28 +122,30 @@ class Levels(NamedTuple):
     @property
     def lack_scales(self) -> bool:
         """Whether there are latent variables without a scale of their own."""
-        two = [len(one.values) == 2 for _, _, one in self.whole.ordered]
-        return bool(self.whole.nominal) or any(two)
+        are_binary = [
+            len(marginal.values) == 2 for _, _, marginal in self.whole.ordered
+        ]
+        return bool(self.whole.nominal) or any(are_binary)
 
     def scales(self, effects: "Effects") -> tuple[Tensor, Tensor]:
         """Compute by what effects are shifted and divided; see `unit_scales`."""
         mean, covariance = self.moments(effects)
         shift, scale = torch.zeros_like(mean), torch.ones_like(mean)
         start = 0
-        for own in (self.rows, self.groups):
-            part = slice(start, start + own.size)
+        for latents in (self.rows, self.groups):
+            part = slice(start, start + latents.size)
             normal = Normal(mean[part], covariance[part, part])
-            shift[part], scale[part] = unit_scales(own, normal)
-            start += own.size
+            shift[part], scale[part] = unit_scales(latents, normal)
+            start += latents.size
         return shift, scale
 
     def of_effects(self, values: Tensor, others: float | None = None) -> Tensor:
         """Repeat values of latent variables for the slopes, or fill in `others`."""
         size = self.rows.size
-        own = (
+        of_slopes = (
             values[:size] if others is None else torch.full_like(values[:size], others)
         )
-        slopes = [own] * (self.n_effects - 1)
+        slopes = [of_slopes] * (self.n_effects - 1)
         return torch.cat([values[:size], *slopes, values[size:]])
 
 
@@ -172,14 +175,14 @@ class Effects(NamedTuple):
     def rescaled(self, levels: Levels, shift: Tensor, scale: Tensor) -> Self:
         """Shift and then divide latent variables; see `Levels.scales`."""
         shift, wide = levels.of_effects(shift, 0.0), levels.of_effects(scale)
-        own = scale[: levels.rows.size]
+        of_rows = scale[: levels.rows.size]
         return Effects(
-            rescaled(self.within, torch.zeros_like(own), own),
+            rescaled(self.within, torch.zeros_like(of_rows), of_rows),
             rescaled(self.between, shift, wide),
         )
 
 
-class Given(NamedTuple):
+class GroupFactors(NamedTuple):
     """Parameters, ready for sweeps."""
 
     effects: Effects
@@ -202,7 +205,7 @@ class Given(NamedTuple):
         precision = torch.linalg.inv(_symmetric(first - gain @ cross.T))
         factors = Factors.of(within, levels.rows), Factors.of(rest, levels.groups)
         parts = slope, gain, precision, torch.linalg.inv(within.covariance)
-        return cls(effects, *factors, *(one.numpy() for one in parts))
+        return cls(effects, *factors, *(part.numpy() for part in parts))
 
     @property
     def normal(self) -> Normal:
@@ -314,16 +317,16 @@ class Groups(NamedTuple):
     def means(self, m: np.ndarray) -> np.ndarray:
         """Compute the means of latent variables of rows, eq. (1); (n_latents, n)."""
         parts = m.reshape(self.levels.n_effects, -1, m.shape[1])
-        found = parts[0][:, self.codes]
-        for one, column in zip(parts[1:], self.design[1:], strict=True):
-            found += one[:, self.codes] * column
-        return found
+        means = parts[0][:, self.codes]
+        for part, column in zip(parts[1:], self.design[1:], strict=True):
+            means += part[:, self.codes] * column
+        return means
 
     def sums(self, values: np.ndarray) -> np.ndarray:
         """Add values (..., n) of the rows of each group; (..., number)."""
-        found = torch.zeros(*values.shape[:-1], self.number, dtype=torch.float64)
-        found.index_add_(-1, torch.from_numpy(self.codes), torch.from_numpy(values))
-        return found.numpy()
+        sums = torch.zeros(*values.shape[:-1], self.number, dtype=torch.float64)
+        sums.index_add_(-1, torch.from_numpy(self.codes), torch.from_numpy(values))
+        return sums.numpy()
 
     def extremes(self, values: np.ndarray, most: np.ufunc) -> np.ndarray:
         """Find the largest or the smallest value (..., n) of each group."""
@@ -357,17 +360,17 @@ class GroupedRows(NamedTuple):
 
     @classmethod
     def of(cls, groups: Groups, bounds: Bounds) -> Self:
-        """Divide what is known about rows, see `Bounds`, into rows and groups."""
+        """Divide the bounds of rows into those of rows and of groups."""
         levels, design = groups.levels, groups.design
         inner, outer = levels.divided(bounds)
         low = groups.extremes(outer.low.numpy(), np.maximum)
         high = groups.extremes(outer.high.numpy(), np.minimum)
-        known = (
+        parts_of_groups = (
             np.stack([low, np.maximum(low, high)]),
             groups.extremes(outer.levels.numpy(), np.maximum),
             groups.extremes(outer.missing.numpy(), np.logical_and),
         )
-        ends, *others = map(torch.from_numpy, known)
+        ends, *others = map(torch.from_numpy, parts_of_groups)
         outer = Bounds(*ends, *others)
         products = groups.sums(groups.weights * design[:, None] * design)
         products = np.moveaxis(products, 2, 0)
@@ -391,7 +394,7 @@ class GroupedRows(NamedTuple):
     def sweep(
         self,
         z: np.ndarray,  # (latents + n_random, n)
-        given: Given,
+        conditional: GroupFactors,
         uniform: np.ndarray,  # (latents + n_random, n)
         shown: Shown | None = None,
     ) -> None:
@@ -399,37 +402,45 @@ class GroupedRows(NamedTuple):
         groups, size = self.groups, self.groups.levels.rows.size
         width = groups.levels.whole.size
         rows, v, m = self.parts(z)
-        factors = given.rows.moved(groups.means(m))
+        factors = conditional.rows.moved(groups.means(m))
         self.rows.sweep(rows, factors, uniform[:size], shown)
         # sums modulo 1 are uniform, and functions of all rows of the group
         uniform = np.clip(groups.sums(uniform[size:]) % 1, _LEAST, 1 - _LEAST)
-        k, mean = groups.levels.n_random, given.normal.mean.numpy()
-        centre = mean[k:, None] + given.slope @ (m - mean[:k, None])
-        factors = given.groups.moved(centre)
+        k, mean = groups.levels.n_random, conditional.normal.mean.numpy()
+        centre = mean[k:, None] + conditional.slope @ (m - mean[:k, None])
+        factors = conditional.groups.moved(centre)
         self.constant.sweep(v, factors, uniform[: width - size], self._shown(shown))
         noise = quantile(uniform[width - size :])
-        m = self.effects(rows, v, given, noise)
+        m = self.effects(rows, v, conditional, noise)
         z[size:width], z[width:] = v[:, groups.codes], m[:, groups.codes]
 
     def effects(
-        self, rows: np.ndarray, v: np.ndarray, given: Given, noise: np.ndarray
+        self,
+        rows: np.ndarray,
+        v: np.ndarray,
+        conditional: GroupFactors,
+        noise: np.ndarray,
     ) -> np.ndarray:
         """Draw m by eq. (3) from normal numbers (n_random, n_groups)."""
-        k, mean = self.groups.levels.n_random, given.normal.mean.numpy()
-        prior = mean[:k, None] + given.gain @ (v - mean[k:, None])
+        k, mean = self.groups.levels.n_random, conditional.normal.mean.numpy()
+        prior = mean[:k, None] + conditional.gain @ (v - mean[k:, None])
         weights = self.groups.weights * self.groups.design
-        sums = [given.residual @ self.groups.sums(rows * one) for one in weights]
-        right = given.precision @ prior + np.concatenate(sums)
+        sums = [
+            conditional.residual @ self.groups.sums(rows * weight) for weight in weights
+        ]
+        right = conditional.precision @ prior + np.concatenate(sums)
         # Kronecker products of the Gram matrices and the precision
-        products = np.einsum("gij,kl->gikjl", self.grams, given.residual)
-        precisions = given.precision + products.reshape(-1, *given.precision.shape)
+        products = np.einsum("gij,kl->gikjl", self.grams, conditional.residual)
+        precisions = conditional.precision + products.reshape(
+            -1, *conditional.precision.shape
+        )
         roots = np.linalg.inv(np.linalg.cholesky(precisions))[self.which]
         # C = R'R of the inverse root R
         half = np.einsum("gij,jg->gi", roots, right) + noise.T
         return np.einsum("gij,gi->jg", roots, half)
 
     def _shown(self, shown: Shown | None) -> Shown | None:
-        """Return what shows cells of groups in each of their rows."""
+        """Return functions that show cells of groups in each of their rows."""
         if shown is None:
             return None
         levels, codes = self.groups.levels, self.groups.codes
@@ -441,14 +452,14 @@ class GroupedRows(NamedTuple):
             return rows, place[codes[rows]]
 
         def ordered(groups, latent, mean, scale, ends):  # noqa: ANN001, ANN202
-            rows, own = spread(groups)
-            ends = tuple(end[own] for end in ends)
-            shown.ordered(rows, levels.rows.size + latent, mean[own], scale, ends)
+            rows, places = spread(groups)
+            ends = tuple(end[places] for end in ends)
+            shown.ordered(rows, levels.rows.size + latent, mean[places], scale, ends)
 
         def nominal(groups, first, mean, most, scales):  # noqa: ANN001, ANN202
-            rows, own = spread(groups)
-            given = mean[:, own], most[:, own], scales
-            shown.nominal(rows, levels.rows.size + first, *given)
+            rows, places = spread(groups)
+            parts = mean[:, places], most[:, places], scales
+            shown.nominal(rows, levels.rows.size + first, *parts)
 
         return Shown(ordered, nominal)
 
@@ -477,20 +488,22 @@ def _sweeps(
     z = rows.start(effects.between.mean)
     while True:
         uniform = inside(torch.rand(z.shape, dtype=torch.float64)).numpy()
-        rows.sweep(z, Given.of(effects, levels), uniform)
-        effects, loss = _drawn(rows, z, effects)
+        rows.sweep(z, GroupFactors.of(effects, levels), uniform)
+        effects, loss = _draw_effects(rows, z, effects)
         if levels.lack_scales:
             scales = levels.scales(effects)
             _rescale(levels, z, *scales)
             effects = effects.rescaled(levels, *scales)
-        yield Sweep(effects, loss, _traced(levels, effects))
+        yield Sweep(effects, loss, _trace(levels, effects))
 
 
-def _drawn(rows: GroupedRows, z: np.ndarray, before: Effects) -> tuple[Effects, float]:
+def _draw_effects(
+    rows: GroupedRows, z: np.ndarray, before: Effects
+) -> tuple[Effects, float]:
     """Draw the parameters given z, in which effects move with their mean."""
     groups, weights = rows.groups, torch.from_numpy(rows.groups.weights)
-    own, before = _scaled(rows, *rows.parts(z)[::2], before)
-    inner, v, m = map(torch.from_numpy, (*rows.parts(z)[:2], own))
+    effects_of_groups, before = _draw_scales(rows, *rows.parts(z)[::2], before)
+    inner, v, m = map(torch.from_numpy, (*rows.parts(z)[:2], effects_of_groups))
     residuals = inner - torch.from_numpy(groups.means(m.numpy()))
     m = m + _translation(groups, residuals * weights, before.within)[:, None]
     z[groups.levels.whole.size :] = m.numpy()[:, groups.codes]
@@ -502,8 +515,7 @@ def _drawn(rows: GroupedRows, z: np.ndarray, before: Effects) -> tuple[Effects, 
     centre, count = both.mean(1), both.shape[1]
     apart = both - centre[:, None]
     between = apart @ apart.T + RIDGE * torch.eye(len(apart)).to(apart)
-    given = between, count - 1, before.between.covariance
-    between = draw_covariance(*given)
+    between = draw_covariance(between, count - 1, before.between.covariance)
     root = torch.linalg.cholesky(between)
     mean = centre + root @ torch.randn(len(root)).to(root) / count**0.5
     normal = Normal(torch.zeros_like(within[0]), within)
@@ -511,7 +523,7 @@ def _drawn(rows: GroupedRows, z: np.ndarray, before: Effects) -> tuple[Effects, 
     return Effects(normal, Normal(mean, between)), loss
 
 
-def _scaled(
+def _draw_scales(
     rows: GroupedRows, z: np.ndarray, m: np.ndarray, effects: Effects
 ) -> tuple[np.ndarray, Effects]:
     """Multiply effects and their standard deviations s by common factors.
@@ -522,14 +534,15 @@ def _scaled(
     ancillarity-sufficiency interweaving strategy, section 2).
     """
     groups, k = rows.groups, len(m)
-    mean, covariance = (one.numpy() for one in effects.between)
+    mean, covariance = (part.numpy() for part in effects.between)
     scale = np.sqrt(covariance.diagonal()[:k])
     standard = (m - mean[:k, None]) / scale[:, None]
     residual = np.linalg.inv(effects.within.covariance.numpy())
     n_effects = groups.levels.n_effects
-    left = z - groups.means(np.repeat(mean[:k, None], groups.number, 1))
+    remainder = z - groups.means(np.repeat(mean[:k, None], groups.number, 1))
     sums = [
-        residual @ groups.sums(left * one) for one in groups.weights * groups.design
+        residual @ groups.sums(remainder * part)
+        for part in groups.weights * groups.design
     ]
     right = (standard * np.concatenate(sums)).sum(1)
     # (effect, latent) by (effect, latent)
@@ -538,16 +551,16 @@ def _scaled(
     square = np.einsum("gef,eig,fjg->eifj", grams, parts, parts)
     square = (square * residual[:, None]).reshape(k, k)
     root = np.linalg.inv(np.linalg.cholesky(square))
-    found = root.T @ (root @ right + torch.randn(k, dtype=torch.float64).numpy())
+    scales = root.T @ (root @ right + torch.randn(k, dtype=torch.float64).numpy())
     inverse = np.linalg.inv(covariance).diagonal()[:k] * scale**2
     prior = partial(log_density_of_scales, inverse=inverse, d=len(covariance))
-    if prior(found) - prior(scale) < float(torch.rand(()).log()):
+    if prior(scales) - prior(scale) < float(torch.rand(()).log()):
         return m, effects
     factor = np.ones(len(covariance))
-    factor[:k] = found / scale
+    factor[:k] = scales / scale
     moved = effects.between.covariance * torch.from_numpy(np.outer(factor, factor))
     between = effects.between._replace(covariance=moved)
-    m = mean[:k, None] + found[:, None] * standard
+    m = mean[:k, None] + scales[:, None] * standard
     return m, effects._replace(between=between)
 
 
@@ -562,8 +575,8 @@ def _translation(groups: Groups, residuals: Tensor, within: Normal) -> Tensor:
     root = torch.linalg.cholesky(torch.linalg.inv(gram))
     mean = torch.linalg.solve(gram, design @ residuals.T)
     noise = torch.randn(*mean.shape).to(mean)
-    own = torch.linalg.cholesky(within.covariance)
-    return (mean + root @ noise @ own.T).reshape(-1)
+    within_root = torch.linalg.cholesky(within.covariance)
+    return (mean + root @ noise @ within_root.T).reshape(-1)
 
 
 def _rescale(levels: Levels, z: np.ndarray, shift: Tensor, scale: Tensor) -> None:
@@ -575,9 +588,9 @@ def _rescale(levels: Levels, z: np.ndarray, shift: Tensor, scale: Tensor) -> Non
     z /= scale[:, None].numpy()
 
 
-def _traced(levels: Levels, effects: Effects) -> np.ndarray:
+def _trace(levels: Levels, effects: Effects) -> np.ndarray:
     """Compute means, and shares of variances between groups; (2, latents)."""
     mean, covariance = levels.moments(effects)
-    own = torch.zeros_like(mean)
-    own[: levels.rows.size] = effects.within.covariance.diagonal()
-    return torch.stack([mean, 1 - own / covariance.diagonal()]).numpy()
+    residual = torch.zeros_like(mean)
+    residual[: levels.rows.size] = effects.within.covariance.diagonal()
+    return torch.stack([mean, 1 - residual / covariance.diagonal()]).numpy()

@@ -18,11 +18,11 @@ import torch
 
 def cdf(x: np.ndarray) -> np.ndarray:
     """Compute Phi(x), accurately in the lower tail."""
-    found = np.asarray(x / -sqrt(2))
+    probability = np.asarray(x / -sqrt(2))
     # the tensor shares the memory of the array
-    torch.from_numpy(found).erfc_()
-    found /= 2
-    return found
+    torch.from_numpy(probability).erfc_()
+    probability /= 2
+    return probability
 
 
 def quantile(p: np.ndarray) -> np.ndarray:
@@ -87,13 +87,13 @@ class GivenOthers(NamedTuple):
         scales: np.ndarray,
     ) -> Self:
         """Make that of a block from what `gibbs.Factors` holds."""
-        scale, own = scales[block], slopes[block, block]
+        scale, inner_slopes = scales[block], slopes[block, block]
         others = slopes[block, : block.start], slopes[block, block.stop :]
-        precision = own / np.square(scale)[:, None]
+        precision = inner_slopes / np.square(scale)[:, None]
         # slopes over variances are symmetric but for rounding
         root = np.linalg.inv(np.linalg.cholesky((precision + precision.T) / 2)).T
         gain = root @ root.T / np.square(scale)
-        inner = own - np.eye(len(own))
+        inner = inner_slopes - np.eye(len(inner_slopes))
         return cls(*others, inner, offsets[block][:, None], scale, gain, root)
 
     @property
@@ -118,63 +118,65 @@ class Nominal(NamedTuple):
     """The rows of a nominal column by what is observed."""
 
     block: slice  # its latent variables
-    seen: np.ndarray  # int, the rows in which it is observed or not
+    observed: np.ndarray  # int, the rows in which it is observed, and the others
     missing: np.ndarray  # int
-    levels: np.ndarray  # int (n_seen,)
+    levels: np.ndarray  # int (n_observed,)
     rows_of: list[np.ndarray]  # the rows of each level
 
     @classmethod
     def of(cls, block: slice, levels: np.ndarray) -> Self:
         """Find the rows of levels (n,), -1 where they are missing."""
-        seen, missing = np.flatnonzero(levels >= 0), np.flatnonzero(levels < 0)
+        observed, missing = np.flatnonzero(levels >= 0), np.flatnonzero(levels < 0)
         rows_of = [np.flatnonzero(levels == k) for k in range(block.stop - block.start)]
-        return cls(block, seen, missing, levels[seen], rows_of)
+        return cls(block, observed, missing, levels[observed], rows_of)
 
     def sweep(
         self,
         z: np.ndarray,
-        given: GivenOthers,
+        others: GivenOthers,
         uniform: np.ndarray,
         on_missing: OnMissing | None = None,
     ) -> None:
         """Draw the latent variables of the column, in place; z is (latents, n)."""
-        base = given.base(self.block, z)
+        base = others.base(self.block, z)
         z, uniform = z[self.block], uniform[self.block]
-        if len(self.seen):
-            self._draw_seen(z, base, given, uniform)
+        if len(self.observed):
+            self._draw_observed(z, base, others, uniform)
         if len(self.missing):
             base = base[:, self.missing]
             noise = quantile(uniform[:, self.missing])
-            free = given.gain @ base + given.root @ noise
+            free = others.gain @ base + others.root @ noise
             if on_missing:
-                mean, most = base - given.inner @ free, largest_others(free)
+                mean, most = base - others.inner @ free, largest_others(free)
                 first = self.block.start
-                on_missing(self.missing, first, mean, most, given.scales)
+                on_missing(self.missing, first, mean, most, others.scales)
             z[:, self.missing] = free
 
-    def _draw_seen(
-        self, z: np.ndarray, base: np.ndarray, given: GivenOthers, uniform: np.ndarray
+    def _draw_observed(
+        self, z: np.ndarray, base: np.ndarray, others: GivenOthers, uniform: np.ndarray
     ) -> None:
         """Draw those of other levels below that of the own level, then the latter.
 
         Rows that miss the column are drawn without bounds, which costs less than to
         select the others.
         """
-        places, own = (self.levels, self.seen), np.full(z.shape[1], np.inf)
-        own[self.seen] = z[places]
+        places, largest = (self.levels, self.observed), np.full(z.shape[1], np.inf)
+        largest[self.observed] = z[places]
         for start in range(0, len(z), _TOGETHER):
             part = slice(start, start + _TOGETHER)
-            mean = base[part] - given.inner[part, :start] @ z[:start]
-            mean -= given.inner[part, part.stop :] @ z[part.stop :]
+            mean = base[part] - others.inner[part, :start] @ z[:start]
+            mean -= others.inner[part, part.stop :] @ z[part.stop :]
             for k, rows in enumerate(self.rows_of[part], start):
-                one = mean[k - start] - given.inner[k, part] @ z[part]
-                z[k] = below(one, given.scales[k], own, uniform[k])
-                z[k, rows] = own[rows]
-        pull = np.einsum("kr,kr->r", given.inner.T[:, self.levels], z[:, self.seen])
+                centre = mean[k - start] - others.inner[k, part] @ z[part]
+                z[k] = below(centre, others.scales[k], largest, uniform[k])
+                z[k, rows] = largest[rows]
+        pull = np.einsum(
+            "kr,kr->r", others.inner.T[:, self.levels], z[:, self.observed]
+        )
         mean = base[places] - pull
         # not among those of which the maximum is taken
         z[places] = -np.inf
-        parts = given.scales[self.levels], z.max(0)[self.seen], uniform[places]
+        parts = others.scales[self.levels], z.max(0)[self.observed], uniform[places]
         z[places] = above(mean, *parts)
 
 

@@ -67,7 +67,7 @@ _LEAST = 1e-3  # minimum width of bins, variance, and share of the variance in e
 
 
 class Population(NamedTuple):
-    """What is known about the latent variables of all rows before they are drawn."""
+    """Marginals and means of the latent variables of all rows, before draws."""
 
     latents: Latents  # with the marginals of all rows
     # (latents,), an estimate of the means of the latent variables; 0 of nominal
@@ -81,15 +81,15 @@ class Population(NamedTuple):
         data: Incomplete,  # the rows, or a sample of them
         weights: Tensor,  # (n,)
         limits: Limits = (),  # (n, features), see `Latents.bounds`
-        given: Collection[int] = (),  # columns whose marginals do not change
+        fixed: Collection[int] = (),  # columns whose marginals do not change
     ) -> Self:
         """Estimate the marginals of all rows by eq. (2)."""
         if len(data.x) > _ROWS:
-            some = torch.randperm(len(data.x))[:_ROWS].sort().values
-            limits = tuple(end[some] for end in limits)
-            data, weights = data.take(some), weights[some]
+            rows = torch.randperm(len(data.x))[:_ROWS].sort().values
+            limits = tuple(end[rows] for end in limits)
+            data, weights = data.take(rows), weights[rows]
         table = ScoreTable.of(latents, data, limits)
-        columns = _columns(latents, data, given)
+        columns = _columns(latents, data, fixed)
         columns = columns[table.depends(columns, weights)]  # else nothing changes
         if not len(columns):
             return cls(latents, torch.zeros(latents.size, dtype=torch.float64))
@@ -109,26 +109,26 @@ def _moved(
     return marginals
 
 
-def _mapped(own: PiecewiseLinear, scores: Tensor) -> Tensor:
+def _mapped(pieces: PiecewiseLinear, scores: Tensor) -> Tensor:
     """Map scores (n,) by the T of one column; infinite ones stay infinite."""
     finite = scores.where(scores.isfinite(), 0.0)
-    found = own.forward(finite[:, None])[0][:, 0]
-    return found.where(scores.isfinite(), scores)
+    mapped = pieces.forward(finite[:, None])[0][:, 0]
+    return mapped.where(scores.isfinite(), scores)
 
 
 def _means(normal: Normal, latents: Latents) -> Tensor:
     """Return the means of latent variables, 0 of nominal columns; (latents,)."""
-    some = [latent for _, latent, _ in latents.ordered]
+    ordered = [latent for _, latent, _ in latents.ordered]
     mean = torch.zeros(latents.size, dtype=torch.float64)
-    mean[some] = normal.mean[: len(some)]
+    mean[ordered] = normal.mean[: len(ordered)]
     return mean
 
 
-def _columns(latents: Latents, data: Incomplete, given: Collection[int]) -> Tensor:
+def _columns(latents: Latents, data: Incomplete, fixed: Collection[int]) -> Tensor:
     """Find the places, among the ordered columns, of those with missing cells."""
-    free = [j not in given for j, _, _ in latents.ordered]
-    seen = data.observed[:, [j for j, _, _ in latents.ordered]]
-    used = (seen.sum(0) >= _FEWEST) & ~seen.all(0) & torch.tensor(free).bool()
+    free = [j not in fixed for j, _, _ in latents.ordered]
+    observed = data.observed[:, [j for j, _, _ in latents.ordered]]
+    used = (observed.sum(0) >= _FEWEST) & ~observed.all(0) & torch.tensor(free).bool()
     return used.nonzero()[:, 0]
 
 
@@ -142,18 +142,18 @@ class ScoreTable(NamedTuple):
     def of(cls, latents: Latents, data: Incomplete, limits: Limits) -> Self:
         """Map cells to scores, or the means of intervals of scores."""
         bounds = latents.bounds(data, limits)
-        some = [latent for _, latent, _ in latents.ordered]
-        low, high = bounds.low[some].T, bounds.high[some].T
-        seen = low.isfinite() | high.isfinite()
+        ordered = [latent for _, latent, _ in latents.ordered]
+        low, high = bounds.low[ordered].T, bounds.high[ordered].T
+        has_bounds = low.isfinite() | high.isfinite()
         means = torch.where(low == high, low, _means_between(low, high))
-        means = means.where(seen, 0.0)
-        parts = [(means, seen)]
+        means = means.where(has_bounds, 0.0)
+        parts = [(means, has_bounds)]
         for levels, (_, block) in zip(bounds.levels, latents.nominal, strict=True):
             # without the last level, which the others determine
             parts.append(_indicators(levels, block.stop - block.start))
         x, observed = (torch.cat(part, 1) for part in zip(*parts, strict=True))
         spread = torch.ones_like(x[0])
-        spread[: len(some)] = _scales(means, seen).square().clamp(_LEAST, 1.0)
+        spread[: len(ordered)] = _scales(means, has_bounds).square().clamp(_LEAST, 1.0)
         return cls(Incomplete(x, observed), spread)
 
     def depends(self, columns: Tensor, weights: Tensor) -> Tensor:
@@ -165,31 +165,33 @@ class ScoreTable(NamedTuple):
         Returns bool (n_columns,).
         """
         x, observed = self.scores
-        seen = observed[:, columns].double()
+        observing = observed[:, columns].double()
         # Bonferroni's correction, for scores and squares of all columns
         level = _LEVEL / (2 * x.shape[1] * max(len(columns), 1))
         least = -torch.special.ndtri(torch.tensor(level / 2).to(x))
-        found = [
-            _differences(power, observed, seen, weights) > least
+        of_means, of_squares = (
+            _differences(power, observed, observing, weights) > least
             for power in (x, x.square())
-        ]
-        return (found[0] | found[1]).any(1)
+        )
+        return (of_means | of_squares).any(1)
 
 
-def _differences(x: Tensor, observed: Tensor, seen: Tensor, weights: Tensor) -> Tensor:
-    """Compare means between the rows of each column of `seen` and the other rows.
+def _differences(
+    x: Tensor, observed: Tensor, observing: Tensor, weights: Tensor
+) -> Tensor:
+    """Compare means between the rows of each column of `observing` and the other rows.
 
-    Returns (columns of seen, columns of x): differences over standard errors; 0 where
-    there are too few rows.
+    Returns (columns of observing, columns of x): differences over standard errors; 0
+    where there are too few rows.
     """
-    known = weights[:, None] * observed
-    total, scale = known.sum(0), _scales(x, observed)
-    inner, sums = seen.T @ known, seen.T @ (known * x)
+    mass = weights[:, None] * observed
+    total, scale = mass.sum(0), _scales(x, observed)
+    inner, sums = observing.T @ mass, observing.T @ (mass * x)
     outer = total - inner
     fewest = torch.minimum(inner, outer)
     # weights are divisors, also where there are too few rows
-    inner, outer = (one.clamp(min=1.0) for one in (inner, outer))
-    gap = sums / inner - ((known * x).sum(0) - sums) / outer
+    inner, outer = inner.clamp(min=1.0), outer.clamp(min=1.0)
+    gap = sums / inner - ((mass * x).sum(0) - sums) / outer
     error = scale * (1 / inner + 1 / outer).sqrt()
     return (gap.abs() / error.clamp(min=_LEAST)).where(fewest >= _FEWEST, 0.0)
 
@@ -202,20 +204,20 @@ def _means_between(low: Tensor, high: Tensor) -> Tensor:
     return (next(density) - next(density)) / share
 
 
-def _scales(x: Tensor, seen: Tensor) -> Tensor:
+def _scales(x: Tensor, observed: Tensor) -> Tensor:
     """Compute standard deviations of observed cells around their mean."""
-    count = seen.sum(0).clamp(min=1)
+    count = observed.sum(0).clamp(min=1)
     mean = x.sum(0) / count
-    return ((x - mean).where(seen, 0.0).square().sum(0) / count).sqrt()
+    return ((x - mean).where(observed, 0.0).square().sum(0) / count).sqrt()
 
 
 def _indicators(levels: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """Make standardised indicators of all levels but the last; (n, size - 1) each."""
-    seen = (levels >= 0)[:, None].expand(-1, size - 1)
+    observed = (levels >= 0)[:, None].expand(-1, size - 1)
     x = (levels[:, None] == torch.arange(size - 1)).double()
-    mean = x.sum(0) / seen.sum(0).clamp(min=1)
+    mean = x.sum(0) / observed.sum(0).clamp(min=1)
     scale = (mean * (1 - mean)).sqrt().clamp(min=_LEAST)
-    return ((x - mean) / scale).where(seen, 0.0), seen
+    return ((x - mean) / scale).where(observed, 0.0), observed
 
 
 def _fitted(
@@ -252,15 +254,14 @@ def _updated(
     knots, scores = (part[:, 1:-1] for part in pieces[:2])
     scores = scores.clone()
     for k, j in enumerate(columns.tolist()):
-        own = normal.mean[j], normal.covariance[j, j], spread[j]
-        seen = rows.data.observed[:, j]
-        predicted = [
-            Mixture.of(*_latent_moments(*(one[some, k] for one in moments), *own), part)
-            for moments, some in ((present, seen), (missing, ~seen))
-            for part in [rows.weights[some]]
-        ]
-        p = rows.weights[seen].sum() / rows.weights.sum()
-        scores[j] = torch.special.ndtri(inside(_shares(*predicted, p, knots[j])))
+        column = normal.mean[j], normal.covariance[j, j], spread[j]
+        observed, mixtures = rows.data.observed[:, j], []
+        for moments, part in ((present, observed), (missing, ~observed)):
+            predicted = (moment[part, k] for moment in moments)
+            latent = _latent_moments(*predicted, *column)
+            mixtures.append(Mixture.of(*latent, rows.weights[part]))
+        p = rows.weights[observed].sum() / rows.weights.sum()
+        scores[j] = torch.special.ndtri(inside(_shares(*mixtures, p, knots[j])))
     return with_tails(knots, scores)
 
 
@@ -270,8 +271,8 @@ def _latent_moments(
     """Compute eq. (3)."""
     explained = (variance - deviation.square()) / spread.square()
     # a difference of estimates, which may be negative
-    left = (variance / spread - explained).clamp(min=_LEAST * variance)
-    return centre + (mean - centre) / spread, left
+    remainder = (variance / spread - explained).clamp(min=_LEAST * variance)
+    return centre + (mean - centre) / spread, remainder
 
 
 class Mixture(NamedTuple):
@@ -291,14 +292,14 @@ class Mixture(NamedTuple):
         width = (means.max() - low).clamp(min=_LEAST)
         at = (means - low) / width * (_N_BINS - 1)
         # the largest mean has no bin to its right
-        left = at.long().clamp(max=_N_BINS - 2)
-        part = weights * (at - left)
+        first = at.long().clamp(max=_N_BINS - 2)
+        part = weights * (at - first)
         sums = means.new_zeros(2, _N_BINS)
-        for place, weight in ((left, weights - part), (left + 1, part)):
+        for place, weight in ((first, weights - part), (first + 1, part)):
             sums.index_add_(1, place, torch.stack([weight, weight * variances]))
-        kept = sums[0] > 0
-        shares, squares = sums[:, kept]
-        centres = low + width * torch.linspace(0, 1, _N_BINS).to(means)[kept]
+        has_mass = sums[0] > 0
+        shares, squares = sums[:, has_mass]
+        centres = low + width * torch.linspace(0, 1, _N_BINS).to(means)[has_mass]
         return cls(centres, (squares / shares).sqrt(), shares / shares.sum())
 
     def cdf(self, scores: Tensor) -> Tensor:
@@ -313,13 +314,18 @@ class Mixture(NamedTuple):
         return (self.centres - reach).min(), (self.centres + reach).max()
 
 
-def _shares(seen: Mixture, missing: Mixture, p: Tensor, knots: Tensor) -> Tensor:
+def _shares(present: Mixture, missing: Mixture, p: Tensor, knots: Tensor) -> Tensor:
     """Compute the right side of eq. (2) at knots (n_knots,)."""
-    low, high = seen.ends()
+    low, high = present.ends()
     at = low + (high - low) * torch.linspace(0, 1, _N_SCORES).to(low)
-    known = torch.special.ndtri(inside(seen.cdf(at))).contiguous()
-    right = torch.searchsorted(known, knots.contiguous()).clamp(1, _N_SCORES - 1)
-    left = right - 1
-    part = ((knots - known[left]) / (known[right] - known[left])).clamp(0, 1)
-    predicted = at[left] + part * (at[right] - at[left])
+    observed_scores = torch.special.ndtri(inside(present.cdf(at))).contiguous()
+    after = torch.searchsorted(observed_scores, knots.contiguous()).clamp(
+        1, _N_SCORES - 1
+    )
+    before = after - 1
+    part = (
+        (knots - observed_scores[before])
+        / (observed_scores[after] - observed_scores[before])
+    ).clamp(0, 1)
+    predicted = at[before] + part * (at[after] - at[before])
     return p * normal_cdf(knots) + (1 - p) * missing.cdf(predicted)

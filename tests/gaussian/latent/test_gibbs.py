@@ -405,9 +405,9 @@ def test_levels_follow_the_draws_of_all_before(together, rng, monkeypatch):
     given, slopes, mean = given_others(rng)
     column, z, uniform = rows_of(rng)
     expected, found = z.copy(), z.copy()
-    own = 2 + column.levels, column.seen
+    own = 2 + column.levels, column.observed
     bound = np.full(N_ROWS, np.inf)
-    bound[column.seen] = expected[own]
+    bound[column.observed] = expected[own]
 
     def conditional(j):
         return expected[j] - slopes[j] @ (expected - mean[:, None])
@@ -419,13 +419,13 @@ def test_levels_follow_the_draws_of_all_before(together, rng, monkeypatch):
     means = np.array([conditional(j)[row] for j, row in zip(*own, strict=True)])
     others = expected.copy()
     others[own] = -np.inf
-    most = others[BLOCK].max(0)[column.seen]
+    most = others[BLOCK].max(0)[column.observed]
     parts = given.scales[column.levels], most, uniform[own]
     expected[own] = nominal.above(means, *parts)
 
     monkeypatch.setattr(nominal, "_TOGETHER", together)
     column.sweep(found, given, uniform)
-    some = column.seen
+    some = column.observed
     np.testing.assert_allclose(found[:, some], expected[:, some], atol=1e-8)
     np.testing.assert_array_equal(found[:2], z[:2])
     np.testing.assert_array_equal(found[-1], z[-1])
@@ -438,4 +438,4 @@ def test_missing_cells_have_their_joint_distribution(rng):
     column.sweep(z, given, np.full_like(uniform, 0.5))
     gaps = slopes[BLOCK] @ (z - mean[:, None])  # z_j - E[z_j | others]
     np.testing.assert_allclose(gaps[:, column.missing], 0.0, atol=1e-7)
-    assert abs(gaps[:, column.seen]).max() > 0.01
+    assert abs(gaps[:, column.observed]).max() > 0.01

@@ -21,11 +21,11 @@ from skvnce.gaussian.latent.groups import (
     RIDGE,
     SCALE,
     Effects,
-    Given,
+    GroupFactors,
     Groups,
     Levels,
+    _draw_scales,
     _rescale,
-    _scaled,
     draw_covariance,
     log_density_of_scales,
     posterior_draws,
@@ -102,7 +102,7 @@ def drawn_effects(groups, z, v, effects):
     slopes = np.zeros((len(cells), levels.n_effects - 1))
     data = Incomplete.from_array(np.hstack([cells, slopes]))
     rows = groups.rows(levels.whole.bounds(data))
-    draw = partial(rows.effects, z, v, Given.of(effects, levels))
+    draw = partial(rows.effects, z, v, GroupFactors.of(effects, levels))
     zero = np.zeros((levels.n_random, groups.number))
     mean = draw(zero)
     moved = []
@@ -208,7 +208,7 @@ def probit_model():
     codes = (codes + 3 * np.arange(COPIES)[:, None]).ravel()
     cells = np.tile(np.concatenate(CELLS), COPIES)[:, None]
     groups = Groups.of(levels, codes, np.zeros((len(codes), 0)))
-    return groups, Given.of(effects, levels), Incomplete.from_array(cells)
+    return groups, GroupFactors.of(effects, levels), Incomplete.from_array(cells)
 
 
 def test_effects_of_levels_follow_their_posterior(seed):
@@ -216,7 +216,7 @@ def test_effects_of_levels_follow_their_posterior(seed):
     rows = groups.rows(groups.levels.whole.bounds(data))
     z = rows.start(given.normal.mean)
     with seeded(seed):
-        for _ in fill.swept(rows, z, [given], Chains(80, 1)):
+        for _ in fill.sweep_models(rows, z, [given], Chains(80, 1)):
             pass
     draws = rows.parts(z)[2].reshape(COPIES, 3)
     means = probit_posterior()[0]
@@ -594,7 +594,7 @@ def test_scales_follow_their_conditional_distribution(weight, seed):
     found = []
     with seeded(seed):
         for number in range(6000):
-            m, effects = _scaled(rows, z, m, effects)
+            m, effects = _draw_scales(rows, z, m, effects)
             if number % 6 == 5:
                 found.append(((m - mean) / (standard * scale))[:, 0])
     for axis, own in enumerate(np.transpose(found)):
@@ -614,7 +614,7 @@ def test_covariances_and_effects_have_the_same_factors():
     m = mean[:2, None] + rng.normal(size=(2, 30))
     with seeded(0):
         for _ in range(20):
-            own, after = _scaled(rows, cells[:, :2].T, m, before)
+            own, after = _draw_scales(rows, cells[:, :2].T, m, before)
             if after is not before:
                 break
     factor = (own - mean[:2, None]) / (m - mean[:2, None])
@@ -636,5 +636,5 @@ def test_effects_of_no_variance_move_nothing_far():
     m = 1e-6 * rng.normal(size=(1, 20))
     with seeded(0):
         for _ in range(50):
-            m, effects = _scaled(rows, z, m, effects)
+            m, effects = _draw_scales(rows, z, m, effects)
     assert 1e-4 < effects.between.covariance.item() ** 0.5 < 1

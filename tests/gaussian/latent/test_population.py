@@ -64,7 +64,7 @@ def test_given_marginals_stay(seed):
     X = table(np.random.default_rng(seed), slope=3.0)
     data, weights = Incomplete.from_array(X), torch.ones(len(X)).double()
     before = Latents.of(data, weights, [NUMERIC] * 2, [0, 0])
-    after = Population.of(before, data, weights, given={1}).latents
+    after = Population.of(before, data, weights, fixed={1}).latents
     assert torch.equal(before.marginals[1].low, after.marginals[1].low)
 
 
