@@ -70,14 +70,14 @@ class Posterior(NamedTuple):
         return torch.cholesky_inverse(self.factor)
 
 
-def precisions(model: FactorModel, seen: Tensor) -> Tensor:
+def precisions(model: FactorModel, mask: Tensor) -> Tensor:
     """Compute A of eq. (1) for masks of ones and zeros (n, features); (n, k, k)."""
     k = model.loadings.shape[1]
     scaled = model.loadings / model.noise_variance[:, None]
     products = (scaled[:, :, None] * model.loadings[:, None, :]).flatten(1)
-    found = (seen @ products).view(-1, k, k)
-    found.diagonal(dim1=-2, dim2=-1).add_(1.0)
-    return found
+    precision = (mask @ products).view(-1, k, k)
+    precision.diagonal(dim1=-2, dim2=-1).add_(1.0)
+    return precision
 
 
 def infer(
@@ -117,12 +117,13 @@ def log_prob_observed(
 
     Returns `log_prob` (n,), 0 for a row without observed cells; `posterior`.
     """
-    found = infer(model, x, observed)
-    residual = (x - model.mean - found.mean @ model.loadings.T).where(observed, 0.0)
+    posterior = infer(model, x, observed)
+    residual = (x - model.mean - posterior.mean @ model.loadings.T).where(observed, 0.0)
     square = residual.square() @ (1 / model.noise_variance)
     constant = observed.to(x.dtype) @ (model.noise_variance.log() + log(2 * pi))
-    log_det = log_det_of(found.factor)
-    return -(square + found.mean.square().sum(-1) + constant + log_det) / 2, found
+    log_det = log_det_of(posterior.factor)
+    total = square + posterior.mean.square().sum(-1) + constant + log_det
+    return -total / 2, posterior
 
 
 def log_det_of(factor: Tensor) -> Tensor:
@@ -229,9 +230,9 @@ def maximise(moments: Moments, floor: float) -> FactorModel:
 def pair_sums(rows: Rows) -> tuple[Tensor, Tensor]:
     """Sum weights, and products of cells, over rows that observe a pair of columns."""
     data, weighted = rows.data, rows.weights[:, None]
-    seen = data.observed.to(data.x.dtype)
-    known = data.x.where(data.observed, 0.0)
-    return (seen * weighted).T @ seen, (known * weighted).T @ known
+    mask = data.observed.to(data.x.dtype)
+    cells = data.x.where(data.observed, 0.0)
+    return (mask * weighted).T @ mask, (cells * weighted).T @ cells
 
 
 def start(table: Table, rank: int, floor: float) -> FactorModel:
@@ -354,22 +355,22 @@ def choose_rank(
     latent would often be added by chance.  Two are tried, because one more latent may
     improve little where two improve much.
     """
-    kept = Incomplete(data.x, data.observed & ~held_out)
+    visible = Incomplete(data.x, data.observed & ~held_out)
 
     def gain(rank: int) -> Tensor:  # (n,)
         with step("choosing the number of latents", rank, highest):
             fit = fit_factors(
-                kept, weights, rank, floor=floor, max_iter=max_iter, tol=tol
+                visible, weights, rank, floor=floor, max_iter=max_iter, tol=tol
             )
-        return log_prob(fit.model, data) - log_prob(fit.model, kept)
+        return log_prob(fit.model, data) - log_prob(fit.model, visible)
 
     rank, best = 1, gain(1)
     for candidate in range(2, highest + 1):
         if candidate > rank + 2:
             break
-        found = gain(candidate)
-        if rises(found - best, weights):
-            rank, best = candidate, found
+        candidate_gain = gain(candidate)
+        if rises(candidate_gain - best, weights):
+            rank, best = candidate, candidate_gain
     return rank
 
 

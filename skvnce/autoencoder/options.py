@@ -48,7 +48,7 @@ class LAIR(Option):
     _parameter_constraints = {
         "n_particles": [integer_from(0)],
         "n_replenish": [integer_from(0)],
-        "replenish": [StrOptions(set(samplers.REPLENISH))],
+        "replenish": [StrOptions({"encoder", "prior"})],
     }
 
     def __init__(

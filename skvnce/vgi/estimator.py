@@ -241,7 +241,7 @@ class VGIImputer(DrawnByMembers):
         """
         X, members = self._checked(X), []
         for member in self.estimators_:
-            state = {"conditionals_state_": member._tuned(X, self.random_state)}
+            state = {"conditionals_state_": member._tune(X, self.random_state)}
             members.append(clone(member)._publish(member._with_report(state)))
         report = self._fitted.report | {"estimators_": members}
         return self._publish(self._fitted._replace(report=report))
@@ -272,8 +272,8 @@ class VGIImputer(DrawnByMembers):
         if self.estimators_ and np.isnan(X[:, self.feature_indices_]).all():
             return np.nan
         with one_thread(), seeded(0):
-            found = [member._objective(X).mean() for member in self.estimators_]
-        return float(np.mean(found)) if found else 0.0
+            values = [member._objective(X).mean() for member in self.estimators_]
+        return float(np.mean(values)) if values else 0.0
 
     def __sklearn_tags__(self):
         """Declare whether the density takes categories."""
