@@ -84,7 +84,7 @@ def infer(
     model: FactorModel,
     x: Tensor,  # (n, features): values under the mask are not used
     observed: Tensor,  # bool (n, features)
-    # (n, k, k) and (n, k): what is added to A and to b
+    # (n, k, k) and (n, k): summands of A and of b
     more: tuple[Tensor, Tensor] | None = None,
 ) -> Posterior:
     """Compute the posterior of the latents by eq. (1)."""
@@ -99,9 +99,9 @@ def infer(
 
 
 def infer_complete(model: FactorModel, x: Tensor) -> Posterior:
-    """Compute what `infer` does of rows without missing cells, which share one A.
+    """Compute the posterior of `infer` for complete rows, which share one A.
 
-    `x` (n, features).  Returns its factor is one for all rows, expanded.
+    `x` (n, features).  The factor of the result is one matrix, expanded to all rows.
     """
     every = x.new_ones(1, x.shape[1])
     factor = torch.linalg.cholesky(precisions(model, every))

@@ -20,11 +20,7 @@ from skvnce._core.progress import steps
 from skvnce._core.random import seed_from, seeded
 from skvnce._core.runtime import one_thread
 from skvnce._core.warnings import warn_user
-from skvnce._imputer.callbacks import (
-    CallbackSupportMixin,
-    report_rounds,
-    reports_fit,
-)
+from skvnce._imputer.callbacks import CallbackSupportMixin, report_rounds, reports_fit
 from skvnce._imputer.fitted import Fitted
 from skvnce._imputer.held_out import HELD_OUT, hold_out
 from skvnce._imputer.imputer import Imputer
@@ -232,7 +228,7 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
         }
 
     def _member_model(self, model, schema):
-        """Make a `Member` of what `_row_model` returns."""
+        """Make a `Member` of the result of `_row_model`."""
         raise NotImplementedError
 
     def _with_one_draw(self):
@@ -262,7 +258,7 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
 
         `unseen` lists a `WithoutCells` of the first member, none if no cells were held
         out.  Weights (n_samples,) are positive; None means 1 for each.  Returns
-        `Fitted`, of which the models are those of `estimators_`.
+        `Fitted`, whose models are those of `estimators_`.
         """
         schema = self._with_members(schema, members, X)
         columns = schema.model_columns

@@ -869,8 +869,7 @@ ALGORITHMS: dict[str, Algorithm] = {
 class Rounds:
     """The training of an autoencoder on the observed cells of a table.
 
-    `parts` (mapping of str to nn.Module): what the algorithm trains besides model and
-    encoder.
+    `parts` (mapping of str to nn.Module): the further modules that the algorithm trains.
     """
 
     def __init__(

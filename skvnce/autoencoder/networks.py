@@ -133,8 +133,8 @@ class ResidualPerceptron(nn.Module):
     Its outputs are initially zero.
 
     `hidden`: sizes of the successive blocks.  `dropout`: dropout rate inside a block.
-    Draws of a row share what is dropped: all leading dimensions but the last, the rows,
-    have the same.
+    Draws of a row share their dropped units: these differ between rows, the last of the
+    leading dimensions, but not along the others.
 
     He, Zhang, Ren and Sun (2016), Identity mappings in deep residual networks.
     """
@@ -190,7 +190,7 @@ class ResidualPerceptron(nn.Module):
     def evaluate(self, x: Tensor) -> tuple[Tensor, tuple]:
         """Map (*batch, n_inputs) to outputs of all rows, (n, n_outputs), without graph.
 
-        Also returns what `differentiate` needs.
+        Also returns the saved values for `differentiate`.
         """
         factors = self.draw_factors(x)
         outputs, saved = evaluate(self.leaves, factors, x.reshape(-1, x.shape[-1]))

@@ -129,7 +129,7 @@ def latents_of(data: Incomplete, families: Families) -> Latents:
 
 
 def _intervals(values: Tensor, edges: Tensor) -> Marginal:
-    """Make the marginal of values between edges, of which the outermost are far."""
+    """Make the marginal of values between edges; the outermost become infinite."""
     far = edges.new_full((1,), torch.inf)
     inner = edges[1:-1]
     return Marginal(values, torch.cat([-far, inner]), torch.cat([inner, far]))
@@ -258,7 +258,7 @@ def anchor_of(posterior: Posterior, filled: Tensor, x: Tensor) -> Anchor:
 
 
 # ----------------------------------------
-# A model and its encoder, and what is computed once for the rows of a table.
+# A model and its encoder, and their constants for the rows of a table.
 
 
 _KEPT = 2**25  # maximum size of the linear part of the posteriors of all rows
@@ -314,7 +314,7 @@ def of_known(model: nn.Module, x: Tensor) -> nn.Module | KnownRows:
 
 
 class Batches:
-    """Model and encoder for batches of rows; what does not change is computed once.
+    """Model and encoder for batches of rows; constants are computed once.
 
     Training changes neither the posteriors of the linear model, which take a
     factorisation for each row, nor the intervals of rounded cells.  Tables of many rows
@@ -441,7 +441,7 @@ def held_out_log_prob(auto: Autoencoder, data: Incomplete, hidden: Tensor) -> Te
 
 # without one, the likelihood of cells that are predicted exactly would be infinite
 FLOOR = 0.03  # minimum standard deviation of a score given the latents
-NO_PARTS: Mapping[str, nn.Module] = {}  # what most algorithms train besides
+NO_PARTS: Mapping[str, nn.Module] = {}  # most algorithms train no further modules
 
 
 class Architecture(NamedTuple):

@@ -68,18 +68,11 @@ from skvnce.contrast.fit import (
     fit_table,
     fit_with_enough_draws,
 )
-from skvnce.contrast.models import (
-    FreeGaussian,
-    initial_normal,
-)
-from skvnce.contrast.noise import (
-    ColumnSummary,
-    Marginals,
-    Rescaled,
-)
+from skvnce.contrast.models import FreeGaussian, initial_normal
+from skvnce.contrast.noise import ColumnSummary, Marginals, Rescaled
 
 # ----------------------------------------
-# Parameters of VNCEEstimator as the settings of its fit, and what is said of it.
+# Parameters of VNCEEstimator as the settings of its fit, and warnings of a fit.
 
 
 # instead of "auto", and of a second fit; missing cells have a power of two, because
@@ -91,7 +84,7 @@ _OF_FIT = "model", "posterior", "n_components", "criterion", "n_init", "max_iter
 
 
 def solver_fields(solver):
-    """Return what the solver sets of `Settings`; a field of another one is an error."""
+    """Return the fields of `Settings` that the solver sets."""
     name = solver
     if not isinstance(solver, str):
         name = "adam" if isinstance(solver, Adam) else "lbfgs"
@@ -199,7 +192,7 @@ def _more(n_draws):
 # A fitted density with a scale parameter: means, draws and scores of rows.
 
 
-_CELLS, _LATENTS = 0, 1  # what `FittedModel.one_draw` draws
+_CELLS, _LATENTS = 0, 1  # places of `FittedModel.one_draw`
 
 
 class ScaledDensity(NamedTuple):

@@ -77,7 +77,7 @@ from skvnce.contrast.posteriors import (
 
 # a power of two, because draws are points of a lattice
 EVALUATED = 64  # number of draws for means, scores and densities
-CANDIDATES = 80  # weighted draws of which one is selected; the bias falls as 1 over it
+CANDIDATES = 80  # number of weighted draws for a selected one; bias of order 1 / it
 # 16 MiB in double precision
 PART = 2**21  # maximum size of the draws of one part of the rows
 
@@ -603,7 +603,7 @@ def bound_gap(
 
     `data`: rows of the training data. `n_draws`: number of draws of each row in
     training; `averages`: whether inside the logarithm. Result: 0 if nothing is drawn,
-    as no cell is missing or what is unobserved is integrated out or enumerated.
+    as no cell is missing, or unobserved variables are integrated out or enumerated.
     """
     drawn = ~data.observed.all(1) | fitted.draws_latents
     rows = drawn.nonzero().squeeze(1)
@@ -656,7 +656,7 @@ class TableFit(NamedTuple):
 
     @property
     def criterion(self) -> str:
-        """The name of what was maximised."""
+        """The name of the objective of the fit."""
         best = self.outcome
         complete = bool(self.data.observed.all())
         if best.fitted.is_integrated or (complete and not best.fitted.draws_latents):

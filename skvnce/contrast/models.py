@@ -1,4 +1,4 @@
-"""Models with unknown normalisers, and what callers pass as models and posteriors."""
+"""Models with unknown normalisers, and checks of models and posteriors of callers."""
 
 import copy
 import inspect
@@ -188,7 +188,7 @@ def _fit(
 
 
 # ----------------------------------------
-# Models and posteriors from what a caller passed: modules, names and functions.
+# Models and posteriors from the arguments of a caller: modules, names and functions.
 
 
 MakeModel = Callable[[int], nn.Module] | None

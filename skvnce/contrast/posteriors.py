@@ -198,7 +198,7 @@ class NormalCells(nn.Module):
     def __init__(
         self,
         initial: Normal,  # of the columns, or their logarithms; the initial parameters
-        # bool (features,): columns of which the logarithms are normal
+        # bool (features,): columns whose logarithms are normal
         positive: Tensor,
         # bool (features,): columns that an earlier step draws: q is conditional on
         # their cells
@@ -311,7 +311,7 @@ def _draw_half(
     observed: Tensor,
     uniforms: Uniforms,
 ) -> Draws:
-    """Make some of the draws from one of two normals, with the density of both."""
+    """Make the draws of one half from `source`, with the density of the mixture."""
     (x,) = draws.values
     before, weight = draws.log_prob[part], draws.log_weight[part]
     drawn = source(Draws((x[part],), before, weight), observed, uniforms)

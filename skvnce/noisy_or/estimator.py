@@ -85,7 +85,7 @@ _NOISE = 0.2  # scale of the noise added to components, relative to column rates
 def binary_table(estimator, X, *, reset):
     """Validate a table of zeros, ones and NaN, after applying `binarize`.
 
-    With `reset`, scikit-learn sets on the estimator what it learns.  Returns `table`
+    With `reset`, scikit-learn sets its attributes of the columns.  Returns `table`
     (n, features), float64 or float32; `schema`.
 
     Raises ValueError for infinite values and text; for values other than 0 and 1 if
@@ -136,7 +136,7 @@ def _binarize(table, threshold):
             "X.toarray()."
         )
     table = table.copy()
-    # a threshold is for the sum of what is stored for a cell
+    # a threshold is for the sum of the entries that are stored for a cell
     table.sum_duplicates()
     on = np.where(np.isnan(table.data), np.nan, table.data > threshold)
     return _with_data(table, on.astype(table.dtype))

@@ -172,8 +172,8 @@ class ColumnNetworks(nn.Module):
 class _Conditionals(nn.Module):
     """Base class: conditionals made of a body, networks of columns, and a linear part.
 
-    `offset` (nn.Module or None): maps rows (n, features) and columns (n,) to what is
-    added to the locations and the logarithms of the scales.
+    `offset` (nn.Module or None): maps rows (n, features) and columns (n,) to summands
+    of the locations and of the logarithms of the scales.
     """
 
     def __init__(

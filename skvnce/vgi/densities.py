@@ -129,7 +129,7 @@ def _spline(bound: float) -> Callable[..., Transform]:
 
 
 class Rowwise(nn.Module):
-    """A density of rows with any leading dimensions, from one of tables (n, features).
+    """A density of rows with any leading dimensions, by one of tables (n, features).
 
     `module`: its ``log_prob(x)`` maps a table (n, features) to (n,).
     """

@@ -11,23 +11,13 @@ from sklearn.utils._param_validation import StrOptions
 from skvnce._core.random import seeded
 from skvnce._core.runtime import one_thread
 from skvnce._core.warnings import warn_user
-from skvnce._imputer.validation import (
-    AUTO,
-    OF_CATEGORIES,
-    integer_from,
-)
+from skvnce._imputer.validation import AUTO, OF_CATEGORIES, integer_from
 from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.autoencoder import samplers
 from skvnce.autoencoder.lair import OF_MEMBERS, DrawnByMembers, reject_categories
 from skvnce.autoencoder.model import EncoderMember, bounds_of_nodes
 from skvnce.vgi.model import ChainMember, ChainModel
-from skvnce.vgi.options import (
-    DENSITIES,
-    HEADS,
-    MOST_OUTSIDE,
-    VGI,
-    IncompleteDensity,
-)
+from skvnce.vgi.options import DENSITIES, HEADS, MOST_OUTSIDE, VGI, IncompleteDensity
 
 
 def _is_density(model):

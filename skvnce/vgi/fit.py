@@ -56,7 +56,7 @@ from skvnce.vgi.training import (
 
 
 def range_of_levels(families: Families, cube: Hypercube) -> Hypercube:
-    """Extend the range of chains to all levels, and to what is rounded to a value."""
+    """Extend the range of chains to all levels, and to intervals of rounded values."""
     low, high = (end.clone() for end in cube)
     for family in families.levels:
         low[family.columns] = 0.0
@@ -481,7 +481,7 @@ def _generator() -> np.random.Generator:
 # Rounds of variational Gibbs inference, which a mixture of normals may begin.
 
 
-# what `verbose` shows
+# a line of `verbose`
 _BY_MIXTURE = "learning rows that a mixture completes (MixtureImputer is often ahead)"
 _WARM_UP = 6  # maximum number of rounds of the warm-up
 AVERAGED = 0.25  # share of the steps that averages span, as there are few

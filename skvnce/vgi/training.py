@@ -243,7 +243,7 @@ MOST_LEVELS = 8  # number of levels in eq. (2)
 
 
 class Redrawn(NamedTuple):
-    """Rows of which one cell has been replaced, by one value or by several."""
+    """Rows with a replaced cell, by one value or by several."""
 
     tables: Tensor  # (n_tables, features)
     # bool (*cells, n_candidates): which candidates the tables contain, in order
@@ -350,9 +350,9 @@ class TrainingSettings(NamedTuple):
 class Chains:
     """Completed tables of all rows, which a visit of some rows updates.
 
-    `x` (n_chains, n, features): completed tables, of which only the missing cells are
-    used.  `hypercube`: range of draws; unbounded by default.  `x` (n_chains, n,
-    features): the current tables.  `n_drawn`, `n_outside` (features,): number of cells
+    `x` (n_chains, n, features): the completed tables, at first those of the caller, of
+    which only the missing cells are used.  `hypercube`: range of draws; unbounded by
+    default.  `n_drawn`, `n_outside` (features,): number of cells
     drawn, and of those that were outside and kept their value.
     """
 

@@ -28,11 +28,7 @@ from skvnce.contrast.objective import (
     variational_em,
     variational_values,
 )
-from skvnce.contrast.posteriors import (
-    NormalCells,
-    SequentialPosterior,
-    draw_nothing,
-)
+from skvnce.contrast.posteriors import NormalCells, SequentialPosterior, draw_nothing
 
 N, NU, D = 150, 3, 3
 REAL = torch.zeros(D).bool()

@@ -9,14 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from oracles import (
-    GATE,
-    first_and_second,
-    line_rule,
-    missing_moments,
-    worst_z,
-    z_mean,
-)
+from oracles import GATE, first_and_second, line_rule, missing_moments, worst_z, z_mean
 from toy import repeat
 
 from skvnce._core.models import run_chain
