@@ -869,7 +869,7 @@ ALGORITHMS: dict[str, Algorithm] = {
 class Rounds:
     """The training of an autoencoder on the observed cells of a table.
 
-    `parts` (mapping of str to nn.Module): the further modules that the algorithm trains.
+    `parts` (mapping of str to nn.Module): further modules that the algorithm trains.
     """
 
     def __init__(

@@ -352,8 +352,8 @@ class Chains:
 
     `x` (n_chains, n, features): the completed tables, at first those of the caller, of
     which only the missing cells are used.  `hypercube`: range of draws; unbounded by
-    default.  `n_drawn`, `n_outside` (features,): number of cells
-    drawn, and of those that were outside and kept their value.
+    default.  `n_drawn`, `n_outside` (features,): number of cells drawn, and of those
+    that were outside and kept their value.
     """
 
     def __init__(
