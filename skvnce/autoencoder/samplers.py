@@ -478,11 +478,14 @@ class Drawn(NamedTuple):
     probabilities: Tensor
 
 
+# (auto, data, n_draws, n_steps, streams) to draws
+Draw = Callable[[Autoencoder, Incomplete, int, int, Streams], Drawn]
+
+
 class Rule(NamedTuple):
     """A way to draw missing cells."""
 
-    # (auto, data, n_draws, n_steps, streams) to `Drawn`
-    draws: Callable[[Autoencoder, Incomplete, int, int, Streams], Drawn]
+    draws: Draw
     # numbers of tables that are encoded, and of latents that are proposed, in each row
     # and step.  Chains have one of both for each draw, which do not count here
     n_particles: int = 1
@@ -490,9 +493,7 @@ class Rule(NamedTuple):
     # number of latents for each draw at the start or at the end
     n_start: int = _PROPOSED
     # the same, with stratified draws, which depend on each other
-    stratified: Callable[[Autoencoder, Incomplete, int, int, Streams], Drawn] | None = (
-        None
-    )
+    stratified: Draw | None = None
 
 
 def by_lair(
@@ -531,27 +532,23 @@ def by_lair(
         streams: Streams,
     ) -> Drawn:
         enough = ceil(_PER_DRAW * n_draws / (n_particles + n_replenish))
-        enough = max(_LEAST, enough)
+        n_steps = min(n_steps, max(_LEAST, enough))
         sampler, state = start_sampler(auto, data, streams)
         proposed = []
-
-        def keep(state: State, info: Proposals) -> None:
-            proposed.append(info)
-
-        run_chain(sampler, state, data, min(n_steps, enough), keep)
+        run_chain(sampler, state, data, n_steps, lambda _, info: proposed.append(info))
         return stratified_draws(auto, data, n_draws, proposed, streams)
 
     def start_sampler(
         auto: Autoencoder, data: Incomplete, streams: Streams
     ) -> tuple[Sampler, State]:
-        # made once, because the rows are the same in each iteration
-        fresh = auto.posterior(*data) if replenish == "encoder" else auto.model.prior()
+        # encoded once, because the rows are the same in each iteration
+        fresh = auto.posterior(*data) if replenish == "encoder" else None
         sampler = lair(
             of_known(auto.model, data.x),
             auto.posterior,
             n_particles=n_particles,
             n_replenish=n_replenish,
-            replenish=lambda _: fresh,
+            replenish=fresh and (lambda _: fresh),
             uniforms=streams(0),
         )
         return sampler, sampler.init(data, start(auto, data, n_particles, streams))

@@ -630,17 +630,10 @@ def weigh(
     return z, counted(log_joint(auto.model, *data, z) - q.log_prob(z))
 
 
-def log_prob(
-    auto: Autoencoder, data: Incomplete, uniforms: Uniforms, n_draws: int
-) -> Tensor:
-    """Estimate log p(x_obs) by the importance-weighted bound; (n,)."""
-    return iwelbo(weigh(auto, data, uniforms, n_draws)[1])
-
-
 def scored(
     auto: Autoencoder, data: Incomplete, uniforms: Uniforms, n_draws: int
 ) -> Tensor:
-    """Compute `log_prob` and its standard errors; (n, 2)."""
+    """Estimate log p(x_obs) by the importance-weighted bound, and errors; (n, 2)."""
     log_weight = weigh(auto, data, uniforms, n_draws)[1]
     return torch.stack([iwelbo(log_weight), standard_error(log_weight)], -1)
 
