@@ -321,7 +321,7 @@ def _through(slope: Tensor, x: Tensor) -> Tensor:
 # A user's own autoencoder: checks of its two modules.
 
 
-class OwnDecoder(nn.Module):
+class UserDecoder(nn.Module):
     """A user's p(z) and p(x | z).
 
     `module`: its ``prior()`` returns p(z), of event shape (latents,), and its
@@ -349,9 +349,9 @@ class OwnDecoder(nn.Module):
         return self.module.likelihood(z)
 
 
-def own_autoencoder(
+def user_autoencoder(
     model: nn.Module, posterior: nn.Module, n_features: int
-) -> tuple[OwnDecoder, nn.Module]:
+) -> tuple[UserDecoder, nn.Module]:
     """Check a user's model and encoder; return copies in double precision on the CPU.
 
     Raises TypeError if they are no modules, or if the model has no `prior` or no
@@ -366,14 +366,14 @@ def own_autoencoder(
             raise TypeError(f"{type(model).__name__} has no method {name}.")
     parts = (deepcopy(part).cpu().double().eval() for part in (model, posterior))
     decoder, encoder = (part.requires_grad_(False) for part in parts)
-    wrapped = OwnDecoder(decoder, n_features)
+    wrapped = UserDecoder(decoder, n_features)
     _check_shapes(wrapped, encoder, n_features)
     return wrapped, encoder
 
 
 def moved_to(
-    decoder: OwnDecoder, encoder: nn.Module, device: torch.device
-) -> tuple[OwnDecoder, nn.Module]:
+    decoder: UserDecoder, encoder: nn.Module, device: torch.device
+) -> tuple[UserDecoder, nn.Module]:
     """Copy checked modules to a device, and check them there.
 
     Raises ValueError if they have tensors that torch cannot move.
@@ -411,7 +411,7 @@ def _call_encoder(encoder: nn.Module, x: Tensor, observed: Tensor) -> Distributi
         ) from error
 
 
-def _check_shapes(decoder: OwnDecoder, encoder: nn.Module, n_features: int) -> None:
+def _check_shapes(decoder: UserDecoder, encoder: nn.Module, n_features: int) -> None:
     """Evaluate the modules at a few rows with leading dimensions."""
     prior = decoder.prior()
     if len(prior.event_shape) != 1 or prior.batch_shape:

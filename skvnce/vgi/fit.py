@@ -304,19 +304,6 @@ def warm_up_model(model, chains, n_rows, settings):
     )
 
 
-def warm_up_conditionals(conditionals, chains, settings, method):
-    """Train the conditionals as regressions, algorithm 2."""
-    if n_epochs := int(method.n_warm_up):
-        with step("fitting the conditionals to observed cells"):
-            training.warm_up_conditionals(
-                conditionals,
-                chains,
-                n_epochs=n_epochs,
-                batch_size=settings.batch_size,
-                learning_rate=settings.q_learning_rate,
-            )
-
-
 def train_by_em(pair, start, n_chains, settings, method, n_rounds, device, on_round):
     """Train by Monte Carlo EM; the conditionals stay those of the normal.
 
@@ -490,7 +477,7 @@ _TRAINING = Training(3, 256, 1.5e-2, 0.05, AVERAGED)
 _COOLING = 2  # rounds with decreasing learning rates after the warm-up
 
 
-class Limits(NamedTuple):
+class Stopping(NamedTuple):
     """When a training stops."""
 
     n_rounds: int  # maximum number of rounds, without those of the warm-up
@@ -519,12 +506,12 @@ class VGIRounds:
         n_chains: int,  # K
         complete: Callable[[Start, int], Tensor],  # as of `make_chains`
         settings: TrainingSettings,
-        limits: Limits,
+        stopping: Stopping,
         # fitted without the held-out cells, if the model is an autoencoder
         mixture: Mixture | None,
         device: torch.device,
     ) -> None:
-        self._pair, self._settings, self._limits = pair, settings, limits
+        self._pair, self._settings, self._stopping = pair, settings, stopping
         self._mixture, self._device, self._inputs = mixture, device, (start, hidden)
         self._start, self._hidden = start.on(device), hidden.to(device)
         self.chains = make_chains(start.without(hidden), n_chains, complete).on(device)
@@ -532,14 +519,16 @@ class VGIRounds:
 
     def while_better(self, on_round: Callable[[int, float, float], bool]) -> int:
         """Train without the held-out cells; returns the number that they choose."""
-        most, patience, _ = self._limits
+        most, patience, _ = self._stopping
         self._has_chosen = True
         if self._mixture is not None:
             with step(_BY_MIXTURE):
                 rounds, hidden = self._warm_up()
-                limits = {"max_rounds": _WARM_UP, "patience": patience}
                 self.n_warm_up = rounds.while_better(
-                    hidden, **limits, on_round=lambda *_: False
+                    hidden,
+                    max_rounds=_WARM_UP,
+                    patience=patience,
+                    on_round=lambda *_: False,
                 )
         return train_while_better(
             self._pair,
@@ -559,7 +548,7 @@ class VGIRounds:
 
         Rounds of the warm-up precede them if `while_better` has not been called.
         """
-        n_warm_up = self._limits.n_warm_up
+        n_warm_up = self._stopping.n_warm_up
         if self._mixture is not None and not self._has_chosen:
             self.n_warm_up = _WARM_UP if n_warm_up is None else n_warm_up
             with step(_BY_MIXTURE):

@@ -85,10 +85,10 @@ def draw(
     streams: Callable[[int], Uniforms],  # maps a purpose to uniform numbers
     *,
     n_chains: int,
-    # before the first tables that are kept; each sweep visits a missing cell once
+    # before the first tables; each sweep visits a missing cell once
     n_sweeps: int,
-    n_kept: int = 1,  # number of tables of each chain, one sweep apart
-) -> Tensor:  # (n_kept * n_chains, n, features)
+    n_tables: int = 1,  # number of tables of each chain, one sweep apart
+) -> Tensor:  # (n_tables * n_chains, n, features)
     """Draw missing cells by Metropolis-Hastings chains with q as proposal.
 
     All rows miss the same number of cells: each makes as many steps as it needs.
@@ -103,7 +103,7 @@ def draw(
     sweep, tables = ceil(n_missing / together), []
     state = sampler.init(part, x)
     state = run_chain(sampler, state, part, n_sweeps * sweep)
-    for place in range(n_kept):
+    for place in range(n_tables):
         state = run_chain(sampler, state, part, sweep if place else 0)
         tables.append(state.x)
     return torch.cat(tables)
@@ -381,7 +381,7 @@ def normal_log_prob(normal: Normal, x: Tensor, observed: Tensor) -> Tensor:
 _SWEEPS = 5  # of the chains from which log-densities are estimated
 _SUMMED = 20  # chains of a row over which tables are summarised
 # independent chains, because draws of one chain depend on each other
-_APPROXIMATE = {"n_chains": 32, "n_sweeps": 4, "n_kept": 1}
+_APPROXIMATE = {"n_chains": 32, "n_sweeps": 4, "n_tables": 1}
 
 
 class ChainModel(NamedTuple):
@@ -398,10 +398,10 @@ class ChainModel(NamedTuple):
         *,
         n_chains: int,
         n_sweeps: int,
-        n_kept: int,
+        n_tables: int,
     ) -> np.ndarray:
-        """Draw cells of nodes; (n_kept * n_chains, n, n_model_columns)."""
-        drawn = np.repeat(nodes[None], n_kept * n_chains, 0)
+        """Draw cells of nodes; (n_tables * n_chains, n, n_model_columns)."""
+        drawn = np.repeat(nodes[None], n_tables * n_chains, 0)
         data, _ = self.scores.scores(Incomplete.from_array(nodes))
         for rows in chunks(self.fitted, data.observed, n_chains):
             if data.observed[rows[0]].all():
@@ -413,7 +413,7 @@ class ChainModel(NamedTuple):
                 streams,
                 n_chains=n_chains,
                 n_sweeps=n_sweeps,
-                n_kept=n_kept,
+                n_tables=n_tables,
             )
             drawn[:, rows.numpy()] = self.scores.cells(tables.cpu()).numpy()
         return drawn
@@ -451,7 +451,7 @@ class ChainMember(NamedTuple):
     ) -> tuple[np.ndarray, dict]:
         """Draw cells that will be summarised; see `Member`."""
         n_chains = min(n_draws, _SUMMED)
-        sizes = {"n_chains": n_chains, "n_kept": -(-n_draws // n_chains)}
+        sizes = {"n_chains": n_chains, "n_tables": -(-n_draws // n_chains)}
         drawn = self.model.draws(nodes, numbers, n_sweeps=self.n_sweeps, **sizes)
         return drawn[:n_draws], {}
 
@@ -459,7 +459,7 @@ class ChainMember(NamedTuple):
         self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells; see `CellModel`."""
-        sizes = {"n_chains": n_draws, "n_sweeps": self.n_sweeps, "n_kept": 1}
+        sizes = {"n_chains": n_draws, "n_sweeps": self.n_sweeps, "n_tables": 1}
         return self.model.draws(nodes, of_stream, **sizes)
 
     def mean(self, nodes: np.ndarray) -> tuple[np.ndarray, dict]:

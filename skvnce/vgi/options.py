@@ -51,8 +51,8 @@ from skvnce.vgi.densities import (
 )
 from skvnce.vgi.fit import (
     AVERAGED,
-    Limits,
     Start,
+    Stopping,
     VGIRounds,
     by_marginals,
     by_mixture,
@@ -63,11 +63,15 @@ from skvnce.vgi.fit import (
     make_chains,
     train_by_em,
     tune_conditionals,
-    warm_up_conditionals,
     warm_up_model,
 )
 from skvnce.vgi.model import ChainModel, FittedPair
-from skvnce.vgi.training import Hypercube, Pair, TrainingSettings
+from skvnce.vgi.training import (
+    Hypercube,
+    Pair,
+    TrainingSettings,
+    warm_up_conditionals,
+)
 
 # ----------------------------------------
 # Algorithms of `IncompleteDensity`, as options, and the densities that it names.
@@ -646,11 +650,19 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
             plan.n_chains,
             complete,
             settings,
-            Limits(plan.n_rounds, plan.solver["n_iter_no_change"], n_warm_up),
+            Stopping(plan.n_rounds, plan.solver["n_iter_no_change"], n_warm_up),
             mixture,
             device,
         )
-        warm_up_conditionals(pair.conditionals, rounds.chains, settings, method)
+        if n_epochs := int(method.n_warm_up):
+            with step("fitting the conditionals to observed cells"):
+                warm_up_conditionals(
+                    pair.conditionals,
+                    rounds.chains,
+                    n_epochs=n_epochs,
+                    batch_size=settings.batch_size,
+                    learning_rate=settings.q_learning_rate,
+                )
         return rounds
 
     def _start_of(self, nodes):
