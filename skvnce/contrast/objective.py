@@ -145,7 +145,7 @@ class Contrast(NamedTuple):
 
 
 def log_marginal(log_ratio: Tensor, log_weight: Tensor | None = None) -> Tensor:  # (n,)
-    """Compute log E_q exp(G) of each row, as in h(y): log phi(u) - log p_y(u).
+    """Compute log E_q exp(G) of each row, eq. (55): log phi(u) - log p_y(u).
 
     `log_ratio` (n_draws, n): G(u, z) at draws z of q(. | u).  `log_weight` (n_draws,
     n): by default all draws of a row have the same weight.
