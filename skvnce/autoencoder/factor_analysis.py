@@ -269,21 +269,6 @@ def rotate(model: FactorModel) -> FactorModel:
 
 
 def fit_factors(
-    data: Incomplete,
-    weights: Tensor,
-    rank: int,
-    *,
-    floor: float,
-    max_iter: int,
-    tol: float,
-    on_round: OnRound = tell_round,
-) -> Fit:
-    """Run `fit_table` on rows in memory: data (n, features) and weights (n,)."""
-    stopping = {"floor": floor, "max_iter": max_iter, "tol": tol}
-    return fit_table(Rows(data, weights), rank, on_round=on_round, **stopping)
-
-
-def fit_table(
     table: Table,  # columns scaled to unit standard deviation
     rank: int,  # number of latents
     *,
@@ -359,9 +344,8 @@ def choose_rank(
 
     def gain(rank: int) -> Tensor:  # (n,)
         with step("choosing the number of latents", rank, highest):
-            fit = fit_factors(
-                visible, weights, rank, floor=floor, max_iter=max_iter, tol=tol
-            )
+            rows = Rows(visible, weights)
+            fit = fit_factors(rows, rank, floor=floor, max_iter=max_iter, tol=tol)
         return log_prob(fit.model, data) - log_prob(fit.model, visible)
 
     rank, best = 1, gain(1)

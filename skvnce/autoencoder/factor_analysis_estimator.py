@@ -357,7 +357,7 @@ class IncompleteFactorAnalysis(
             )
         n_tuning = rounds_of_tuning()
         options |= {"tol": self.tol, "on_round": on_round}
-        return factor_analysis.fit_table(table, rank, **options), n_tuning
+        return factor_analysis.fit_factors(table, rank, **options), n_tuning
 
     def _in_units(self, schema, fit, units, total):
         """Make the value of a fit, in the units of X."""
