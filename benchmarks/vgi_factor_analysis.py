@@ -25,7 +25,7 @@ from torch import nn
 from torch.distributions import MultivariateNormal, kl_divergence
 from torch.optim.swa_utils import AveragedModel
 
-from skvnce._core.incomplete import Incomplete
+from skvnce._core.incomplete import Incomplete, Rows
 from skvnce.autoencoder.factor_analysis import (
     FactorModel,
     fit_covariance,
@@ -109,7 +109,8 @@ def fit_em(data, rank=RANK, limits=EM):
     """Fit by exact EM."""
     scaled, mean, std = standardised(data)
     weights = torch.ones(len(data.x), dtype=torch.float64)
-    return in_units(fit_factors(scaled, weights, rank, **limits).model, mean, std)
+    fit = fit_factors(Rows(scaled, weights), rank, **limits)
+    return in_units(fit.model, mean, std)
 
 
 def fit_complete(x, rank=RANK, limits=EM):

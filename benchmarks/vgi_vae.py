@@ -39,7 +39,7 @@ from torch.func import jvp, vmap
 from vgi_factor_analysis import complete as whole
 from vgi_factor_analysis import draw_rows, shared
 
-from skvnce._core.incomplete import Incomplete
+from skvnce._core.incomplete import Incomplete, Rows
 from skvnce._core.models import log_joint
 from skvnce._core.random import global_stream
 from skvnce._core.training.adam import FlatAdam, descend
@@ -355,7 +355,7 @@ def linear_fit(data):
     double = Incomplete(data.x.double(), data.observed)
     weights = torch.ones(len(data.x)).double()
     options = {"floor": 1e-3, "max_iter": 200, "tol": 0.1}
-    return fit_factors(double, weights, LATENTS, **options).model
+    return fit_factors(Rows(double, weights), LATENTS, **options).model
 
 
 def linear_draws(linear, data):

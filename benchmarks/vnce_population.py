@@ -26,7 +26,7 @@ from torch.nn.functional import softplus
 from skvnce._core.models import log_joint_of_states, with_states
 from skvnce._core.training.lbfgs import minimise_parameters
 from skvnce.contrast.objective import Contrast, Problem, Rows, fit_model, variational_em
-from skvnce.contrast.posteriors import SequentialPosterior, integrated
+from skvnce.contrast.posteriors import SequentialPosterior, draw_nothing
 
 KNOWN = 1.0
 RATIOS = (10, 1)  # the first is the main setting, fixed before the study
@@ -114,7 +114,7 @@ def nce(rows, start):
     def log_density(x, observed):
         return log_joint_of_states(model, x).logsumexp(0)
 
-    problem = Problem(log_density, integrated, rows)
+    problem = Problem(log_density, draw_nothing, rows)
     return ended(fit_model(problem, model.parameters()).objective, model)
 
 

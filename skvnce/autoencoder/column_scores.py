@@ -75,35 +75,35 @@ def check_models_levels(algorithm, schema):
         )
 
 
-def level_families(schema, asked):  # dict of int to str
+def level_families(schema, requested):  # dict of int to str
     """Name the families of columns of categories, by column of the model.
 
     Columns of two levels are ordinal, which makes no difference and is cheaper.
 
-    `schema` (Schema).  `asked` (str (n_nodes,)): requested families of the columns.
+    `schema` (Schema).  `requested` (str (n_nodes,)): families of the columns.
     """
-    found, columns = {}, schema.columns
+    families, columns = {}, schema.columns
     for node in np.flatnonzero(schema.is_categorical):
         place = schema.model_columns[node]
-        if asked[node] != "auto":
+        if requested[node] != "auto":
             raise ValueError(
-                f"likelihood={asked[node]!r} is for numbers, and "
+                f"likelihood={requested[node]!r} is for numbers, and "
                 f"{schema.label(place)} has categories. Use 'auto' there."
             )
         two = len(columns[place].levels) == 2
-        found[int(node)] = ORDINAL if two else columns[place].kind
-    return found
+        families[int(node)] = ORDINAL if two else columns[place].kind
+    return families
 
 
 def thresholds_of(schema, raw, weights, families):
     """Choose thresholds of ordinal levels by their frequencies, by column."""
-    counts, found = schema.n_categories.tolist(), {}
+    counts, thresholds = schema.n_categories.tolist(), {}
     for node, family in families.items():
-        seen = raw.observed[:, node]
+        observed = raw.observed[:, node]
         if family == ORDINAL:
-            cells = raw.x[seen, node], weights[seen]
-            found[node] = Marginal.of_levels(*cells, counts[node]).low[1:].numpy()
-    return found
+            cells = raw.x[observed, node], weights[observed]
+            thresholds[node] = Marginal.of_levels(*cells, counts[node]).low[1:].numpy()
+    return thresholds
 
 
 def frequency_scores(raw, weights, families, values):
@@ -117,11 +117,11 @@ def frequency_scores(raw, weights, families, values):
     ndarray: for each column in the family ``"rounded"``, the scores of the values and
     the edges around them.
     """
-    found = {}
+    tables = {}
     for node in np.flatnonzero(families == "rounded").tolist():
-        seen = raw.observed[:, node].numpy()
-        place = np.searchsorted(values[node], raw.x[seen, node].numpy())
-        mass = np.bincount(place, weights[seen].numpy(), len(values[node]))
+        observed = raw.observed[:, node].numpy()
+        place = np.searchsorted(values[node], raw.x[observed, node].numpy())
+        mass = np.bincount(place, weights[observed].numpy(), len(values[node]))
         # an interval without probability has no mean, and rows may have weight 0
         share = np.maximum(mass, 0.5)
         share = share / share.sum()
@@ -130,8 +130,8 @@ def frequency_scores(raw, weights, families, values):
         # below, scores are means of a standard normal variable in each interval
         heights = np.exp(-(edges**2) / 2) / np.sqrt(2 * np.pi)
         scores = -np.diff(heights) / share
-        found[node] = scores, np.concatenate([[-FAR], inner, [FAR]])
-    return found
+        tables[node] = scores, np.concatenate([[-FAR], inner, [FAR]])
+    return tables
 
 
 def score_tables(values, places, tables, units):
@@ -157,15 +157,15 @@ def families_of_levels(thresholds, families, n_categories):
 
     `thresholds` are those of ordinal columns, a dict by column of the model.
     """
-    found = []
+    of_levels = []
     if thresholds:
         tables = [torch.tensor(part) for part in thresholds.values()]
-        found.append(Ordinal.of(list(thresholds), tables))
+        of_levels.append(Ordinal.of(list(thresholds), tables))
     nodes = [j for j, name in enumerate(families) if name == NOMINAL]
     if nodes:
         sizes = n_categories[nodes].tolist()
-        found.append(Nominal.of(nodes, sizes, len(families)))
-    return tuple(found)
+        of_levels.append(Nominal.of(nodes, sizes, len(families)))
+    return tuple(of_levels)
 
 
 def marginals_of_all(pieces, numbers):
@@ -177,14 +177,16 @@ def marginals_of_all(pieces, numbers):
         return None
     places = torch.from_numpy(np.flatnonzero(numbers))
     pairs = zip(linear(len(numbers)), pieces, strict=True)
-    return PiecewiseLinear(*(wide.index_copy(0, places, own) for wide, own in pairs))
+    return PiecewiseLinear(
+        *(wide.index_copy(0, places, narrow) for wide, narrow in pairs)
+    )
 
 
 def numbers_with_rows(nodes, weights, numbers):
     """Select columns of numbers, and the rows that have any; also their weights."""
     table = nodes[:, numbers]
-    seen = ~np.isnan(table).all(1)
-    return table[seen], weights[torch.from_numpy(seen)]
+    has_numbers = ~np.isnan(table).all(1)
+    return table[has_numbers], weights[torch.from_numpy(has_numbers)]
 
 
 # ----------------------------------------
@@ -210,7 +212,7 @@ def linear_start(normal, rank):
     return fit_covariance(*normal, rank, floor=_LEAST_NOISE)
 
 
-def asked_families(likelihood, width):
+def requested_families(likelihood, width):
     """List the families that a user asks for, one for each of the columns of X."""
     if not isinstance(likelihood, tuple | list | np.ndarray):
         likelihood = [likelihood] * width
@@ -247,10 +249,10 @@ class ColumnScores(NamedTuple):
     def maps(self):
         """Return the maps from cells to scores and back, made on first use."""
         if "maps" not in self.cache:
-            self.cache["maps"] = self._made_maps()
+            self.cache["maps"] = self._make_maps()
         return self.cache["maps"]
 
-    def _made_maps(self):
+    def _make_maps(self):
         places = torch.tensor(sorted(self.values), dtype=torch.long)
         widest = max((len(v) for v in self.values.values()), default=2)
         padded = [
@@ -276,10 +278,10 @@ class ColumnScores(NamedTuple):
     def distributions(self):
         """Return the description of columns that are not normal, made on first use."""
         if "distributions" not in self.cache:
-            self.cache["distributions"] = self._made_distributions()
+            self.cache["distributions"] = self._make_distributions()
         return self.cache["distributions"]
 
-    def _made_distributions(self):
+    def _make_distributions(self):
         maps = self.maps()
         values, edges = maps.values_and_edges()
         rounded, pairs = self._places("rounded"), self._places("bernoulli")
@@ -338,9 +340,9 @@ class ColumnScores(NamedTuple):
         cells = scores.x if marginals is None else marginals.inverse(scores.x)
         moments = partial(left_out_moments, normal, scores)
         cells = Incomplete(cells, scores.observed)
-        found = fit_tails(ends, cells, weights, lines.predicted, moments)
-        found = found._replace(columns=numbers[found.columns])
-        return self._replace(tails=tuple(part.numpy() for part in found))
+        tails = fit_tails(ends, cells, weights, lines.predicted, moments)
+        tails = tails._replace(columns=numbers[tails.columns])
+        return self._replace(tails=tuple(part.numpy() for part in tails))
 
     def latent_normal(self, data, weights, n_sweeps):
         """Estimate the normal distribution of the latent variables of scores."""
@@ -382,33 +384,33 @@ class NormalFit(NamedTuple):
         """Fit the normal distribution without some cells."""
         data, weights = self.data, self.weights
         if self.columns.n_categories.any():
-            kept = data.observed & ~hidden
-            part = Incomplete(data.x.where(kept, 0.0), kept)
+            observed = data.observed & ~hidden
+            part = Incomplete(data.x.where(observed, 0.0), observed)
             return self.columns.latent_normal(part, weights, SWEEPS_OF_CHECK)
         strength = self.shrinkage * len(self.columns.scale)
         return normal_without(data, hidden, weights, strength, self.normal)
 
 
-def fit_normal(schema, cells, asked, *, nonlinear):  # NormalFit
+def fit_normal(schema, cells, requested, *, nonlinear):  # NormalFit
     """Choose marginals on held-out cells, and fit a normal distribution to scores.
 
-    `cells` (ModelCells).  `asked` (str (n_nodes,)): requested families of the columns,
-    or ``"auto"``.  `nonlinear`: whether marginals may be nonlinear.
+    `cells` (ModelCells).  `requested` (str (n_nodes,)): families of the columns, or
+    ``"auto"``.  `nonlinear`: whether marginals may be nonlinear.
     """
     nodes, weights = cells.nodes, torch.from_numpy(cells.weights)
     raw, numbers = Incomplete.from_array(nodes), ~schema.is_categorical
     location = np.where(numbers, cells.location, 0.0)
     scale, marginals = np.where(numbers, cells.scale, 1.0), None
     if numbers.all():
-        chosen = _chosen(nodes, weights, Units(location, scale), nonlinear)
+        chosen = _choose_copula(nodes, weights, Units(location, scale), nonlinear)
         marginals = chosen.marginals
     elif nonlinear and numbers.any():
         units = Units(location[numbers], scale[numbers])
         part = numbers_with_rows(nodes, weights, numbers)
-        chosen = _chosen(*part, units, nonlinear)
+        chosen = _choose_copula(*part, units, nonlinear)
         marginals = marginals_of_all(chosen.marginals, numbers)
     marginals = marginals and tuple(part.numpy() for part in marginals)
-    families, values, thresholds, tables = _described(schema, raw, weights, asked)
+    families, values, thresholds, tables = _describe(schema, raw, weights, requested)
     columns = ColumnScores(
         location,
         scale,
@@ -429,22 +431,23 @@ def fit_normal(schema, cells, asked, *, nonlinear):  # NormalFit
     else:
         if nonlinear and numbers.any():
             places = torch.from_numpy(np.flatnonzero(numbers))
-            own = Incomplete(data.x[:, places], data.observed[:, places])
-            begun = own, weights, chosen.strength, chosen.start
-            found = em.fit_normal(*begun, **_STOPPING).normal
-            columns = columns.with_tails(schema, data, weights, found)
+            of_numbers = Incomplete(data.x[:, places], data.observed[:, places])
+            linear = em.fit_normal(
+                of_numbers, weights, chosen.strength, chosen.start, **_STOPPING
+            ).normal
+            columns = columns.with_tails(schema, data, weights, linear)
         normal = columns.latent_normal(data, weights, SWEEPS)
         rest = normal, SHARE, rounds_of_tuning() + SWEEPS
     return NormalFit(columns, data, weights, *rest)
 
 
-def _described(schema, raw, weights, asked):
+def _describe(schema, raw, weights, requested):
     """Choose the families of columns; also values, thresholds and tables of these."""
     repeated, _ = repeated_values(raw)
-    found = np.full(len(asked), "normal", dtype=object)
-    found[repeated.numpy()] = "rounded"
-    families = np.where(asked == "auto", found, asked)
-    of_levels = level_families(schema, asked)
+    automatic = np.full(len(requested), "normal", dtype=object)
+    automatic[repeated.numpy()] = "rounded"
+    families = np.where(requested == "auto", automatic, requested)
+    of_levels = level_families(schema, requested)
     families[list(of_levels)] = list(of_levels.values())
     thresholds = thresholds_of(schema, raw, weights, of_levels)
     # the codes of levels
@@ -460,16 +463,16 @@ def _described(schema, raw, weights, asked):
             )
         values[int(j)] = unique.numpy()
         if families[j] == "rounded" and not of_levels:  # shares of levels end there
-            place, known = schema.model_columns[j], values[int(j)]
-            known = schema.values.with_beyond(place, known)
+            place, unique_values = schema.model_columns[j], values[int(j)]
+            unique_values = schema.values.with_beyond(place, unique_values)
             # draws of columns of one sign are not zero
-            values[int(j)] = known[(known != 0) | (signs[place] == 0)]
+            values[int(j)] = unique_values[(unique_values != 0) | (signs[place] == 0)]
     for j in np.flatnonzero(families == UNIT):
-        seen = raw.x[raw.observed[:, j], j]
-        if seen.min() < 0 or seen.max() > 1:
+        cells = raw.x[raw.observed[:, j], j]
+        if cells.min() < 0 or cells.max() > 1:
             raise ValueError(
                 f"likelihood={UNIT!r} needs columns with values between 0 and 1, "
-                f"and {names[j]} has {seen.min():g} to {seen.max():g}. "
+                f"and {names[j]} has {cells.min():g} to {cells.max():g}. "
                 "Rescale it, or use 'normal' there."
             )
     tables = {}
@@ -478,13 +481,13 @@ def _described(schema, raw, weights, asked):
     return families.tolist(), values, thresholds, tables
 
 
-def _chosen(nodes, weights, units, nonlinear):
+def _choose_copula(nodes, weights, units, nonlinear):
     """Choose the strength of the prior and the marginals of columns of numbers."""
     scaled = units.scaled(nodes)
-    some, hidden = hold_out(nodes, weights, HELD_OUT)
+    rows, hidden = hold_out(nodes, weights, HELD_OUT)
     return copula.choose_copula(
         [Rows(scaled, weights)],
-        (scaled.take(some), hidden[some], weights[some]),
+        (scaled.take(rows), hidden[rows], weights[rows]),
         [share * nodes.shape[1] for share in (_STRONGEST, *SHARES)],
         nonlinear=nonlinear,
         **_STOPPING,
@@ -500,7 +503,7 @@ class NodeScores:
 
     The model of `Fitted` has the fields `columns`, `ColumnScores`, and `cache`.
     Estimators have a `_solver`, whose field ``device`` is where networks are trained
-    and used, and the methods `_fit_nodes`, `_rebuilt`, `_row_model` and `_remedy`.
+    and used, and the methods `_fit_nodes`, `_rebuild`, `_row_model` and `_remedy`.
     """
 
     _slot = "solver"  # name of the parameter, in messages
@@ -522,8 +525,9 @@ class NodeScores:
     def _fit_member(self, schema, X, seed, weights, on_chosen, first):
         """Fit to the validated table of an imputer; see `DrawnByMembers._train`."""
         schema = schema.as_read._replace(values=schema.values)
-        given = schema, X, seed, weights, on_chosen, first
-        return self._publish(self._fit_table(*given))
+        return self._publish(
+            self._fit_table(schema, X, seed, weights, on_chosen, first)
+        )
 
     @reports_fit
     def _fit_table(self, schema, X, seed, weights=None, on_chosen=None, first=None):
@@ -568,7 +572,7 @@ class NodeScores:
         """Return the networks in double precision, rebuilt on first use."""
         cache = self._fitted.model.cache
         if "modules" not in cache:
-            cache["modules"] = self._rebuilt()
+            cache["modules"] = self._rebuild()
         return cache["modules"].on(self._device_in_use(self._schema))
 
     def _with_report(self, report, **replaced):

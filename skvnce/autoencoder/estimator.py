@@ -53,12 +53,12 @@ from skvnce.autoencoder.column_scores import (
     UNIT,
     ColumnScores,
     NodeScores,
-    asked_families,
     auto_rank,
     check_models_levels,
     count_outputs,
     fit_normal,
     linear_start,
+    requested_families,
 )
 from skvnce.autoencoder.factor_analysis import FactorModel
 from skvnce.autoencoder.losses import ALGORITHMS, Rounds, encoder_loss
@@ -413,8 +413,8 @@ class VariationalAutoencoder(
         X = self._checked(X)
         nodes = X[:, self.feature_indices_].astype(np.float64)
         with one_thread():
-            found, _ = self._row_model().mapped(nodes, vae.latent_mean)
-        return into_dtype(found, X.dtype)
+            means, _ = self._row_model().mapped(nodes, vae.latent_mean)
+        return into_dtype(means, X.dtype)
 
     @torch_defaults()
     def inverse_transform(self, Z: ArrayLike) -> NDArray[np.float64]:
@@ -435,8 +435,8 @@ class VariationalAutoencoder(
         """
         check_is_fitted(self)
         Z = latent_array(Z, self.n_components_)
-        found = self._among_all_columns(self._row_model().mean_given(Z))
-        return found if found.dtype == object else found.astype(Z.dtype)
+        table = self._among_all_columns(self._row_model().mean_given(Z))
+        return table if table.dtype == object else table.astype(Z.dtype)
 
     @by_parts
     @shows_progress
@@ -550,16 +550,16 @@ class VariationalAutoencoder(
         """Fit the initial model, choose the number of rounds, and train."""
         check_rank(self.n_components, count_outputs(schema))
         check_models_levels(self.algorithm, schema)
-        asked = asked_families(self.likelihood, schema.n_columns)
-        asked = asked[schema.model_columns]
+        requested = requested_families(self.likelihood, schema.n_columns)
+        requested = requested[schema.model_columns]
         if isinstance(self.likelihood, str):  # for numbers
-            asked[schema.is_categorical] = "auto"
-        nonlinear = self.marginals == "auto" and UNIT not in asked
-        start = fit_normal(schema, cells, asked, nonlinear=nonlinear)
+            requested[schema.is_categorical] = "auto"
+        nonlinear = self.marginals == "auto" and UNIT not in requested
+        start = fit_normal(schema, cells, requested, nonlinear=nonlinear)
         columns, rank = start.columns, self.n_components
         rank = auto_rank(len(start.normal.mean)) if isinstance(rank, str) else rank
         linear, sizes = linear_start(start.normal, rank), self._architecture()
-        auto = _built(linear, columns, sizes)
+        auto = _build(linear, columns, sizes)
         device = self._device(schema)
         rounds = self._rounds(auto, start.data, start.weights, device)
 
@@ -572,9 +572,9 @@ class VariationalAutoencoder(
                 here = deepcopy(auto).on(start.data.x.device)
                 other = turned_like(linear_start(start.without(hidden), rank), linear)
                 starts = []
-                for one in (linear, other):
+                for initial in (linear, other):
                     with seeded(0):  # the same initial networks
-                        starts.append(_built(one, columns, sizes))
+                        starts.append(_build(initial, columns, sizes))
                 unseen = vae.Autoencoder(*map(moved, here, *starts))
                 unseen = unseen.on(self._device_in_use(schema))
                 model = columns.encoder_model(unseen, self.n_importance_samples)
@@ -615,10 +615,10 @@ class VariationalAutoencoder(
         columns, auto = self._fitted.model.columns, self._modules()
         return columns.encoder_model(auto, int(self.n_importance_samples))
 
-    def _rebuilt(self):
-        return self._restored().evaluated()
+    def _rebuild(self):
+        return self._restore().evaluated()
 
-    def _restored(self):
+    def _restore(self):
         """Make model and encoder in double precision, with their parameters."""
         columns, sizes, *_ = self._fitted.model
         families = columns.distributions()
@@ -657,7 +657,7 @@ class VariationalAutoencoder(
         return decoded(columns, table) if columns else table
 
 
-def _built(linear, columns, sizes):
+def _build(linear, columns, sizes):
     """Make model and encoder in single precision; weights from torch's stream."""
     auto = vae.build(linear, columns.distributions(), sizes)
     return vae.Autoencoder(*(part.float() for part in auto))

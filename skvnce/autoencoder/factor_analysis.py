@@ -70,21 +70,21 @@ class Posterior(NamedTuple):
         return torch.cholesky_inverse(self.factor)
 
 
-def precisions(model: FactorModel, seen: Tensor) -> Tensor:
+def precisions(model: FactorModel, mask: Tensor) -> Tensor:
     """Compute A of eq. (1) for masks of ones and zeros (n, features); (n, k, k)."""
     k = model.loadings.shape[1]
     scaled = model.loadings / model.noise_variance[:, None]
     products = (scaled[:, :, None] * model.loadings[:, None, :]).flatten(1)
-    found = (seen @ products).view(-1, k, k)
-    found.diagonal(dim1=-2, dim2=-1).add_(1.0)
-    return found
+    precision = (mask @ products).view(-1, k, k)
+    precision.diagonal(dim1=-2, dim2=-1).add_(1.0)
+    return precision
 
 
 def infer(
     model: FactorModel,
     x: Tensor,  # (n, features): values under the mask are not used
     observed: Tensor,  # bool (n, features)
-    # (n, k, k) and (n, k): what is added to A and to b
+    # (n, k, k) and (n, k): summands of A and of b
     more: tuple[Tensor, Tensor] | None = None,
 ) -> Posterior:
     """Compute the posterior of the latents by eq. (1)."""
@@ -99,9 +99,9 @@ def infer(
 
 
 def infer_complete(model: FactorModel, x: Tensor) -> Posterior:
-    """Compute what `infer` does of rows without missing cells, which share one A.
+    """Compute the posterior of `infer` for complete rows, which share one A.
 
-    `x` (n, features).  Returns its factor is one for all rows, expanded.
+    `x` (n, features).  The factor of the result is one matrix, expanded to all rows.
     """
     every = x.new_ones(1, x.shape[1])
     factor = torch.linalg.cholesky(precisions(model, every))
@@ -117,12 +117,13 @@ def log_prob_observed(
 
     Returns `log_prob` (n,), 0 for a row without observed cells; `posterior`.
     """
-    found = infer(model, x, observed)
-    residual = (x - model.mean - found.mean @ model.loadings.T).where(observed, 0.0)
+    posterior = infer(model, x, observed)
+    residual = (x - model.mean - posterior.mean @ model.loadings.T).where(observed, 0.0)
     square = residual.square() @ (1 / model.noise_variance)
     constant = observed.to(x.dtype) @ (model.noise_variance.log() + log(2 * pi))
-    log_det = log_det_of(found.factor)
-    return -(square + found.mean.square().sum(-1) + constant + log_det) / 2, found
+    log_det = log_det_of(posterior.factor)
+    total = square + posterior.mean.square().sum(-1) + constant + log_det
+    return -total / 2, posterior
 
 
 def log_det_of(factor: Tensor) -> Tensor:
@@ -229,9 +230,9 @@ def maximise(moments: Moments, floor: float) -> FactorModel:
 def pair_sums(rows: Rows) -> tuple[Tensor, Tensor]:
     """Sum weights, and products of cells, over rows that observe a pair of columns."""
     data, weighted = rows.data, rows.weights[:, None]
-    seen = data.observed.to(data.x.dtype)
-    known = data.x.where(data.observed, 0.0)
-    return (seen * weighted).T @ seen, (known * weighted).T @ known
+    mask = data.observed.to(data.x.dtype)
+    cells = data.x.where(data.observed, 0.0)
+    return (mask * weighted).T @ mask, (cells * weighted).T @ cells
 
 
 def start(table: Table, rank: int, floor: float) -> FactorModel:
@@ -268,21 +269,6 @@ def rotate(model: FactorModel) -> FactorModel:
 
 
 def fit_factors(
-    data: Incomplete,
-    weights: Tensor,
-    rank: int,
-    *,
-    floor: float,
-    max_iter: int,
-    tol: float,
-    on_round: OnRound = tell_round,
-) -> Fit:
-    """Run `fit_table` on rows in memory: data (n, features) and weights (n,)."""
-    stopping = {"floor": floor, "max_iter": max_iter, "tol": tol}
-    return fit_table(Rows(data, weights), rank, on_round=on_round, **stopping)
-
-
-def fit_table(
     table: Table,  # columns scaled to unit standard deviation
     rank: int,  # number of latents
     *,
@@ -354,22 +340,21 @@ def choose_rank(
     latent would often be added by chance.  Two are tried, because one more latent may
     improve little where two improve much.
     """
-    kept = Incomplete(data.x, data.observed & ~held_out)
+    visible = Incomplete(data.x, data.observed & ~held_out)
 
     def gain(rank: int) -> Tensor:  # (n,)
         with step("choosing the number of latents", rank, highest):
-            fit = fit_factors(
-                kept, weights, rank, floor=floor, max_iter=max_iter, tol=tol
-            )
-        return log_prob(fit.model, data) - log_prob(fit.model, kept)
+            rows = Rows(visible, weights)
+            fit = fit_factors(rows, rank, floor=floor, max_iter=max_iter, tol=tol)
+        return log_prob(fit.model, data) - log_prob(fit.model, visible)
 
     rank, best = 1, gain(1)
     for candidate in range(2, highest + 1):
         if candidate > rank + 2:
             break
-        found = gain(candidate)
-        if rises(found - best, weights):
-            rank, best = candidate, found
+        candidate_gain = gain(candidate)
+        if rises(candidate_gain - best, weights):
+            rank, best = candidate, candidate_gain
     return rank
 
 

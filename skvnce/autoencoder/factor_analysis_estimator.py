@@ -211,8 +211,9 @@ class IncompleteFactorAnalysis(
         tables = None
         if source is None:
             table, schema = read_table(self, X)
-            given = schema, self._handling(schema), table, sample_weight, consequence
-            cells, schema = read_cells(*given)
+            cells, schema = read_cells(
+                schema, self._handling(schema), table, sample_weight, consequence
+            )
             check_scale(cells.weights, len(table))
             sample = cells.table
         else:
@@ -249,8 +250,8 @@ class IncompleteFactorAnalysis(
             0 for a row that is entirely missing.
         """
         X = self._checked(X)
-        found = self._rowwise(X, factor_analysis.latent_mean)
-        return into_dtype(found, X.dtype)
+        means = self._rowwise(X, factor_analysis.latent_mean)
+        return into_dtype(means, X.dtype)
 
     def inverse_transform(self, Z: ArrayLike) -> NDArray[np.float64]:
         """Compute the expected rows given their latents.
@@ -344,11 +345,11 @@ class IncompleteFactorAnalysis(
         data, weights = rows.data, rows.weights
         rank, options = self.n_components, {"floor": _FLOOR, "max_iter": self.max_iter}
         if isinstance(rank, str):
-            some, hidden = hold_out(data.to_array(), weights, _HELD_OUT)
+            checked, hidden = hold_out(data.to_array(), weights, _HELD_OUT)
             rank = factor_analysis.choose_rank(
-                data.take(some),
-                hidden[some],
-                weights[some],
+                data.take(checked),
+                hidden[checked],
+                weights[checked],
                 data.x.shape[1],
                 # held-out cells are compared, which needs no precise fits
                 tol=_SEARCH * self.tol,
@@ -356,7 +357,7 @@ class IncompleteFactorAnalysis(
             )
         n_tuning = rounds_of_tuning()
         options |= {"tol": self.tol, "on_round": on_round}
-        return factor_analysis.fit_table(table, rank, **options), n_tuning
+        return factor_analysis.fit_factors(table, rank, **options), n_tuning
 
     def _in_units(self, schema, fit, units, total):
         """Make the value of a fit, in the units of X."""

@@ -20,11 +20,7 @@ from skvnce._core.progress import steps
 from skvnce._core.random import seed_from, seeded
 from skvnce._core.runtime import one_thread
 from skvnce._core.warnings import warn_user
-from skvnce._imputer.callbacks import (
-    CallbackSupportMixin,
-    report_rounds,
-    reports_fit,
-)
+from skvnce._imputer.callbacks import CallbackSupportMixin, report_rounds, reports_fit
 from skvnce._imputer.fitted import Fitted
 from skvnce._imputer.held_out import HELD_OUT, hold_out
 from skvnce._imputer.imputer import Imputer
@@ -183,29 +179,30 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
         self._report_columns(schema, X)
         unseen = []
         on_chosen = None if self.on_misfit == "ignore" else unseen.append
-        given = schema, X, weights, on_chosen
-        return schema, [] if is_constant(X) else self._train(*given), unseen
+        members = [] if is_constant(X) else self._train(schema, X, weights, on_chosen)
+        return schema, members, unseen
 
     def _train(self, schema, X, weights, on_chosen):
         """Train a first member, then the others for as many rounds; return a list.
 
         Weights (n_samples,) are those of the rows in EM and in training.
         """
-        base, found = self._base(), []
+        base, fitted = self._base(), []
         count = count_members(self.n_estimators, X, weights)
         members = seeds_and_weights(count, len(X), self.random_state, weights)
         with warnings.catch_warnings():  # the imputer has given this warning already
             warnings.filterwarnings("ignore", "Entirely missing|Constant where")
-            for seed, own in steps("member", members, count, has_parts=True):
-                first = found[0] if found else None
-                given = schema, X, seed, own, on_chosen, first
-                member = clone(base)._fit_member(*given)
+            for seed, row_weights in steps("member", members, count, has_parts=True):
+                first = fitted[0] if fitted else None
+                member = clone(base)._fit_member(
+                    schema, X, seed, row_weights, on_chosen, first
+                )
                 self._warn_of_divergence(schema, member)
-                found.append(member)
+                fitted.append(member)
                 # the first member has chosen the number of rounds for all
                 solver = Adam(**member._solver() | {"validation_fraction": 0})
                 base.set_params(max_iter=member.best_iter_, solver=solver)
-        return found
+        return fitted
 
     def _base(self):
         """Make the unfitted member that is cloned."""
@@ -215,9 +212,9 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
         """Warn of columns whose chains have left the observed range."""
 
     def _cell_model(self):
-        known = self._schema
+        schema = self._schema
         members = self._drawing_models(self.n_draws)
-        return Ensemble(members, int(self.n_draws), known.values, known.model_columns)
+        return Ensemble(members, int(self.n_draws), schema.values, schema.model_columns)
 
     def _drawing_models(self, n_draws, rows=None):
         models = [member._row_model() for member in self.estimators_]
@@ -226,16 +223,16 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
     def _marginal_columns(self):
         levels = self._schema.is_categorical
         return {
-            j: one if levels[j] else one._replace(best=one.values.mean())
-            for j, one in super()._marginal_columns().items()
+            j: marginal if levels[j] else marginal._replace(best=marginal.values.mean())
+            for j, marginal in super()._marginal_columns().items()
         }
 
     def _member_model(self, model, schema):
-        """Make a `Member` of what `_row_model` returns."""
+        """Make a `Member` of the result of `_row_model`."""
         raise NotImplementedError
 
     def _with_one_draw(self):
-        members = [[one] for one in self.estimators_]
+        members = [[member] for member in self.estimators_]
         return self._copies_with("estimators_", members) or [self]
 
     def _report_columns(self, schema, X):
@@ -261,31 +258,31 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
 
         `unseen` lists a `WithoutCells` of the first member, none if no cells were held
         out.  Weights (n_samples,) are positive; None means 1 for each.  Returns
-        `Fitted`, of which the models are those of `estimators_`.
+        `Fitted`, whose models are those of `estimators_`.
         """
         schema = self._with_members(schema, members, X)
         columns = schema.model_columns
         if unseen:
             model, nodes, hidden = unseen[0]
             if weights is not None and len(nodes) < len(X):  # without empty rows
-                seen = ~np.isnan(X[:, columns].astype(np.float64))
-                weights = weights[seen.any(1)]
+                observed = ~np.isnan(X[:, columns].astype(np.float64))
+                weights = weights[observed.any(1)]
         else:
             model, nodes = None, X[:, columns].astype(np.float64)
             hidden = np.zeros(nodes.shape, dtype=bool)
 
-        def predict(kept, rows):
+        def predict(visible, rows):
             # a sampler may draw from torch's stream
             with one_thread(), seeded(0):
                 member = self._member_model(model, schema)
-                cells, probabilities = member.mean(kept[rows])
+                cells, probabilities = member.mean(visible[rows])
             return schema.values.clipped(cells, columns), probabilities
 
         options = {"weights": weights, "hidden": hidden}
-        checked, found = self._held_out(schema, nodes, predict, **options)
-        self._report_misfit(checked, found, _REMEDY)
+        checked, result = self._held_out(schema, nodes, predict, **options)
+        self._report_misfit(checked, result, _REMEDY)
         # rows of a call of `fit` itself are not kept
-        report = {"estimators_": members, **found.report()}
+        report = {"estimators_": members, **result.report()}
         return Fitted(checked, None, report | self._report_of_missing(checked, X))
 
     def _with_bounded_values(self, schema, X, frozen=None):
@@ -300,11 +297,11 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
         warn_of_unused_by_levels(self, schema)
         if frozen is None:
             return schema
-        found, known = schema.values, frozen._schema.values
-        low, high = np.where(found.given, found.ranges, known.ranges)
+        values, trained = schema.values, frozen._schema.values
+        low, high = np.where(values.given, values.ranges, trained.ranges)
         # the user's min_value may be above all that the frozen model has seen
-        ends = {"low": low, "high": np.maximum(low, high), "given": found.given}
-        return schema._replace(values=known._replace(**ends))
+        ends = {"low": low, "high": np.maximum(low, high), "given": values.given}
+        return schema._replace(values=trained._replace(**ends))
 
     def _checked(self, X):
         X = super()._checked(X)
@@ -329,12 +326,12 @@ def reject_categories(schema, reason):
         raise ValueError(f"{', '.join(names)} {have} categories, and {reason}")
 
 
-def count_members(asked, X, weights=None):
-    """Return how many members a table of training rows is fitted by."""
-    if isinstance(asked, str):
+def count_members(n_members, X, weights=None):
+    """Return the number of members; "auto" depends on the table of training rows."""
+    if isinstance(n_members, str):
         n = len(X) if weights is None else weights.sum()
         return min(_SEVERAL, ceil(_ENOUGH * X.shape[1] / n))
-    return int(asked)
+    return int(n_members)
 
 
 def seeds_and_weights(count, n, random_state, weights=None):
@@ -540,7 +537,7 @@ class LAIRImputer(DrawnByMembers):
         if self._trains_model():
             return super()._members(schema, X, weights)
         if isinstance(self.model, FrozenEstimator):
-            member = self._thawed(schema)
+            member = self._thaw(schema)
             schema = self._with_bounded_values(schema, X, frozen=member)
         else:
             reject_categories(
@@ -550,12 +547,12 @@ class LAIRImputer(DrawnByMembers):
             )
             schema = self._with_bounded_values(schema, X)
             member = TorchMember(self.model, schema.n_columns)
-        return schema, [member], self._in_view_of(member, X)
+        return schema, [member], self._hide_cells(member, X)
 
     def _trains_model(self):
         return not isinstance(self.model, FrozenEstimator | TorchVAE)
 
-    def _thawed(self, schema):
+    def _thaw(self, schema):
         """Check that a frozen model fits the table."""
         inside = self.model.estimator
         if not isinstance(inside, VariationalAutoencoder):
@@ -586,12 +583,12 @@ class LAIRImputer(DrawnByMembers):
             )
         return inside
 
-    def _in_view_of(self, member, X):
+    def _hide_cells(self, member, X):
         """Hide cells from a frozen model; list at most one `WithoutCells`."""
         nodes = X[:, member.feature_indices_].astype(np.float64)
-        seen = [column[~np.isnan(column)] for column in nodes.T]
+        columns = [column[~np.isnan(column)] for column in nodes.T]
         # a column of one value has no scale for its errors
-        if any(len(np.unique(cells)) < 2 for cells in seen):
+        if any(len(np.unique(cells)) < 2 for cells in columns):
             return []
         _, hidden = hold_out(nodes, torch.ones(len(nodes)).double(), HELD_OUT)
         return [WithoutCells(member._row_model(), nodes, hidden.numpy())]
@@ -613,12 +610,12 @@ class LAIRImputer(DrawnByMembers):
 
         def make(model, posterior, uniforms):
             options = {"uniforms": uniforms} if keyed else {}
-            found = self.sampler(model, posterior, **options)
-            if not isinstance(found, Sampler):
+            sampler = self.sampler(model, posterior, **options)
+            if not isinstance(sampler, Sampler):
                 raise ValueError(
                     "sampler must return a skvnce._core.models.Sampler of (model, "
-                    f"posterior), got {found!r}."
+                    f"posterior), got {sampler!r}."
                 )
-            return found
+            return sampler
 
         return samplers.by_chains(make)

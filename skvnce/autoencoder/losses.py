@@ -180,9 +180,9 @@ def _strata(q: Distribution, uniforms: Uniforms, x: Tensor, n_draws: int) -> Ten
 # For a completed row x~ = (x_obs, x~_mis) with latents z~, the blocks are the latents
 # and the missing cells; each is drawn given the other,
 #
-#     A = E_q(z | x~) [log p(x~, z) - log q(z | x~)]                                 (1)
-#     B = E_q(x_mis | z~, x_obs) [log p(x_obs, x_mis, z~)] + H(q(x_mis | z~, x_obs)) (2)
-#     J = (A + B) / 2                                                                (3)
+#     A = E_q(z | x~) [log p(x~, z) - log q(z | x~)]
+#     B = E_q(x_mis | z~, x_obs) [log p(x_obs, x_mis, z~)] + H(q(x_mis | z~, x_obs))
+#     J = (A + B) / 2                                                               (13)
 #
 # VBGI-VAE maximises J.  A is a bound of log p(x~), B of log p(x_obs, z~); x~ and z~
 # are the state of a chain and have no gradient.  If they are draws of p(x_mis, z |
@@ -190,13 +190,13 @@ def _strata(q: Distribution, uniforms: Uniforms, x: Tensor, n_draws: int) -> Ten
 # in the model are on average that of log p(x_obs).  VBGI-VAE-M leaves the missing
 # cells out of the likelihood,
 #
-#     J_M = E_q(z | x~) [log p(x_obs, z) - log q(z | x~)]                            (4)
+#     J_M = E_q(z | x~) [log p(x_obs, z) - log q(z | x~)]
 #
 # which is a bound of log p(x_obs), for any x~.
 #
 # Simkus, Rhodes and Gutmann (2023), Variational Gibbs inference for statistical model
-# estimation from incomplete data, sections 3.4 and 5.3: eq. (13) and the two after
-# (14).
+# estimation from incomplete data, sections 3.4 and 5.3: J is eq. (13) for an
+# autoencoder, in section 5.3, where J_M is, too.
 
 
 def vbgi(
@@ -208,7 +208,7 @@ def vbgi(
     observed: Tensor,  # bool that broadcasts to (*batch, features)
     uniforms: Uniforms,  # called once
 ) -> Tensor:  # (*batch,)
-    """Estimate J by one draw of each block, eq. (3)."""
+    """Estimate J, eq. (13), by one draw of each block."""
     latents = of_latents(model, posterior, x, observed, uniforms)
     return (latents + of_cells(model, cells, x, z, observed)) / 2
 
@@ -220,15 +220,15 @@ def of_cells(
     z: Tensor,
     observed: Tensor,
 ) -> Tensor:
-    """Estimate B by one draw of the missing cells, eq. (2).
+    """Estimate B, a term of eq. (13), by one draw of the missing cells.
 
     Parameters and returned values are those of `vbgi`; only the observed cells of x are
     used.
     """
     q = cells(x, observed, z)
-    some = q.rsample()
-    moved = x.where(observed, some)
-    total = entropy(q, some).where(~observed, x.new_zeros(())).sum(-1)
+    draws = q.rsample()
+    moved = x.where(observed, draws)
+    total = entropy(q, draws).where(~observed, x.new_zeros(())).sum(-1)
     return log_joint(model, moved, torch.ones_like(moved).bool(), z) + total
 
 
@@ -240,7 +240,7 @@ def of_latents(
     uniforms: Uniforms,
     n_draws: int = 1,
 ) -> Tensor:
-    """Estimate A by draws of the latents, eq. (1).
+    """Estimate A, a term of eq. (13), by draws of the latents.
 
     Parameters and returned values are those of `vbgi_marginal`, but `observed` is not
     used.
@@ -259,7 +259,7 @@ def vbgi_marginal(
     uniforms: Uniforms,  # called once
     n_draws: int = 1,  # number of draws of each row
 ) -> Tensor:  # (*batch,)
-    """Estimate J_M by draws of the latents, eq. (4)."""
+    """Estimate J_M, the objective of VBGI-VAE-M in section 5.3, by draws of latents."""
     q = posterior(x, torch.ones_like(x, dtype=torch.bool))
     return drawn_elbo(model, q, x, observed, uniforms, n_draws)
 
@@ -270,23 +270,23 @@ def vbgi_marginal(
 # With imputations x_mis^k of a row, k = 1..K, and z^k a draw of q(z | x_obs,
 # x_mis^k),
 #
-#     L_theta = mean_k log p(x_obs, z^k)                                             (5)
-#     L_phi = mean_k [log p(x_obs, x_mis^k, z^k) - log q(z^k | x_obs, x_mis^k)]      (6)
+#     L_theta = mean_k log p(x_obs, z^k)                             (10), in the model
+#     L_phi = mean_k [log p(x_obs, x_mis^k, z^k) - log q(z^k | x_obs, x_mis^k)]     (12)
 #
 # The model does not learn from imputations, and the posterior is only used for
 # complete rows, for which it often has a single mode.
 #
-# Two controls train both by one objective.  CVI-VAE maximises eq. (5) with the
+# Two controls train both by one objective.  CVI-VAE maximises L_theta with the
 # entropy of the posterior averaged over the imputations, a bound of log p(x_obs),
 #
-#     mean_k [log p(x_obs, z^k) - log (1/K) sum_l q(z^k | x_obs, x_mis^l)]           (7)
+#     mean_k [log p(x_obs, z^k) - log (1/K) sum_l q(z^k | x_obs, x_mis^l)]          (10)
 #
-# and MVB-VAE maximises eq. (6), the ELBO of completed rows.
+# and MVB-VAE maximises eq. (12), the ELBO of completed rows.
 #
 # Simkus and Gutmann (2024), Improving variational autoencoder estimation from
-# incomplete data with mixture variational families, eqs. (10) and (12), here (5), (7)
-# and (6); algorithm 1, appendix C and figure 6 for the controls; Roeder, Wu and
-# Duvenaud (2017) for the gradient of log q.
+# incomplete data with mixture variational families, section 4.2; algorithm 1, appendix
+# C and figure 6 for the controls; Roeder, Wu and Duvenaud (2017) for the gradient of
+# log q.
 
 
 def demiss_vae(
@@ -297,9 +297,9 @@ def demiss_vae(
     uniforms: Uniforms,  # called once
     n_draws: int = 1,  # number of draws of each completed row
 ) -> Tensor:  # (*rows,)
-    """Estimate a bound whose gradient is that of eq. (5) in the model, (6) in q.
+    """Estimate a bound whose gradient is that of eq. (10) in the model, (12) in q.
 
-    The value is eq. (5) with the entropy of q averaged over the imputations: a lower
+    The value is eq. (10) with the entropy of q averaged over the imputations: a lower
     bound of log p(x_obs) on average.  The decoder is evaluated once.
     """
     everything = torch.ones_like(x, dtype=torch.bool)
@@ -326,7 +326,7 @@ def cvi_vae(
     uniforms: Uniforms,
     n_draws: int = 1,
 ) -> Tensor:
-    """Estimate eq. (7), with its gradient in the model and in q.
+    """Estimate eq. (10), with its gradient in the model and in q.
 
     Parameters and returned values are those of `demiss_vae`, with which the values
     agree.
@@ -345,7 +345,7 @@ def mvb_vae(
     uniforms: Uniforms,
     n_draws: int = 1,
 ) -> Tensor:
-    """Estimate eq. (6), with its gradient in the model and in q.
+    """Estimate eq. (12), with its gradient in the model and in q.
 
     Parameters and returned values are those of `demiss_vae`, but `observed` is not
     used: the model learns from imputations as from observed cells.
@@ -387,7 +387,7 @@ def posterior_only(
 def _steered(
     value: Tensor | float, q: Distribution, z: Tensor, slope: Tensor
 ) -> Tensor:
-    """Add zeros with the gradient of eq. (6) in q: that of the model at fixed leaves.
+    """Add zeros with the gradient of eq. (12) in q: that of the model at fixed leaves.
 
     Draws z of q are of shape (n_draws, *batch, latents), values (n_draws, *batch).
     """
@@ -445,8 +445,8 @@ def variational_block_gibbs(
         chains, number = state.x.shape[:-2], state.step + FIRST
         u_z, u_x, _ = columns(uniforms, number, model, data, chains)
         z = draw(encode(posterior, state.x), u_z)
-        known = data.x.expand(state.x.shape)
-        x = at_quantiles(cells(known, data.observed, z), u_x)
+        visible = data.x.expand(state.x.shape)
+        x = at_quantiles(cells(visible, data.observed, z), u_x)
         return LatentState(data.with_values(x), z, state.step + 1), Info()
 
     return Sampler(init, step)
@@ -554,23 +554,23 @@ def visit_loss(
 # With draws e_i of a standard normal and the encoder of
 # `skvnce.autoencoder.networks`,
 #
-#     v_i = shift + exp(s) e_i,   z_i = m + R v_i                                    (8)
+#     v_i = shift + exp(s) e_i,   z_i = m + R v_i                                    (a)
 #     log w_i = sum_{j observed} log p(x_j | z_i) - |z_i|^2 / 2
-#               + |e_i|^2 / 2 + sum_k s_k + log det R                                (9)
-#     bound = log (1/I) sum_i w_i                                                   (10)
+#               + |e_i|^2 / 2 + sum_k s_k + log det R                                (b)
+#     bound = log (1/I) sum_i w_i                                                    (c)
 #
 # and share_i = w_i / sum_l w_l, the gradients in the model's parameters and, doubly
 # reparametrised, in those of the encoder are
 #
-#     sum_i share_i d log p(x_obs, z_i) / d theta                                   (11)
-#     sum_i share_i^2 d v_i / d phi [R' d log p(x_obs, z_i) / d z_i + e_i / exp(s)] (12)
+#     sum_i share_i d log p(x_obs, z_i) / d theta                                    (d)
+#     sum_i share_i^2 d v_i / d phi [R' d log p(x_obs, z_i) / d z_i + e_i / exp(s)]  (e)
 #
 # These are value and gradients of `skvnce.autoencoder.losses.miss_iwae`, by a third
 # of its operations: the tables of a batch are small, so that most of the time of
 # autograd is spent between operations.
 #
 # Mattei and Frellsen (2019), MIWAE; Tucker, Lawson, Gu and Maddison (2019), Doubly
-# reparameterized gradient estimators for Monte Carlo objectives, eq. (8), here (12).
+# reparameterized gradient estimators for Monte Carlo objectives, eq. (8), here (e).
 
 
 def is_written_out(batches: Batches) -> bool:
@@ -590,7 +590,7 @@ def is_written_out(batches: Batches) -> bool:
 
 
 class WeightedBound:
-    """The mean of eq. (10) over rows, with the opposite sign, as a loss.
+    """The mean of (c) over rows, with the opposite sign, as a loss.
 
     `graph`: the same loss of rows, by autograd.  `batches`: see `is_written_out`.
     `n_draws`: I.
@@ -602,9 +602,9 @@ class WeightedBound:
         self._graph, self._n_draws = graph, n_draws
         self._model, self._posterior = batches.auto
         anchor, observed = batches.anchor, batches.data.observed
-        seen = self._posterior.seen(anchor, observed)
+        inputs = self._posterior.inputs_of(anchor, observed)
         log_det = anchor.root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        self._anchors = seen, anchor.mean, anchor.root, log_det
+        self._anchors = inputs, anchor.mean, anchor.root, log_det
         self._cells = batches.cells.centred(observed)
 
     def __call__(self, rows: Tensor) -> Tensor:
@@ -614,17 +614,17 @@ class WeightedBound:
     @torch.no_grad()
     def differentiate(self, rows: Tensor) -> Tensor:
         """Compute the loss of some rows, and set the gradients of all parameters."""
-        seen, mean, root, log_det = (
+        inputs, mean, root, log_det = (
             part.index_select(0, rows) for part in self._anchors
         )
-        shift, log_scale, encoded = self._posterior.encode(seen)
+        shift, log_scale, encoded = self._posterior.encode(inputs)
         e, scale = self._noise(mean), log_scale.exp()
-        z = _turned(root, torch.addcmul(shift, scale, e)).add_(mean)  # eq. (8)
+        z = _turn(root, torch.addcmul(shift, scale, e)).add_(mean)  # (a)
         *cells, decoded = self._model.decode(z)
         log_prob, *slopes = sum_and_slopes(*cells, self._cells.take(rows))
         apart = e.square().addcmul_(z, z, value=-1.0).sum(-1)
         of_row = log_scale.sum(-1).add_(log_det)
-        log_weight = log_prob.add_(apart, alpha=0.5).add_(of_row)  # eq. (9)
+        log_weight = log_prob.add_(apart, alpha=0.5).add_(of_row)  # (b)
         log_share = log_weight.log_softmax(0)
         value = log(self._n_draws) - (log_weight - log_share).mean()
         least = torch.finfo(z.dtype).eps  # products of denormal numbers are slow
@@ -632,9 +632,9 @@ class WeightedBound:
         # minus, because the loss is the negative mean over rows
         weight = share / -len(rows)
         slopes = (slope.mul_(weight) for slope in slopes)
-        by_z = self._model.differentiate(decoded, *slopes)  # eq. (11)
-        by_v = _turned(root.mT, by_z.addcmul_(weight, z, value=-1.0))
-        by_v.addcmul_(weight / scale, e).mul_(share)  # eq. (12)
+        by_z = self._model.differentiate(decoded, *slopes)  # (d)
+        by_v = _turn(root.mT, by_z.addcmul_(weight, z, value=-1.0))
+        by_v.addcmul_(weight / scale, e).mul_(share)  # (e)
         by_log_scale = (by_v * e).sum(0).mul_(scale)
         self._posterior.differentiate(encoded, by_v.sum(0), by_log_scale)
         return value
@@ -647,10 +647,10 @@ class WeightedBound:
         return centred.erfinv_().mul_(sqrt(2.0))  # a quarter of the time of `ndtri`
 
 
-def _turned(root: Tensor, v: Tensor) -> Tensor:
+def _turn(root: Tensor, v: Tensor) -> Tensor:
     """Multiply by matrices (n, k, k) of the rows; v of shape (n_draws, n, k)."""
-    found = torch.bmm(v.transpose(0, 1), root.mT)
-    return found.transpose(0, 1).contiguous()
+    turned = torch.bmm(v.transpose(0, 1), root.mT)
+    return turned.transpose(0, 1).contiguous()
 
 
 # ----------------------------------------
@@ -697,14 +697,12 @@ Parts = Mapping[str, nn.Module]
 
 
 class Algorithm(NamedTuple):
-    """How an autoencoder is trained.
-
-    `parts`: makes what is trained besides model and encoder, given the autoencoder at
-    its start and a function that makes networks (n_inputs, n_outputs=).
-    """
+    """How an autoencoder is trained."""
 
     # (auto, parts, data, training) to the loss of rows
     loss: Callable[[Autoencoder, Parts, Incomplete, Training], Loss]
+    # makes the further modules to train, of the autoencoder at its start and a function
+    # that makes networks (n_inputs, n_outputs=)
     parts: Callable[[Autoencoder, Callable[..., nn.Module]], Parts] = lambda *_: (
         NO_PARTS
     )
@@ -826,10 +824,10 @@ def without_dropout(
         before = [module.training for module in modules]
         for module in modules:
             module.eval()
-        found = sampler.step(state, data)
+        result = sampler.step(state, data)
         for module, training in zip(modules, before, strict=True):
             module.train(training)
-        return found
+        return result
 
     return Sampler(sampler.init, step)
 
@@ -871,8 +869,7 @@ ALGORITHMS: dict[str, Algorithm] = {
 class Rounds:
     """The training of an autoencoder on the observed cells of a table.
 
-    `parts` (mapping of str to nn.Module): what the algorithm trains besides model and
-    encoder.
+    `parts` (mapping of str to nn.Module): further modules that the algorithm trains.
     """
 
     def __init__(
@@ -899,10 +896,10 @@ class Rounds:
         on_round: Callable[[int, float, float], bool],
     ) -> int:
         """Train without held-out cells; see `autoencoder.train_while_better`."""
-        kept = Incomplete(self.data.x, self.data.observed & ~hidden)
+        visible = Incomplete(self.data.x, self.data.observed & ~hidden)
         return vae.train_while_better(
             self.auto,
-            self._loss(kept),
+            self._loss(visible),
             self.data,
             hidden,
             self.weights,

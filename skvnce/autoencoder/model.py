@@ -59,11 +59,13 @@ def normal_without(data, hidden, weights, strength, normal):  # Normal
     observed cells.  `strength`: strength of the prior.  `normal` (Normal): the fit to
     all cells, from which EM starts.
     """
-    kept = data.observed & ~hidden
-    seen = kept.any(1)
-    part = Incomplete(data.x.where(kept, 0.0), kept).take(seen.nonzero().squeeze(1))
+    observed = data.observed & ~hidden
+    has_cells = observed.any(1)
+    part = Incomplete(data.x.where(observed, 0.0), observed).take(
+        has_cells.nonzero().squeeze(1)
+    )
     stopping = {"max_iter": _ROUNDS, "tol": 0.0}
-    return em.fit_normal(part, weights[seen], strength, normal, **stopping).normal
+    return em.fit_normal(part, weights[has_cells], strength, normal, **stopping).normal
 
 
 def turned_like(linear, other):
@@ -73,8 +75,8 @@ def turned_like(linear, other):
     as `linear`.
     """
     # the orthogonal Procrustes problem: factors are known up to a rotation
-    left, _, right = torch.linalg.svd(linear.loadings.T @ other.loadings)
-    return FactorModel(linear.mean, linear.loadings @ left @ right, *linear[2:])
+    first, _, last = torch.linalg.svd(linear.loadings.T @ other.loadings)
+    return FactorModel(linear.mean, linear.loadings @ first @ last, *linear[2:])
 
 
 def moved(module, before, after):
@@ -84,14 +86,14 @@ def moved(module, before, after):
     torch.nn.Module: a copy in double precision, without gradients.
     """
     # differences of float32 would be mostly rounding
-    found = deepcopy(module).double()
+    copied = deepcopy(module).double()
     first, last = (part.double().state_dict() for part in (before, after))
     state = {
         name: value + (last[name] - first[name]) if value.is_floating_point() else value
-        for name, value in found.state_dict().items()
+        for name, value in copied.state_dict().items()
     }
-    found.load_state_dict(state)
-    return found.eval().requires_grad_(False)
+    copied.load_state_dict(state)
+    return copied.eval().requires_grad_(False)
 
 
 # ----------------------------------------
@@ -167,9 +169,9 @@ class EncoderModel(NamedTuple):
             for rows in samplers.chunks(self.auto, len(nodes), n_draws, rule):
                 data, _ = self.scores.scores(Incomplete.from_array(nodes[rows]))
                 data, streams = data.on(self.auto.device), numbers(nodes[rows])
-                found = rule.draws(target, data, int(n_draws), n_steps, streams)
-                drawn.append(self.scores.cells(found.tables.cpu()).numpy())
-                probabilities.append(found.probabilities.cpu())
+                drawn_rows = rule.draws(target, data, int(n_draws), n_steps, streams)
+                drawn.append(self.scores.cells(drawn_rows.tables.cpu()).numpy())
+                probabilities.append(drawn_rows.probabilities.cpu())
         return np.concatenate(drawn, 1), _by_column(self.auto, probabilities)
 
     def mean(self, nodes: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, dict]:
@@ -193,11 +195,11 @@ class EncoderModel(NamedTuple):
             def to_cells(drawn: Tensor) -> Tensor:
                 return scores.cells(drawn.cpu()).to(device)
 
-            found = samplers.approximate_mean(
+            estimate = samplers.approximate_mean(
                 target, data.on(device), to_cells, streams, _APPROXIMATE
             )
-            means.append(found[0].cpu().numpy())
-            levels.append(found[1].cpu())
+            means.append(estimate[0].cpu().numpy())
+            levels.append(estimate[1].cpu())
         return np.concatenate(means), _by_column(target, levels)
 
     def rows(self, n_rows: int, n_components: int) -> np.ndarray:
@@ -219,7 +221,7 @@ class EncoderModel(NamedTuple):
         )
         levels = midpoint_levels(_LEVELS, cells.loc)
         drawn = (cells.icdf(level.expand(cells.loc.shape)) for level in levels)
-        mean = sum(self.scores.cells(one.cpu()) for one in drawn) / _LEVELS
+        mean = sum(self.scores.cells(part.cpu()) for part in drawn) / _LEVELS
         for node, block in cells.families.level_blocks().items():
             mean[:, node] = cells.level_probabilities[:, block].argmax(1).to(mean)
         return mean.numpy()
@@ -230,25 +232,25 @@ class EncoderModel(NamedTuple):
         """Apply a function of the autoencoder and of scores of rows, chunk by chunk.
 
         `nodes` (n, n_model_columns).  `function`: maps autoencoder, scores, random
-        numbers and a number of draws to a tensor (n, k).  Returns `found` (n, k);
+        numbers and a number of draws to a tensor (n, k).  Returns `values` (n, k);
         `log_slopes` (n,), sums of the log-slopes of the scores over each row.
         """
-        found, slopes, auto, n_draws = [], [], self.auto, self.n_scored
+        values, slopes, auto, n_draws = [], [], self.auto, self.n_scored
         with torch.no_grad():
             for rows in chunks(auto, len(nodes), n_draws):
                 part = Incomplete.from_array(nodes[rows])
                 data, log_slopes = self.scores.scores(part)
                 numbers = row_lattice(nodes[rows], 0)
                 value = function(auto, data.on(auto.device), numbers, n_draws)
-                found.append(value.cpu())
+                values.append(value.cpu())
                 slopes.append(log_slopes)
-        return torch.cat(found).numpy(), torch.cat(slopes).numpy()
+        return torch.cat(values).numpy(), torch.cat(slopes).numpy()
 
     def log_density(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Estimate log-densities of rows and their standard errors; each (n,)."""
-        found, log_slopes = self.mapped(nodes, vae.scored)
+        scores, log_slopes = self.mapped(nodes, vae.scored)
         empty = np.isnan(nodes).all(1)
-        pair = found[:, 0] + log_slopes, found[:, 1]
+        pair = scores[:, 0] + log_slopes, scores[:, 1]
         # nothing has probability 1, also where the estimate has an error
         return tuple(np.where(empty, 0.0, values) for values in pair)
 
@@ -394,7 +396,7 @@ class Ensemble(NamedTuple):
         self, nodes: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Fill missing cells by means of draws; see `CellModel`."""
-        drawn, probabilities = self._drawn_by_all(nodes)
+        drawn, probabilities = self._draw_by_all(nodes)
         cells = self.values.rounded(drawn, self.columns).mean(0)
         for node, levels in probabilities.items():
             cells[:, node] = levels.argmax(1)
@@ -404,15 +406,15 @@ class Ensemble(NamedTuple):
         self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Draw cells that represent their distributions; see `_imputer.fill`."""
-        return self._drawn_by_all(nodes)
+        return self._draw_by_all(nodes)
 
     def log_density(
         self, nodes: np.ndarray, *, with_errors: bool = True
     ) -> tuple[np.ndarray, np.ndarray]:
         """Estimate the log of the average density, and its errors; each (n,)."""
-        return average_density([one.log_density(nodes) for one in self.members])
+        return average_density([member.log_density(nodes) for member in self.members])
 
-    def _drawn_by_all(self, nodes: np.ndarray) -> tuple[np.ndarray, dict]:
+    def _draw_by_all(self, nodes: np.ndarray) -> tuple[np.ndarray, dict]:
         """Draw cells by all members, and average probabilities of categories."""
         shares = np.array_split(np.arange(self.n_draws), len(self.members))
         drawn, total = [], {}
@@ -422,11 +424,11 @@ class Ensemble(NamedTuple):
             if not len(share):
                 continue
             numbers = partial(of_rows, number)
-            tables, found = member.draws(nodes, len(share), numbers)
+            tables, by_column = member.draws(nodes, len(share), numbers)
             drawn.append(tables)
-            for node, levels in found.items():
-                own = levels * len(share) / self.n_draws
-                total[node] = total.get(node, 0) + own
+            for node, levels in by_column.items():
+                weighted = levels * len(share) / self.n_draws
+                total[node] = total.get(node, 0) + weighted
         return np.concatenate(drawn), total
 
 
@@ -443,6 +445,6 @@ def of_stream(rows: np.ndarray) -> Callable:
 
 def bounds_of_nodes(schema):
     """Return the user's bounds, (2, n_nodes); infinite without a bound."""
-    found = schema.values
+    values = schema.values
     free = np.array([[-np.inf], [np.inf]])
-    return np.where(found.given, found.ranges, free)[:, schema.model_columns]
+    return np.where(values.given, values.ranges, free)[:, schema.model_columns]

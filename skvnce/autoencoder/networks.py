@@ -133,8 +133,8 @@ class ResidualPerceptron(nn.Module):
     Its outputs are initially zero.
 
     `hidden`: sizes of the successive blocks.  `dropout`: dropout rate inside a block.
-    Draws of a row share what is dropped: all leading dimensions but the last, the rows,
-    have the same.
+    Draws of a row share their dropped units: these differ between rows, the last of the
+    leading dimensions, but not along the others.
 
     He, Zhang, Ren and Sun (2016), Identity mappings in deep residual networks.
     """
@@ -154,8 +154,10 @@ class ResidualPerceptron(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (*batch, n_inputs) to (*batch, n_outputs); differentiable once."""
-        found = _Residual.apply(x.reshape(-1, x.shape[-1]), self.kept(x), *self.leaves)
-        return found.view(*x.shape[:-1], self.last.out_features)
+        outputs = _Residual.apply(
+            x.reshape(-1, x.shape[-1]), self.draw_factors(x), *self.leaves
+        )
+        return outputs.view(*x.shape[:-1], self.last.out_features)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Forget the parameters, which may be replaced."""
@@ -175,11 +177,11 @@ class ResidualPerceptron(nn.Module):
         every = (*inner, self.last)
         return [part for layer in every for part in (layer.weight, layer.bias)]
 
-    def kept(self, x: Tensor) -> list[Tensor | None]:
+    def draw_factors(self, x: Tensor) -> list[Tensor | None]:
         """Draw the factors of the units of each block, (n, width); None for ones."""
         n = x.shape[-2] if x.dim() > 1 else 1
         return [
-            _dropped(n, block[1].out_features, block[3].p, x)
+            _dropout_factors(n, block[1].out_features, block[3].p, x)
             if self.training and block[3].p and x.numel()
             else None
             for block in self.blocks
@@ -188,11 +190,11 @@ class ResidualPerceptron(nn.Module):
     def evaluate(self, x: Tensor) -> tuple[Tensor, tuple]:
         """Map (*batch, n_inputs) to outputs of all rows, (n, n_outputs), without graph.
 
-        Also returns what `differentiate` needs.
+        Also returns the saved values for `differentiate`.
         """
-        kept = self.kept(x)
-        found, saved = evaluate(self.leaves, kept, x.reshape(-1, x.shape[-1]))
-        return found, (kept, saved)
+        factors = self.draw_factors(x)
+        outputs, saved = evaluate(self.leaves, factors, x.reshape(-1, x.shape[-1]))
+        return outputs, (factors, saved)
 
     def differentiate(
         self, saved: tuple, slope: Tensor, needs_input: bool = False
@@ -215,10 +217,10 @@ def _block(size: int, dropout: float) -> nn.Sequential:
     )
 
 
-def _dropped(n: int, size: int, rate: float, like: Tensor) -> Tensor:
+def _dropout_factors(n: int, size: int, rate: float, like: Tensor) -> Tensor:
     """Draw factors of units, which are the same on each device."""
-    kept = torch.rand(n, size, dtype=like.dtype).ge_(rate)
-    return kept.div_(1 - rate).to(like.device)
+    factors = torch.rand(n, size, dtype=like.dtype).ge_(rate)
+    return factors.div_(1 - rate).to(like.device)
 
 
 class _Residual(torch.autograd.Function):
@@ -228,37 +230,37 @@ class _Residual(torch.autograd.Function):
     def forward(
         ctx: torch.autograd.function.FunctionCtx,
         x: Tensor,
-        kept: list[Tensor | None],
+        factors: list[Tensor | None],
         *weights: Tensor,
     ) -> Tensor:
-        found, saved = evaluate(weights, kept, x)
+        outputs, saved = evaluate(weights, factors, x)
         if any(ctx.needs_input_grad):
             ctx.save_for_backward(*weights, *saved)
-            ctx.kept = kept
-        return found
+            ctx.factors = factors
+        return outputs
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(
         ctx: torch.autograd.function.FunctionCtx, slope: Tensor
     ) -> tuple[Tensor | None, ...]:
-        n_weights = _OF_BLOCK * len(ctx.kept) + 2
+        n_weights = _OF_BLOCK * len(ctx.factors) + 2
         weights, saved = ctx.saved_tensors[:n_weights], ctx.saved_tensors[n_weights:]
-        found = [torch.empty_like(weight) for weight in weights]
-        needed = ctx.needs_input_grad[0]
-        slope = differentiate(weights, ctx.kept, saved, slope, found, needed)
-        return slope, None, *found
+        slopes = [torch.empty_like(weight) for weight in weights]
+        needs_input = ctx.needs_input_grad[0]
+        slope = differentiate(weights, ctx.factors, saved, slope, slopes, needs_input)
+        return slope, None, *slopes
 
 
 def evaluate(
-    weights: Sequence[Tensor], kept: list[Tensor | None], x: Tensor
+    weights: Sequence[Tensor], factors: list[Tensor | None], x: Tensor
 ) -> tuple[Tensor, list[Tensor]]:
     """Evaluate a network of some `leaves`.
 
     `x` (n, n_inputs).  Returns (n, n_outputs); `saved`, for `differentiate`.
     """
     saved = []
-    for number, factor in enumerate(kept):
+    for number, factor in enumerate(factors):
         w, b, w1, b1, w2, b2 = weights[_OF_BLOCK * number :][:_OF_BLOCK]
         joint = linear(x, w, b)
         first = silu(joint)
@@ -275,7 +277,7 @@ def evaluate(
 
 def differentiate(
     weights: Sequence[Tensor],  # those of `evaluate`
-    kept: list[Tensor | None],
+    factors: list[Tensor | None],
     saved: Sequence[Tensor],
     slope: Tensor,  # (n, n_outputs)
     into: Sequence[Tensor],  # receives the slopes of the weights
@@ -285,7 +287,7 @@ def differentiate(
     *saved, x, last = saved
     _differentiate_layer(slope, last, into[-2:])
     slope = _through(slope @ weights[-2], x)
-    for number, factor in reversed(list(enumerate(kept))):
+    for number, factor in reversed(list(enumerate(factors))):
         block = slice(_OF_BLOCK * number, _OF_BLOCK * (number + 1))
         (w, _, w1, _, w2, _), here = weights[block], into[block]
         # `evaluate` saves five tensors of each block
@@ -319,7 +321,7 @@ def _through(slope: Tensor, x: Tensor) -> Tensor:
 # A user's own autoencoder: checks of its two modules.
 
 
-class OwnDecoder(nn.Module):
+class UserDecoder(nn.Module):
     """A user's p(z) and p(x | z).
 
     `module`: its ``prior()`` returns p(z), of event shape (latents,), and its
@@ -347,9 +349,9 @@ class OwnDecoder(nn.Module):
         return self.module.likelihood(z)
 
 
-def own_autoencoder(
+def user_autoencoder(
     model: nn.Module, posterior: nn.Module, n_features: int
-) -> tuple[OwnDecoder, nn.Module]:
+) -> tuple[UserDecoder, nn.Module]:
     """Check a user's model and encoder; return copies in double precision on the CPU.
 
     Raises TypeError if they are no modules, or if the model has no `prior` or no
@@ -364,30 +366,30 @@ def own_autoencoder(
             raise TypeError(f"{type(model).__name__} has no method {name}.")
     parts = (deepcopy(part).cpu().double().eval() for part in (model, posterior))
     decoder, encoder = (part.requires_grad_(False) for part in parts)
-    found = OwnDecoder(decoder, n_features)
-    _check_shapes(found, encoder, n_features)
-    return found, encoder
+    wrapped = UserDecoder(decoder, n_features)
+    _check_shapes(wrapped, encoder, n_features)
+    return wrapped, encoder
 
 
 def moved_to(
-    decoder: OwnDecoder, encoder: nn.Module, device: torch.device
-) -> tuple[OwnDecoder, nn.Module]:
+    decoder: UserDecoder, encoder: nn.Module, device: torch.device
+) -> tuple[UserDecoder, nn.Module]:
     """Copy checked modules to a device, and check them there.
 
     Raises ValueError if they have tensors that torch cannot move.
     """
-    found = tuple(deepcopy(part).to(device) for part in (decoder, encoder))
+    parts = tuple(deepcopy(part).to(device) for part in (decoder, encoder))
     try:
-        prior = found[0].prior()
+        prior = parts[0].prior()
         width = prior.event_shape[0]
         # medians, so that the check uses no random numbers
         half = torch.full((2, 3, width + 1), 0.5, dtype=torch.float64).to(device)
         z = draw(prior, half)
         prior.log_prob(z)
-        cells = found[0].likelihood(z)
-        x = at_quantiles(cells, half[..., :1].expand(2, 3, found[0].n_features))
+        cells = parts[0].likelihood(z)
+        x = at_quantiles(cells, half[..., :1].expand(2, 3, parts[0].n_features))
         cells.log_prob(x)
-        q = found[1](x, torch.ones_like(x).bool())
+        q = parts[1](x, torch.ones_like(x).bool())
         q.log_prob(draw(q, half))
     except RuntimeError as error:
         raise ValueError(
@@ -395,10 +397,10 @@ def moved_to(
             "all tensors as parameters or buffers, and make others on the device of "
             "the input; or pass device='cpu'."
         ) from error
-    return found
+    return parts
 
 
-def _evaluated(encoder: nn.Module, x: Tensor, observed: Tensor) -> Distribution:
+def _call_encoder(encoder: nn.Module, x: Tensor, observed: Tensor) -> Distribution:
     """Call an encoder, and name it in its errors."""
     try:
         return encoder(x, observed)
@@ -409,7 +411,7 @@ def _evaluated(encoder: nn.Module, x: Tensor, observed: Tensor) -> Distribution:
         ) from error
 
 
-def _check_shapes(decoder: OwnDecoder, encoder: nn.Module, n_features: int) -> None:
+def _check_shapes(decoder: UserDecoder, encoder: nn.Module, n_features: int) -> None:
     """Evaluate the modules at a few rows with leading dimensions."""
     prior = decoder.prior()
     if len(prior.event_shape) != 1 or prior.batch_shape:
@@ -428,7 +430,7 @@ def _check_shapes(decoder: OwnDecoder, encoder: nn.Module, n_features: int) -> N
         )
     x = cells.sample()
     for observed in (torch.ones_like(x).bool(), torch.zeros_like(x).bool()):
-        q = _evaluated(encoder, x, observed)
+        q = _call_encoder(encoder, x, observed)
         shapes = tuple(q.batch_shape), tuple(q.event_shape)
         if shapes != ((2, 3), tuple(prior.event_shape)):
             raise ValueError(
@@ -496,17 +498,17 @@ class AnchoredEncoder(nn.Module):
 
     @property
     def has_fixed_anchor(self) -> bool:
-        """Whether the linear model stays as it is, so that anchors can be kept."""
+        """Whether the linear model stays as it is, so that anchors can be stored."""
         parts = self.infer.parameters() if isinstance(self.infer, nn.Module) else ()
         return not any(part.requires_grad for part in parts)
 
-    def seen(self, anchor: Anchor, observed: Tensor) -> Tensor:
-        """Return what the network sees; (*batch, n_inputs)."""
+    def inputs_of(self, anchor: Anchor, observed: Tensor) -> Tensor:
+        """Return the inputs of the network; (*batch, n_inputs)."""
         return torch.cat([anchor.filled, observed.to(anchor.mean), anchor.mean], -1)
 
     def at(self, anchor: Anchor, observed: Tensor) -> AffineTransformed:
         """Return q(z | x_obs) given the posterior of the linear model."""
-        outputs, k = self.network(self.seen(anchor, observed)), self.n_components
+        k, outputs = self.n_components, self.network(self.inputs_of(anchor, observed))
         logits, inside = outputs[..., : k - 1], outputs[..., k - 1 :]
         shift, free = inside.unflatten(-1, (k, -1)).chunk(2, -1)
         # a smooth bound of slope 1 at 0; clamped values would have no gradient beyond
@@ -520,13 +522,13 @@ class AnchoredEncoder(nn.Module):
         mixture = NormalMixture(logits, shift, scale, validate_args=False)
         return AffineTransformed(mixture, anchor.mean, anchor.root)
 
-    def encode(self, seen: Tensor) -> tuple[Tensor, Tensor, tuple]:
+    def encode(self, inputs: Tensor) -> tuple[Tensor, Tensor, tuple]:
         """Compute the parameters of v in eq. (3), for one component, without a graph.
 
-        `seen` (n, n_inputs).  Returns `shift`, `log_scale` (n, latents); `saved`, for
+        `inputs` (n, n_inputs).  Returns `shift`, `log_scale` (n, latents); `saved`, for
         `differentiate`.
         """
-        outputs, saved = self.network.evaluate(seen)
+        outputs, saved = self.network.evaluate(inputs)
         shift, free = (part.contiguous() for part in outputs.chunk(2, -1))
         bend = free.div_(_WIDEST).tanh_()
         return shift.add_(self.start), _WIDEST * bend, (saved, bend)
@@ -584,8 +586,8 @@ class AnchoredLatentCells(nn.Module):
         `x` (*batch, features): values under the mask are arbitrary.
         """
         mask = observed.expand(x.shape).to(z)
-        seen = torch.cat([x.where(observed, x.new_zeros(())), mask, z], -1)
-        f, g = self.network(seen).chunk(2, -1)
+        inputs = torch.cat([x.where(observed, x.new_zeros(())), mask, z], -1)
+        f, g = self.network(inputs).chunk(2, -1)
         return _normal(self.mean + z @ self.loadings.T + f, self.log_scale + g)
 
 

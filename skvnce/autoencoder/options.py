@@ -13,7 +13,7 @@ from skvnce._core.runtime import DEVICES, device_in_use, filled_once, resolve_de
 from skvnce._imputer.validation import Number, Option, integer_from
 from skvnce.autoencoder import samplers, vae
 from skvnce.autoencoder.model import EncoderModel
-from skvnce.autoencoder.networks import moved_to, own_autoencoder
+from skvnce.autoencoder.networks import moved_to, user_autoencoder
 from skvnce.gaussian.marginals import CellScores
 
 
@@ -48,7 +48,7 @@ class LAIR(Option):
     _parameter_constraints = {
         "n_particles": [integer_from(0)],
         "n_replenish": [integer_from(0)],
-        "replenish": [StrOptions(set(samplers.REPLENISH))],
+        "replenish": [StrOptions({"encoder", "prior"})],
     }
 
     def __init__(
@@ -223,7 +223,7 @@ class TorchMember:
         self.n_features_in_ = n_features
         self.feature_indices_, self.constants_ = np.arange(n_features), {}
         self.n_importance_samples = int(option.n_importance_samples)
-        modules = own_autoencoder(option.model, option.posterior, n_features)
+        modules = user_autoencoder(option.model, option.posterior, n_features)
         self._modules = vae.Autoencoder(*modules)
         self._device, self._moved = option.device, []
         # raises an error at fit; later, a device that is missing is the CPU

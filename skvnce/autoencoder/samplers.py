@@ -478,24 +478,22 @@ class Drawn(NamedTuple):
     probabilities: Tensor
 
 
+# (auto, data, n_draws, n_steps, streams) to draws
+Draw = Callable[[Autoencoder, Incomplete, int, int, Streams], Drawn]
+
+
 class Rule(NamedTuple):
-    """A way to draw missing cells.
+    """A way to draw missing cells."""
 
-    `stratified` (callable or None): the same, with stratified draws, which depend on
-    each other.
-    """
-
-    # (auto, data, n_draws, n_steps, streams) to `Drawn`
-    draws: Callable[[Autoencoder, Incomplete, int, int, Streams], Drawn]
+    draws: Draw
     # numbers of tables that are encoded, and of latents that are proposed, in each row
     # and step.  Chains have one of both for each draw, which do not count here
     n_particles: int = 1
     n_proposals: int = 1
     # number of latents for each draw at the start or at the end
     n_start: int = _PROPOSED
-    stratified: Callable[[Autoencoder, Incomplete, int, int, Streams], Drawn] | None = (
-        None
-    )
+    # the same, with stratified draws, which depend on each other
+    stratified: Draw | None = None
 
 
 def by_lair(
@@ -514,7 +512,7 @@ def by_lair(
         n_steps: int,
         streams: Streams,
     ) -> Drawn:
-        sampler, state = started(auto, data, streams)
+        sampler, state = start_sampler(auto, data, streams)
         _, pool = run_pooled(
             sampler,
             state,
@@ -534,38 +532,29 @@ def by_lair(
         streams: Streams,
     ) -> Drawn:
         enough = ceil(_PER_DRAW * n_draws / (n_particles + n_replenish))
-        enough = max(_LEAST, enough)
-        sampler, state = started(auto, data, streams)
+        n_steps = min(n_steps, max(_LEAST, enough))
+        sampler, state = start_sampler(auto, data, streams)
         proposed = []
-
-        def keep(state: State, info: Proposals) -> None:
-            proposed.append(info)
-
-        run_chain(sampler, state, data, min(n_steps, enough), keep)
+        run_chain(sampler, state, data, n_steps, lambda _, info: proposed.append(info))
         return stratified_draws(auto, data, n_draws, proposed, streams)
 
-    def started(
+    def start_sampler(
         auto: Autoencoder, data: Incomplete, streams: Streams
     ) -> tuple[Sampler, State]:
-        fresh = REPLENISH[replenish](auto)
+        # encoded once, because the rows are the same in each iteration
+        fresh = auto.posterior(*data) if replenish == "encoder" else None
         sampler = lair(
             of_known(auto.model, data.x),
             auto.posterior,
             n_particles=n_particles,
             n_replenish=n_replenish,
-            # encoded once, because the rows are the same in each iteration
-            replenish=fresh and constant(fresh(data)),
+            replenish=fresh and (lambda _: fresh),
             uniforms=streams(0),
         )
         return sampler, sampler.init(data, start(auto, data, n_particles, streams))
 
     n_proposals = max(n_particles + n_replenish, _PROPOSED * n_particles)
     return Rule(draws, n_particles, n_proposals, n_start=1, stratified=stratified)
-
-
-def constant(value: Distribution) -> Callable[[Incomplete], Distribution]:
-    """Return a function of tables that is constant."""
-    return lambda data: value
 
 
 @torch.no_grad()
@@ -581,14 +570,14 @@ def stratified_draws(
     Latents are resampled systematically (Kitagawa 1996), and cells are drawn by
     uniform numbers that are preferably stratified over the draws, too.
     """
-    log_weight = torch.cat([one.log_weight for one in proposed])
+    log_weight = torch.cat([proposal.log_weight for proposal in proposed])
     first = streams(1)(0, data.x[None, :, :1]).squeeze(-1)
     # one uniform number a row for all levels: systematic resampling
     levels = (torch.arange(n_draws).to(first)[:, None] + first) / n_draws
     cells = _cells_at(auto, proposed, resample(log_weight, levels))
     uniform = streams(2)(0, data.x.expand(n_draws, *data.x.shape))
     weight = normalised(log_weight).unsqueeze(-1)
-    values = torch.cat([level_probabilities(auto, one.z) for one in proposed])
+    values = torch.cat([level_probabilities(auto, proposal.z) for proposal in proposed])
     tables = data.with_values(at_quantiles(cells, uniform))
     return Drawn(tables, (weight * values).sum(0))
 
@@ -597,18 +586,12 @@ def _cells_at(
     auto: Autoencoder, proposed: list[Proposals], index: Tensor
 ) -> Distribution:
     """Return p(x_j | z) at some of the proposals; (n_draws, n, features)."""
-    if all(type(one.cells) is Cells for one in proposed):
-        pairs = zip(*(one.cells.outputs for one in proposed), strict=True)
+    if all(type(proposal.cells) is Cells for proposal in proposed):
+        pairs = zip(*(proposal.cells.outputs for proposal in proposed), strict=True)
         outputs = (take(torch.cat(parts), index) for parts in pairs)
         return Cells(*outputs, proposed[0].cells.families)
-    return auto.model.likelihood(take(torch.cat([one.z for one in proposed]), index))
-
-
-# of an autoencoder, to the distribution of additional proposals of `lair`
-REPLENISH: dict[str, Callable[[Autoencoder], Callable | None]] = {
-    "encoder": lambda auto: lambda data: auto.posterior(*data),
-    "prior": lambda auto: None,
-}
+    z = torch.cat([proposal.z for proposal in proposed])
+    return auto.model.likelihood(take(z, index))
 
 
 def by_chains(make: Callable[..., Sampler], n_warm_up: int = 0) -> Rule:
@@ -628,7 +611,7 @@ def by_chains(make: Callable[..., Sampler], n_warm_up: int = 0) -> Rule:
     ) -> Drawn:
         sampler = make(*auto, uniforms=streams(0))
         if n_warm_up:
-            x = warmed_up(auto, data, n_draws, n_warm_up, streams)
+            x = warm_up(auto, data, n_draws, n_warm_up, streams)
         else:
             x = start(auto, data, n_draws, streams)
         state = run_chain(sampler, sampler.init(data, x), data, n_steps)
@@ -677,7 +660,7 @@ SAMPLERS: dict[str, Callable[..., Rule]] = {
 }
 
 
-def warmed_up(
+def warm_up(
     auto: Autoencoder, data: Incomplete, n_chains: int, n_steps: int, streams: Streams
 ) -> Tensor:
     """Complete rows by LAIR with four particles a chain; (n_chains, n, features)."""
@@ -730,7 +713,7 @@ def approximate_mean(
 def chunks(auto: Autoencoder, n: int, n_draws: int, rule: Rule) -> Iterator[slice]:
     """Split n rows into chunks whose draws are bounded in memory."""
     d, k, hidden = auto.model.sizes
-    one = 4 * d + max(hidden) + k
-    moved = rule.n_proposals * (one + rule.n_particles * k)
-    drawn = rule.n_start * n_draws * (one + k)
+    of_draw = 4 * d + max(hidden) + k
+    moved = rule.n_proposals * (of_draw + rule.n_particles * k)
+    drawn = rule.n_start * n_draws * (of_draw + k)
     return slices(n, max(1, _AT_ONCE // max(moved, drawn)))

@@ -120,8 +120,8 @@ def latents_of(data: Incomplete, families: Families) -> Latents:
         values = families.values[place].unique().double()
         edges = families.edges[place, : len(values) + 1].double()
         marginals[j] = _intervals(values, edges)
-    for j, (column, seen) in enumerate(zip(data.x.T, data.observed.T, strict=True)):
-        values = column[seen].unique()
+    for j, (column, observed) in enumerate(zip(data.x.T, data.observed.T, strict=True)):
+        values = column[observed].unique()
         marginals.setdefault(j, Marginal(values, values, values))
     sizes = [n_levels.get(j, 1) for j in range(data.x.shape[1])]
     first = torch.tensor([0, *sizes[:-1]]).cumsum(0).tolist()
@@ -129,7 +129,7 @@ def latents_of(data: Incomplete, families: Families) -> Latents:
 
 
 def _intervals(values: Tensor, edges: Tensor) -> Marginal:
-    """Make the marginal of values between edges, of which the outermost are far."""
+    """Make the marginal of values between edges; the outermost become infinite."""
     far = edges.new_full((1,), torch.inf)
     inner = edges[1:-1]
     return Marginal(values, torch.cat([-far, inner]), torch.cat([inner, far]))
@@ -147,7 +147,9 @@ def sites(
     """
     columns, codes = (
         torch.cat(parts)
-        for parts in zip(*(_listed(family) for family in families.levels), strict=True)
+        for parts in zip(
+            *(_list_levels(family) for family in families.levels), strict=True
+        )
     )
     every = torch.arange(len(columns))
     x = mean.new_zeros(len(columns), families.n_columns(len(mean)))
@@ -172,7 +174,7 @@ def sites(
     return columns, codes, precision, field
 
 
-def _listed(family: Levels) -> tuple[Tensor, Tensor]:
+def _list_levels(family: Levels) -> tuple[Tensor, Tensor]:
     """List the columns and the codes of all levels of a family."""
     sizes = family.n_levels
     columns = family.columns.repeat_interleave(sizes)
@@ -200,17 +202,20 @@ def _derivatives(
 class LevelPosterior(nn.Module):
     """The anchor of an encoder of rows with levels; see the module.
 
-    `linear`: of the latent variables of all outputs.  `found`: from `sites`.
+    `linear`: of the latent variables of all outputs.  `terms`: from `sites`.
     `n_filled`: width of the filled rows: numbers, then 0 or 1 for each level of each
     column of categories, all 0 if it is missing.
     """
 
     def __init__(
-        self, linear: FactorModel, families: Families, found: tuple[Tensor, ...]
+        self,
+        linear: FactorModel,
+        families: Families,
+        terms: tuple[Tensor, ...],
     ) -> None:
         super().__init__()
         names = "columns", "codes", "precision", "field"
-        for name, value in zip(names, found, strict=True):
+        for name, value in zip(names, terms, strict=True):
             self.register_buffer(name, value.clone())
         every = torch.arange(families.n_columns(len(linear.mean)))
         numbers = every[~torch.isin(every, self.columns)]
@@ -232,28 +237,28 @@ class LevelPosterior(nn.Module):
             precision.view(-1, *self.precision.shape[1:]),
             level @ self.field.double(),
         )
-        numbers, seen = rows[:, self.numbers], mask[:, self.numbers]
-        found = infer(linear, numbers, seen, more)
-        guess = linear.mean + found.mean @ linear.loadings.T
-        filled = torch.cat([numbers.where(seen, guess), level], 1)
-        return anchor_of(found, filled, x)
+        numbers, mask_of_numbers = rows[:, self.numbers], mask[:, self.numbers]
+        posterior = infer(linear, numbers, mask_of_numbers, more)
+        guess = linear.mean + posterior.mean @ linear.loadings.T
+        filled = torch.cat([numbers.where(mask_of_numbers, guess), level], 1)
+        return anchor_of(posterior, filled, x)
 
 
-def anchor_of(found: Posterior, filled: Tensor, x: Tensor) -> Anchor:
+def anchor_of(posterior: Posterior, filled: Tensor, x: Tensor) -> Anchor:
     """Make the anchor of rows x (*batch, features) in their precision."""
-    factor, n = found.factor, len(found.factor)
+    factor, n = posterior.factor, len(posterior.factor)
     if n and factor.stride(0) == 0:  # one for all rows
         # triangular systems are solved once for all rows
         factor = factor[:1]
-    eye = torch.eye(found.mean.shape[1]).to(filled).expand_as(factor)
+    eye = torch.eye(posterior.mean.shape[1]).to(filled).expand_as(factor)
     root = torch.linalg.solve_triangular(factor.mT, eye, upper=True)
-    parts = found.mean, root.expand(n, -1, -1), filled
+    parts = posterior.mean, root.expand(n, -1, -1), filled
     shape = x.shape[:-1]
     return Anchor(*(part.to(x).reshape(*shape, *part.shape[1:]) for part in parts))
 
 
 # ----------------------------------------
-# A model and its encoder, and what is computed once for the rows of a table.
+# A model and its encoder, and their constants for the rows of a table.
 
 
 _KEPT = 2**25  # maximum size of the linear part of the posteriors of all rows
@@ -309,7 +314,7 @@ def of_known(model: nn.Module, x: Tensor) -> nn.Module | KnownRows:
 
 
 class Batches:
-    """Model and encoder for batches of rows; what does not change is computed once.
+    """Model and encoder for batches of rows; constants are computed once.
 
     Training changes neither the posteriors of the linear model, which take a
     factorisation for each row, nor the intervals of rounded cells.  Tables of many rows
@@ -376,8 +381,8 @@ class HeldOut:
 
     def __init__(self, auto: Autoencoder, data: Incomplete, hidden: Tensor) -> None:
         self.auto, self.hidden = Autoencoder(*(part.eval() for part in auto)), hidden
-        kept = data.observed & ~hidden
-        self._batches = Batches(self.auto, Incomplete(data.x, kept))
+        visible = data.observed & ~hidden
+        self._batches = Batches(self.auto, Incomplete(data.x, visible))
         self._observed, cells = data.observed, self._batches.cells
         self._cells = None if cells is None else cells.centred(data.observed)
 
@@ -387,10 +392,10 @@ class HeldOut:
 
         By importance sampling.
         """
-        found = []
+        values = []
         for rows in chunks(self.auto, len(self.hidden), _N_DRAWS):
-            (_, posterior), (x, kept) = self._batches.of(rows)
-            q = posterior(x, kept)
+            (_, posterior), (x, visible) = self._batches.of(rows)
+            q = posterior(x, visible)
             # the same numbers in each round, so that gains are not those of the draws
             z = draw_latents(q, stream(0), _N_DRAWS, x)
             log_ratio = self.auto.model.prior().log_prob(z) - q.log_prob(z)
@@ -398,35 +403,36 @@ class HeldOut:
                 part = slice(first, min(first + _IN_CACHE, len(x)))
                 which = slice(rows.start + part.start, rows.start + part.stop)
                 inside = self._inside(z[:, part], which)
-                log_weight = (inside * kept[part]).sum(-1) + log_ratio[:, part]
-                found.append(_of_held(inside, log_weight, self.hidden[which]))
-        return torch.cat(found)
+                log_weight = (inside * visible[part]).sum(-1) + log_ratio[:, part]
+                hidden = self.hidden[which]
+                values.append(_log_mean_of_hidden(inside, log_weight, hidden))
+        return torch.cat(values)
 
     def _inside(self, z: Tensor, rows: slice) -> Tensor:
         """Compute log p(x_j | z) of observed cells; (n_draws, n_rows, features)."""
         if self._cells is not None:
             loc, log_scale, _ = self.auto.model.decode(z)
             return log_probs(loc, log_scale, self._cells.take(rows))
-        x, seen = self._batches.data.x[rows], self._observed[rows]
-        return self.auto.model.likelihood(z).log_prob(x).where(seen, 0.0)
+        x, observed = self._batches.data.x[rows], self._observed[rows]
+        return self.auto.model.likelihood(z).log_prob(x).where(observed, 0.0)
 
 
-def _of_held(inside: Tensor, log_weight: Tensor, held: Tensor) -> Tensor:
+def _log_mean_of_hidden(inside: Tensor, log_weight: Tensor, hidden: Tensor) -> Tensor:
     """Sum logs of weighted means of densities over the held-out cells of rows."""
-    row, column = held.nonzero(as_tuple=True)
+    row, column = hidden.nonzero(as_tuple=True)
     log_share = log_weight.log_softmax(0)
     log_mean = (log_share[:, row] + inside[:, row, column]).logsumexp(0)
-    return log_mean.new_zeros(len(held)).index_add_(0, row, log_mean)
+    return log_mean.new_zeros(len(hidden)).index_add_(0, row, log_mean)
 
 
 def held_out_log_prob(auto: Autoencoder, data: Incomplete, hidden: Tensor) -> Tensor:
     """Compute `HeldOut.log_prob` once, and leave the modes of the modules; (n,)."""
     training = [part.training for part in auto]
-    found = HeldOut(auto, data, hidden).log_prob()
+    values = HeldOut(auto, data, hidden).log_prob()
     # `HeldOut` has turned dropout off
     for part, mode in zip(auto, training, strict=True):
         part.train(mode)
-    return found
+    return values
 
 
 # ----------------------------------------
@@ -435,7 +441,7 @@ def held_out_log_prob(auto: Autoencoder, data: Incomplete, hidden: Tensor) -> Te
 
 # without one, the likelihood of cells that are predicted exactly would be infinite
 FLOOR = 0.03  # minimum standard deviation of a score given the latents
-NO_PARTS: Mapping[str, nn.Module] = {}  # what most algorithms train besides
+NO_PARTS: Mapping[str, nn.Module] = {}  # most algorithms train no further modules
 
 
 class Architecture(NamedTuple):
@@ -461,9 +467,9 @@ class LinearPosterior(nn.Module):
         rows, mask = x.reshape(-1, width).double(), observed.reshape(-1, width)
         if mask.device.type == "cpu" and mask.all():  # else it would wait for it
             return anchor_of(infer_complete(linear, rows), rows, x)
-        found = infer(linear, rows, mask)
-        filled = rows.where(mask, linear.mean + found.mean @ linear.loadings.T)
-        return anchor_of(found, filled, x)
+        posterior = infer(linear, rows, mask)
+        filled = rows.where(mask, linear.mean + posterior.mean @ linear.loadings.T)
+        return anchor_of(posterior, filled, x)
 
 
 def build(
@@ -597,16 +603,16 @@ def train_while_better(
     def scores_of(modules: list[nn.Module]) -> Callable[[], Tensor]:
         return HeldOut(Autoencoder(*modules[:2]), part, hidden).log_prob
 
-    def trained(record: Callable, update: Callable) -> object:
-        shown = {"on_round": record, "on_step": update, "parts": parts}
-        return train(auto, loss, weights, training, n_rounds=max_rounds, **shown)
+    def run(record: Callable, update: Callable) -> object:
+        options = {"on_round": record, "on_step": update, "parts": parts}
+        return train(auto, loss, weights, training, n_rounds=max_rounds, **options)
 
     return rounds.train_while_better(
         [*auto, *parts.values()],
         patience,
         scores_of,
         lambda gains: shares @ gains,
-        trained,
+        run,
         on_round,
         training.averaged,
     )
@@ -624,17 +630,10 @@ def weigh(
     return z, counted(log_joint(auto.model, *data, z) - q.log_prob(z))
 
 
-def log_prob(
-    auto: Autoencoder, data: Incomplete, uniforms: Uniforms, n_draws: int
-) -> Tensor:
-    """Estimate log p(x_obs) by the importance-weighted bound; (n,)."""
-    return iwelbo(weigh(auto, data, uniforms, n_draws)[1])
-
-
 def scored(
     auto: Autoencoder, data: Incomplete, uniforms: Uniforms, n_draws: int
 ) -> Tensor:
-    """Compute `log_prob` and its standard errors; (n, 2)."""
+    """Estimate log p(x_obs) by the importance-weighted bound, and errors; (n, 2)."""
     log_weight = weigh(auto, data, uniforms, n_draws)[1]
     return torch.stack([iwelbo(log_weight), standard_error(log_weight)], -1)
 

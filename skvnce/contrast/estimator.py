@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from math import log
 from numbers import Real
 from typing import Any, Literal, NamedTuple, Self
@@ -67,18 +68,11 @@ from skvnce.contrast.fit import (
     fit_table,
     fit_with_enough_draws,
 )
-from skvnce.contrast.models import (
-    FreeGaussian,
-    initial_normal,
-)
-from skvnce.contrast.noise import (
-    ColumnSummary,
-    Marginals,
-    Rescaled,
-)
+from skvnce.contrast.models import FreeGaussian, initial_normal
+from skvnce.contrast.noise import ColumnSummary, Marginals, Rescaled
 
 # ----------------------------------------
-# Parameters of VNCEEstimator as the settings of its fit, and what is said of it.
+# Parameters of VNCEEstimator as the settings of its fit, and warnings of a fit.
 
 
 # instead of "auto", and of a second fit; missing cells have a power of two, because
@@ -90,7 +84,7 @@ _OF_FIT = "model", "posterior", "n_components", "criterion", "n_init", "max_iter
 
 
 def solver_fields(solver):
-    """Return what the solver sets of `Settings`; a field of another one is an error."""
+    """Return the fields of `Settings` that the solver sets."""
     name = solver
     if not isinstance(solver, str):
         name = "adam" if isinstance(solver, Adam) else "lbfgs"
@@ -117,8 +111,8 @@ def settings_of(parameters, seed, nodes):
         noise = "gaussian" if parameters["model"] is None else "marginal"
     n_draws, more_draws = parameters["n_training_draws"], None
     if isinstance(n_draws, str):
-        asked = parameters["criterion"]
-        averages = asked == "importance-weighted" or np.isnan(nodes).any()
+        criterion = parameters["criterion"]
+        averages = criterion == "importance-weighted" or np.isnan(nodes).any()
         n_draws, more_draws = _DRAWS_OF_CELLS if averages else _DRAWS_OF_LATENTS
     return Settings(
         **{name: parameters[name] for name in _OF_FIT},
@@ -172,14 +166,14 @@ def warn_of_bound(bound_gap, n_draws):
         )
 
 
-def bias_of_latents(gap, found, n_draws):
+def bias_of_latents(gap, table_fit, n_draws):
     """Say that the posterior of the latents may bias the parameters, or nothing."""
     if gap.mean <= MOST_LOST:
         return ""
     remedy = ""
-    if found.outcome.averages:
+    if table_fit.outcome.averages:
         remedy = f"n_training_draws={_more(n_draws)} or "
-    elif not found.is_discrete:
+    elif not table_fit.is_discrete:
         remedy = "criterion='importance-weighted' or "
     return (
         f"The bound on the log-density of rows is {gap.mean:.2g} nats too low, on "
@@ -198,7 +192,7 @@ def _more(n_draws):
 # A fitted density with a scale parameter: means, draws and scores of rows.
 
 
-_CELLS, _LATENTS = 0, 1  # what `FittedModel.one_draw` draws
+_CELLS, _LATENTS = 0, 1  # places of `FittedModel.one_draw`
 
 
 class ScaledDensity(NamedTuple):
@@ -217,8 +211,8 @@ class ScaledDensity(NamedTuple):
         self, nodes: np.ndarray, limits: Limits = NO_LIMITS
     ) -> tuple[np.ndarray, dict]:
         """Fill missing cells by their means; see `CellModel`."""
-        found = self.fitted.filled(self._scaled(nodes), row_lattice(nodes, 0))
-        return self.units.restored(found.cpu()), {}
+        filled = self.fitted.filled(self._scaled(nodes), row_lattice(nodes, 0))
+        return self.units.restored(filled.cpu()), {}
 
     @torch.no_grad()
     def points(
@@ -226,14 +220,14 @@ class ScaledDensity(NamedTuple):
     ) -> tuple[np.ndarray, dict]:
         """Find quantiles of missing cells; see `_imputer.fill`."""
         numbers, levels = row_lattice(nodes, 0), torch.tensor(levels)
-        found = self.fitted.quantiles(self._scaled(nodes), numbers, levels)
-        return self.units.restored(found.cpu()), {}
+        quantiles = self.fitted.quantiles(self._scaled(nodes), numbers, levels)
+        return self.units.restored(quantiles.cpu()), {}
 
     def draw(
         self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells; see `CellModel`."""
-        return self.units.restored(self._drawn(nodes, n_draws, _CELLS))
+        return self.units.restored(self._draw(nodes, n_draws, _CELLS))
 
     def latent_mean(self, nodes: np.ndarray) -> np.ndarray:
         """Compute posterior means of the latents; (n, n_components)."""
@@ -243,26 +237,27 @@ class ScaledDensity(NamedTuple):
 
     def draw_latents(self, nodes: np.ndarray, n_draws: int) -> np.ndarray:
         """Draw the latents with torch's global stream; (n_draws, n, n_components)."""
-        return self._drawn(nodes, n_draws, _LATENTS).numpy()
+        return self._draw(nodes, n_draws, _LATENTS).numpy()
 
     def log_density(
         self, nodes: np.ndarray, *, with_errors: bool = True
     ) -> tuple[np.ndarray, np.ndarray]:
         """Compute log-densities of rows and their standard errors; each (n,)."""
         with torch.no_grad():
-            found, error = self.fitted.log_prob(
+            log_prob, error = self.fitted.log_prob(
                 self._scaled(nodes), row_lattice(nodes, 0)
             )
-        return found.cpu().numpy() - self.units.log_scales(nodes), error.cpu().numpy()
+        density = log_prob.cpu().numpy() - self.units.log_scales(nodes)
+        return density, error.cpu().numpy()
 
     def _scaled(self, nodes: np.ndarray) -> Incomplete:
         return self.units.scaled(nodes).on(self.fitted.device)
 
     @torch.no_grad()
-    def _drawn(self, nodes: np.ndarray, n_draws: int, what: int) -> torch.Tensor:
+    def _draw(self, nodes: np.ndarray, n_draws: int, place: int) -> torch.Tensor:
         rows = self._scaled(np.tile(nodes, (n_draws, 1)))
-        found = self.fitted.one_draw(rows, what).cpu()
-        return found.reshape(n_draws, len(nodes), -1)
+        draws = self.fitted.one_draw(rows, place).cpu()
+        return draws.reshape(n_draws, len(nodes), -1)
 
 
 # ----------------------------------------
@@ -285,14 +280,14 @@ class DensityArrays(NamedTuple):
     cache: dict  # the modules, by name; not stored
 
     @classmethod
-    def of(cls, found, factories):
-        """Keep what a fit has found."""
+    def of(cls, table_fit, factories):
+        """Store a fit, with its modules as the cache."""
         arrays = (
             tuple(part.numpy() for part in values)
-            for values in (found.marginals, found.summary)
+            for values in (table_fit.marginals, table_fit.summary)
         )
-        cache = {"fitted": found.outcome.fitted}
-        return cls(factories, found.outcome.stream, found.units, *arrays, cache)
+        cache = {"fitted": table_fit.outcome.fitted}
+        return cls(factories, table_fit.outcome.stream, table_fit.units, *arrays, cache)
 
 
 # ----------------------------------------
@@ -571,7 +566,7 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
         check_is_fitted(self)
         if not self.n_components_:
             return self._transformed(X, where, lower, upper)
-        if any(one is not None for one in (where, lower, upper)):
+        if any(option is not None for option in (where, lower, upper)):
             raise ValueError(
                 "The model has latents, whose means transform returns: where, lower "
                 "and upper are of tables. sample draws missing cells, and takes where."
@@ -579,11 +574,11 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
         checked = self._checked(X)
         with one_thread():
             model = self._cell_model()
-            found = [
+            means = [
                 model.latent_mean(nodes)
                 for _, nodes in chunks(self._schema, checked, n_chains(model))
             ]
-        return into_dtype(np.concatenate(found), checked.dtype)
+        return into_dtype(np.concatenate(means), checked.dtype)
 
     @shows_progress
     def sample_latents(
@@ -625,24 +620,24 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
         checked = self._checked(X)
         if not self.n_components_:
             raise ValueError("The model has no latents. sample draws missing cells.")
-        drawn = self._latents_drawn(checked, n_draws, random_state)
+        drawn = self._draw_latents(checked, n_draws, random_state)
         names = self.get_feature_names_out()
         if as_array:
             return drawn
-        made = self._container()
-        if made is None:
+        adapter = self._container()
+        if adapter is None:
             return list(drawn)
-        return [made.create_container(table, X, names) for table in drawn]
+        return [adapter.create_container(table, X, names) for table in drawn]
 
-    def _latents_drawn(self, X, n_draws, random_state):
+    def _draw_latents(self, X, n_draws, random_state):
         """Draw the latents of validated rows; (n_draws, n_samples, n_components)."""
         drawn = np.empty((n_draws, len(X), self.n_components_), X.dtype)
         with one_thread(), seeded(random_state):
             model = self._cell_model()
             parts = chunks(self._schema, X, n_chains(model, n_draws))
             for (rows, _), nodes in parts:
-                found = model.draw_latents(nodes, n_draws)
-                drawn[:, rows[:, 0]] = into_dtype(found, X.dtype)
+                latents = model.draw_latents(nodes, n_draws)
+                drawn[:, rows[:, 0]] = into_dtype(latents, X.dtype)
         return drawn
 
     @shows_progress
@@ -678,11 +673,11 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
             noise = self._reference()
             pool = noise.sample(_POOL)
             n_chains = EVALUATED * (1 + _NU) * self._modules().n_states
-            found = [
+            values = [
                 self._objective_values(noise, pool, nodes).numpy()
                 for _, nodes in chunks(self._schema, rows, n_chains)
             ]
-        return float(np.concatenate(found).mean())
+        return float(np.concatenate(values).mean())
 
     def _objective_values(self, noise, pool, nodes):
         """Compute the objective of rows; all random numbers are keyed by the row."""
@@ -761,29 +756,34 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
             return self._no_model(table.schema)
         with failures_named(_DIVERGED):
             settings = settings_of(self.get_params(deep=False), seed, cells.nodes)
-            moments = cells.location, cells.scale
-            rest = cells.nodes, *moments, _initial_normal, on_round
-            found, settings = fit_with_enough_draws(
-                lambda asked: fit_table(asked, *rest), settings
+            fit_with = partial(
+                fit_table,
+                nodes=cells.nodes,
+                mean=cells.location,
+                scale=cells.scale,
+                initial_normal=_initial_normal,
+                on_round=on_round,
             )
-            report = _report_of(found)
+            table_fit, settings = fit_with_enough_draws(fit_with, settings)
+            report = _report_of(table_fit)
             with step("checking the scale by fresh noise"):
-                report["log_scale_gap_"] = found.scale_gap(settings)
+                report["log_scale_gap_"] = table_fit.scale_gap(settings)
             warn_of_gap(report["log_scale_gap_"], self.noise_ratio)
             with step("checking the draws of unobserved variables by more draws"):
-                gap = found.bound_gap(settings.n_draws)
+                gap = table_fit.bound_gap(settings.n_draws)
             report["bound_gap_"], report["bound_gap_error_"] = gap
-            self._warn_of_gap_and_rounds(found, gap, settings)
-            known = table, settings, report["n_components_"]
-            schema, checked = self._check_predictions(*known)
-            model = DensityArrays.of(found, (self.model, self.posterior))
+            self._warn_of_gap_and_rounds(table_fit, gap, settings)
+            schema, checked = self._check_predictions(
+                table, settings, report["n_components_"]
+            )
+            model = DensityArrays.of(table_fit, (self.model, self.posterior))
             return Fitted(schema, model, report | checked.report())
 
-    def _warn_of_gap_and_rounds(self, found, gap, settings):
+    def _warn_of_gap_and_rounds(self, table_fit, gap, settings):
         """Warn of a loose bound, of too few rounds, or of both at once."""
-        best, biased = found.outcome, ""
+        best, biased = table_fit.outcome, ""
         if best.fitted.draws_latents:
-            biased = bias_of_latents(gap, found, settings.n_draws)
+            biased = bias_of_latents(gap, table_fit, settings.n_draws)
         else:
             warn_of_bound(gap.mean, settings.n_draws)
         if not best.converged:
@@ -815,57 +815,55 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
             )
 
     def _check_predictions(self, table, settings, n_components):
-        """Predict cells that a fit has not seen; returns what `_held_out` does."""
+        """Predict held-out cells by another fit; returns what `_held_out` does."""
         schema, cells, nodes = table.schema, table.cells, table.cells.nodes
         hidden = None  # select a tenth, from which `transform` is checked
         if n_components or not np.isnan(nodes).any():
             hidden = np.zeros(nodes.shape, dtype=bool)
 
-        def predict(kept, rows):
-            some = kept[~np.isnan(kept).all(1)]
-            rest = *_moments(some), _initial_normal, tell_round
+        def predict(visible, rows):
+            rows_of_fit = visible[~np.isnan(visible).all(1)]
+            moments = column_moments(rows_of_fit, np.ones(len(rows_of_fit)))
             try:
-                found = fit_table(settings, some, *rest)
+                table_fit = fit_table(
+                    settings, rows_of_fit, *moments, _initial_normal, tell_round
+                )
             except (NotFinite, torch.linalg.LinAlgError):
                 # cells without a prediction count as predicted infinitely badly
                 return None, {}
             with one_thread():
-                model = ScaledDensity(found.outcome.fitted, found.units)
-                filled, _ = model.fill(kept[rows])
+                model = ScaledDensity(table_fit.outcome.fitted, table_fit.units)
+                filled, _ = model.fill(visible[rows])
             return schema.values.clipped(filled, schema.model_columns), {}
 
         options = {"hidden": hidden, "scale": cells.scale}
-        checked, found = self._held_out(schema, nodes, predict, **options)
-        self._report_misfit(checked, found, _REMEDY)
-        return checked, found
+        checked, result = self._held_out(schema, nodes, predict, **options)
+        self._report_misfit(checked, result, _REMEDY)
+        return checked, result
 
 
-def _report_of(found):
-    """List what `VNCEEstimator` says of a fit."""
-    best, fitted = found.outcome, found.outcome.fitted
+def _report_of(table_fit):
+    """Return the public attributes of a fit, by name."""
+    best, fitted = table_fit.outcome, table_fit.outcome.fitted
     model_state, posterior_state = map(state_of, fitted[:2])
     losses = [float(loss) for loss in best.losses]
     report = {
         "loss_curve_": losses,
         "n_iter_": len(losses),
-        "criterion_": found.criterion,
+        "criterion_": table_fit.criterion,
         "n_components_": fitted.n_components,
         "ridge_": best.ridge,
         "objective_": float(best.evaluation.values.mean()),
-        "accuracy_": found.accuracy(),
-        "noise_": found.noise.parameters,
+        "accuracy_": table_fit.accuracy(),
+        "noise_": table_fit.noise.parameters,
         "model_state_": model_state,
         "posterior_state_": posterior_state,
         "log_scale_": float(fitted.model.log_scale),
     }
     if isinstance(fitted.model.model, FreeGaussian):
         normal = fitted.model.model.free.normal()
-        report["mean_"], report["covariance_"] = found.units.moments(normal)
+        report["mean_"], report["covariance_"] = table_fit.units.moments(normal)
     return report
-
-
-def _moments(nodes):
-    return column_moments(nodes, np.ones(len(nodes)))
 
 
 def _initial_normal(data):

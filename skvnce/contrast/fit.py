@@ -48,11 +48,11 @@ from skvnce.contrast.objective import (
     Evaluation,
     Problem,
     Rows,
-    averaged,
     by_noise,
     evaluate,
     fit_model,
     fit_posterior,
+    importance_weighted,
     joint_ascent,
     log_marginal,
     log_mean,
@@ -65,10 +65,10 @@ from skvnce.contrast.objective import (
 from skvnce.contrast.posteriors import (
     ExactStates,
     SequentialPosterior,
-    defended,
-    integrated,
+    defend,
+    draw_nothing,
     is_drawn,
-    joined,
+    sequential,
 )
 
 # ----------------------------------------
@@ -77,7 +77,7 @@ from skvnce.contrast.posteriors import (
 
 # a power of two, because draws are points of a lattice
 EVALUATED = 64  # number of draws for means, scores and densities
-CANDIDATES = 80  # weighted draws of which one is selected; the bias falls as 1 over it
+CANDIDATES = 80  # number of weighted draws for a selected one; bias of order 1 / it
 # 16 MiB in double precision
 PART = 2**21  # maximum size of the draws of one part of the rows
 
@@ -113,19 +113,19 @@ class FittedModel(NamedTuple):
         """Whether latents are drawn, and not enumerated or integrated out."""
         return not self.is_integrated and any(map(is_drawn, self.steps))
 
-    def defended(self, data: Incomplete) -> Self:
+    def defend(self, data: Incomplete) -> Self:
         """Draw latents also from the posteriors of some rows, evenly spaced."""
         every = -(-len(data.x) // _OTHERS)
         rows = data.take(slice(None, None, every)).on(self.device)
-        return self._replace(steps=defended(self.steps, rows))
+        return self._replace(steps=defend(self.steps, rows))
 
     def at(
         self, observed: Tensor, n_draws: int = EVALUATED
     ) -> tuple[Callable[..., Tensor], Posterior]:
         """Return log phi, and the posterior of its arguments, of rows of a mask."""
         if self.is_integrated:
-            return self.model.log_marginal, integrated
-        return self.model.log_density, joined(self.steps, n_draws, observed)
+            return self.model.log_marginal, draw_nothing
+        return self.model.log_density, sequential(self.steps, n_draws, observed)
 
     def weighted_draws(
         self, data: Incomplete, uniforms: Uniforms, n_draws: int = EVALUATED
@@ -135,8 +135,8 @@ class FittedModel(NamedTuple):
         Returns `values` (n_draws, n, features), ``(x,)`` or ``(x, z)``; `log_weight`
         (n_draws, n), weights with which the draws represent the posterior of the model.
         """
-        posterior = joined(self.steps, n_draws, data.observed)
-        draws, ratio = _drawn(self.model.log_density, posterior, data, uniforms)
+        posterior = sequential(self.steps, n_draws, data.observed)
+        draws, ratio = _draw(self.model.log_density, posterior, data, uniforms)
         return draws.values, (ratio + draws.log_weight).log_softmax(0)
 
     def latent_mean(self, data: Incomplete, uniforms: Uniforms) -> Tensor:
@@ -177,15 +177,16 @@ class FittedModel(NamedTuple):
     def log_prob(self, data: Incomplete, uniforms: Uniforms) -> tuple[Tensor, Tensor]:
         """Compute log-densities of the observed cells, and standard errors; (n,)."""
         log_density, posterior = self.at(data.observed)
-        draws, ratio = _drawn(log_density, posterior, data, uniforms)
+        draws, ratio = _draw(log_density, posterior, data, uniforms)
         n_draws = getattr(posterior, "n_draws", 1)
         error = marginal_error(ratio, draws.log_weight, n_draws)
         return log_marginal(ratio, draws.log_weight), error
 
     def objective(self, contrast: Contrast, uniforms: tuple[Uniforms, ...]) -> Tensor:
         """Compute the objective of rows with their noise, at given numbers; (n,)."""
-        parts = self.at(contrast.data.observed)
-        return variational_values(*parts, contrast, uniforms, averaged(by_noise))
+        log_density, posterior = self.at(contrast.data.observed)
+        criterion = importance_weighted(by_noise)
+        return variational_values(log_density, posterior, contrast, uniforms, criterion)
 
     def evaluation(
         self, noise: Noise, data: Incomplete, noise_ratio: int, n_draws: int
@@ -209,7 +210,7 @@ class FittedModel(NamedTuple):
         return max(1, PART // (draws * (1 + noise_ratio) * width))
 
 
-def _drawn(
+def _draw(
     log_density: Callable[..., Tensor],
     posterior: Posterior,
     data: Incomplete,
@@ -312,7 +313,7 @@ def fit_from_one_start(
     before, device = torch.get_rng_state().numpy(), settings.device
     fitted = build(settings, inputs).on(device)
     model, data = fitted.model, inputs.data.on(device)
-    drawn = joined(fitted.steps, settings.n_draws, data.observed)
+    drawn = sequential(fitted.steps, settings.n_draws, data.observed)
     check_log_density(model, drawn, data)
     log_density, posterior = fitted.at(data.observed, settings.n_draws)
     averages = is_averaged(settings.criterion, posterior, data)
@@ -324,7 +325,7 @@ def fit_from_one_start(
         size=fitted.rows_at_once(data, posterior, settings.noise_ratio),
     )
     if averages:
-        problem = averaging(bound)
+        problem = draws_inside(bound)
     start_scale(problem, model)
     ridge = ridge_of(settings, model)
     losses, converged = solve(settings, problem, model, ridge, data, on_round)
@@ -333,7 +334,7 @@ def fit_from_one_start(
         # draws that are discrete need the score function, which an average has not
         free = bound._replace(log_density=model.log_density, posterior=drawn)
         if is_averaged("auto", drawn, data):
-            free = averaging(free)
+            free = draws_inside(free)
         with step("fitting the posterior of unobserved variables"):
             fit_proposals(settings, free, data)
     # the parts are used without gradients and dropout from here on
@@ -363,7 +364,7 @@ def build(settings: Settings, inputs: Inputs) -> FittedModel:
 
 @torch.no_grad()
 def _start_of(model: FreeGaussian, positive: Tensor) -> Normal:
-    """Return the normal distribution of a model, of whose columns none is positive."""
+    """Return the normal distribution of a model whose columns are all real."""
     return model.free.normal()
 
 
@@ -371,9 +372,9 @@ def is_averaged(criterion: str, posterior: Posterior, data: Incomplete) -> bool:
     """Return whether draws are averaged inside the logarithm, or raise an error.
 
     One posterior for all patterns of missing cells, which has one mode, is too far from
-    the model's for the variational bound, eq. (3) of `objective`: it would favour
+    the model's for the variational bound, eq. (13) of `objective`: it would favour
     models with broad conditionals.  Discrete draws need the score function, which only
-    eq. (3) has.
+    eq. (13) has.
     """
     if criterion == "vnce" or (criterion == "auto" and data.observed.all()):
         return False
@@ -387,14 +388,14 @@ def is_averaged(criterion: str, posterior: Posterior, data: Incomplete) -> bool:
     )
 
 
-def averaging(bound: Problem) -> Problem:
-    """Train the model by eq. (9) of `objective`, with draws inside the logarithm.
+def draws_inside(bound: Problem) -> Problem:
+    """Train the model by (IW) of `objective`, with draws inside the logarithm.
 
-    In variational EM the E-step still maximises `bound`, eq. (3); Adam, which trains
-    both together, maximises eq. (9) in both.
+    In variational EM the E-step still maximises `bound`, eq. (13); Adam, which
+    trains both together, maximises (IW) in both.
     """
     return bound._replace(
-        criterion=averaged(bound.criterion),
+        criterion=importance_weighted(bound.criterion),
         posterior_criterion=bound.criterion,
         arrange=shifted_lattice,
     )
@@ -454,7 +455,7 @@ def solve(
 
 
 def _of_adam(settings: Settings) -> dict:
-    """Return the options of `em.joint_ascent`."""
+    """Return the options of `joint_ascent`."""
     return {
         "batch_size": settings.batch_size,
         "learning_rate": settings.learning_rate,
@@ -478,10 +479,10 @@ def fit_without_draws(
         return on_round(len(losses), loss, change)
 
     most = PER_ROUND * settings.max_iter
-    found = fit_model(
+    fit = fit_model(
         problem, leaves, penalty=penalty, tol=_GRADIENT, max_iter=most, on_step=on_step
     )
-    return losses or [found.objective], found.n_iter < most
+    return losses or [fit.objective], fit.n_iter < most
 
 
 def probe_draws(posterior: Posterior, data: Incomplete) -> Draws:
@@ -598,24 +599,24 @@ class Gap(NamedTuple):
 def bound_gap(
     fitted: FittedModel, data: Incomplete, n_draws: int, *, averages: bool
 ) -> Gap:
-    """Compute the mean loss of the bound at rows of which something is drawn.
+    """Compute the mean gap of the bound over rows with drawn variables.
 
     `data`: rows of the training data. `n_draws`: number of draws of each row in
     training; `averages`: whether inside the logarithm. Result: 0 if nothing is drawn,
-    as no cell is missing or what is unobserved is integrated out or enumerated.
+    as no cell is missing, or unobserved variables are integrated out or enumerated.
     """
     drawn = ~data.observed.all(1) | fitted.draws_latents
     rows = drawn.nonzero().squeeze(1)
     if fitted.is_integrated or not len(rows):
         return Gap(0.0, 0.0)
     # the ceiling of the ratio, so that there are at most that many rows
-    some = data.take(rows[:: -(-len(rows) // _ROWS)]).on(fitted.device)
+    checked = data.take(rows[:: -(-len(rows) // _ROWS)]).on(fitted.device)
     trained = log_marginal if averages else mean_over_draws
-    few = _bound(fitted, some, n_draws, trained, _SEEDS[0])
+    few = _bound(fitted, checked, n_draws, trained, _SEEDS[0])
     if fitted.draws_latents:
-        fitted = fitted.defended(data)
-    lost = _bound(fitted, some, _MANY, log_marginal, _SEEDS[1]) - few
-    return Gap(float(lost.mean()), float(lost.std(correction=0)) / len(lost) ** 0.5)
+        fitted = fitted.defend(data)
+    gap = _bound(fitted, checked, _MANY, log_marginal, _SEEDS[1]) - few
+    return Gap(float(gap.mean()), float(gap.std(correction=0)) / len(gap) ** 0.5)
 
 
 def _bound(
@@ -624,14 +625,14 @@ def _bound(
     """Compute a bound of log phi(x_obs) of each row; (n,)."""
     log_density, posterior = fitted.at(data.observed, n_draws)
     size = fitted.rows_at_once(data, posterior, 0)
-    found = []
+    bounds = []
     for first in range(0, len(data.x), size):
         part = data.take(slice(first, first + size))
         uniforms = shifted_lattice(stream(seed + 2 * first))
         draws = posterior(part.x, part.observed, uniforms)
         ratio = log_ratio(log_density, draws, part.x.new_zeros(len(part.x)))
-        found.append(bound(ratio, draws.log_weight))
-    return torch.cat(found)
+        bounds.append(bound(ratio, draws.log_weight))
+    return torch.cat(bounds)
 
 
 # ----------------------------------------
@@ -655,7 +656,7 @@ class TableFit(NamedTuple):
 
     @property
     def criterion(self) -> str:
-        """The name of what was maximised."""
+        """The name of the objective of the fit."""
         best = self.outcome
         complete = bool(self.data.observed.all())
         if best.fitted.is_integrated or (complete and not best.fitted.draws_latents):
@@ -673,18 +674,18 @@ class TableFit(NamedTuple):
 
     def scale_gap(self, settings: Settings) -> float:
         """Compute the log-ratio of the integral, by fresh noise, to the scale."""
-        found = self.outcome.fitted.evaluation(
+        evaluation = self.outcome.fitted.evaluation(
             self.noise.distribution,
             self.data.take(slice(_CHECKED)),
             settings.noise_ratio,
             settings.n_draws,
         )
-        return float(log_mean(found.noise))
+        return float(log_mean(evaluation.noise))
 
     def bound_gap(self, n_draws: int) -> Gap:
-        """Compute the loss of the bound at rows of which something is drawn."""
-        found = self.outcome
-        return bound_gap(found.fitted, self.data, n_draws, averages=found.averages)
+        """Compute the mean gap of the bound over rows with drawn variables."""
+        best = self.outcome
+        return bound_gap(best.fitted, self.data, n_draws, averages=best.averages)
 
 
 def fit_table(
@@ -702,20 +703,20 @@ def fit_table(
     needs one. Raises NotFinite.
     """
     inputs, prepared = _prepare(settings, nodes, mean, scale, initial_normal)
-    found, failure, number = [], None, settings.n_init
+    outcomes, failure, number = [], None, settings.n_init
     for _ in steps("start", range(number), number, has_parts=True):
         try:
-            one = fit_from_one_start(settings, inputs, on_round)
+            outcome = fit_from_one_start(settings, inputs, on_round)
         except NotFinite as error:
             failure = error
             continue
-        if one.evaluation.values.mean().isfinite():
-            found.append(one)
+        if outcome.evaluation.values.mean().isfinite():
+            outcomes.append(outcome)
         else:
             failure = NotFinite("the objective is not finite at the end")
-    if not found:
+    if not outcomes:
         raise failure
-    best = max(found, key=lambda one: float(one.evaluation.values.mean()))
+    best = max(outcomes, key=lambda fit: float(fit.evaluation.values.mean()))
     return TableFit(best, *prepared)
 
 
@@ -723,15 +724,15 @@ def fit_with_enough_draws(
     fit_with: Callable[[Settings], TableFit], settings: Settings
 ) -> tuple[TableFit, Settings]:
     """Fit, and again with more draws if these seem necessary and sufficient."""
-    found = fit_with(settings)
+    fit = fit_with(settings)
     if settings.more_draws is None:
-        return found, settings
+        return fit, settings
     more = settings._replace(n_draws=settings.more_draws)
-    lost, left = (found.bound_gap(one.n_draws).mean for one in (settings, more))
-    if lost > MOST_LOST > left:
+    gaps = [fit.bound_gap(n).mean for n in (settings.n_draws, more.n_draws)]
+    if gaps[0] > MOST_LOST > gaps[1]:
         with suppress(NotFinite):  # the fit with few draws stays, and warns
             return fit_with(more), more
-    return found, settings
+    return fit, settings
 
 
 def _prepare(
@@ -765,7 +766,7 @@ def _normals_of_cells(data: Incomplete, floor: Tensor) -> Callable[[Tensor], Nor
     """Return a function of the positive columns that runs EM once for all starts."""
 
     @cache
-    def found(positive: tuple[bool, ...]) -> Normal:
+    def fit_normal(positive: tuple[bool, ...]) -> Normal:
         return normal_of_cells(data, torch.tensor(positive), floor)
 
-    return lambda positive: found(tuple(positive.tolist()))
+    return lambda positive: fit_normal(tuple(positive.tolist()))

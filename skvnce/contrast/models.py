@@ -1,4 +1,4 @@
-"""Models with unknown normalisers, and what callers pass as models and posteriors."""
+"""Models with unknown normalisers, and checks of models and posteriors of callers."""
 
 import copy
 import inspect
@@ -118,18 +118,18 @@ class Scaled(nn.Module):
     def log_density(self, *values: Tensor) -> Tensor:
         """Compute log phi(x) or log phi(x, z); (*batch, k), ... -> (*batch,)."""
         flat = [value.flatten(0, -2) for value in values]
-        found = self.model.log_density(*flat)
-        return found.view(values[0].shape[:-1]) - self.log_scale
+        log_phi = self.model.log_density(*flat)
+        return log_phi.view(values[0].shape[:-1]) - self.log_scale
 
     def log_marginal(self, x: Tensor, observed: Tensor) -> Tensor:
         """Compute log phi of observed cells; (*batch, n, d), (n, d) -> (*batch, n)."""
         if x.dim() == 2 or getattr(self.model, "takes_batches", False):
-            found = self.model.log_marginal(x, observed)
+            log_phi = self.model.log_marginal(x, observed)
         else:
             tables = x.flatten(0, -3)
-            found = [self.model.log_marginal(table, observed) for table in tables]
-            found = torch.stack(found).view(x.shape[:-1])
-        return found - self.log_scale
+            log_phi = [self.model.log_marginal(table, observed) for table in tables]
+            log_phi = torch.stack(log_phi).view(x.shape[:-1])
+        return log_phi - self.log_scale
 
 
 # ----------------------------------------
@@ -177,8 +177,8 @@ def _fit(
     start, scaled = standard_normal(d), Incomplete(residual / scale, data.observed)
     strength, stopping = shares[0] * d, {"max_iter": _MAX_ITER, "tol": _TOL}
     if held_out is not None:
-        some, hidden = held_out
-        part = scaled.take(some), hidden[some], weights[some]
+        rows, hidden = held_out
+        part = scaled.take(rows), hidden[rows], weights[rows]
         strengths = [share * d for share in shares]
         strength, start = em.choose_strength(*part, strengths, start, **stopping)
     with step("fitting an initial normal distribution"):
@@ -188,7 +188,7 @@ def _fit(
 
 
 # ----------------------------------------
-# Models and posteriors from what a caller passed: modules, names and functions.
+# Models and posteriors from the arguments of a caller: modules, names and functions.
 
 
 MakeModel = Callable[[int], nn.Module] | None
@@ -230,10 +230,10 @@ def _no_posterior(reason: str) -> TypeError:
 
 def n_arguments(module: nn.Module) -> int:
     """Count the arguments of `log_density`: 1 without latents, 2 with them."""
-    parameters = inspect.signature(module.log_density).parameters.values()
-    needed = [one for one in parameters if one.default is one.empty]
+    signature = inspect.signature(module.log_density)
+    required = [p for p in signature.parameters.values() if p.default is p.empty]
     # arguments with defaults are not passed
-    count = len(needed) or len(parameters)
+    count = len(required) or len(signature.parameters)
     if count not in (1, 2):
         raise _no_model(
             f"log_density of {type(module).__name__} takes {count} arguments."
@@ -241,44 +241,44 @@ def n_arguments(module: nn.Module) -> int:
     return count
 
 
-def count_latents(module: nn.Module, asked: int | None) -> int:
-    """Count the latents of a module, `asked` if it does not say; 0 if it takes none."""
+def count_latents(module: nn.Module, n_components: int | None) -> int:
+    """Count the latents that a module takes, by itself or by `n_components`."""
     if n_arguments(module) == 1:
         return 0
     states = getattr(module, "states", None)
-    found = asked or getattr(module, "n_components", None)
+    count = n_components or getattr(module, "n_components", None)
     if states is not None:
         shape = tuple(getattr(states, "shape", ()))
-        if len(shape) != 2 or found not in (None, shape[1]):
+        if len(shape) != 2 or count not in (None, shape[1]):
             raise ValueError(
                 "model: states must be a tensor of shape (n_states, n_components)"
-                + (f" with n_components={found}" if found else "")
+                + (f" with n_components={count}" if count else "")
                 + f"; {type(module).__name__} has {shape}."
             )
-        found = shape[1]
-    if found is None:
+        count = shape[1]
+    if count is None:
         raise ValueError(
             f"n_components is needed: {type(module).__name__}.log_density takes "
             "latents z, and the module has neither an attribute n_components nor "
             "states."
         )
-    return int(found)
+    return int(count)
 
 
 def check_log_density(model: Scaled, posterior: Posterior, data: Incomplete) -> None:
     """Check log-densities at a few rows."""
-    some = data.take(slice(_CHECKED))
-    draws = posterior(some.x, some.observed, global_stream)
+    rows = data.take(slice(_CHECKED))
+    draws = posterior(rows.x, rows.observed, global_stream)
     flat = [value.flatten(0, -2) for value in draws.values]
-    _check_values(model.model, "log_density", flat, len(some.x))
+    _check_values(model.model, "log_density", flat, len(rows.x))
     if hasattr(model.model, "log_marginal"):
-        _check_values(model.model, "log_marginal", some, len(some.x))
+        _check_values(model.model, "log_marginal", rows, len(rows.x))
     if hasattr(model.model, "conditional_mean"):
-        filled = model.model.conditional_mean(*some)
-        if getattr(filled, "shape", None) != some.x.shape:
+        filled = model.model.conditional_mean(*rows)
+        if getattr(filled, "shape", None) != rows.x.shape:
             raise ValueError(
                 f"model: {type(model.model).__name__}.conditional_mean must return "
-                f"filled rows of shape {tuple(some.x.shape)}."
+                f"filled rows of shape {tuple(rows.x.shape)}."
             )
 
 
@@ -289,7 +289,7 @@ def _check_values(
     name = f"model: {type(module).__name__}.{method}"
     shapes = " and ".join(str(tuple(value.shape)) for value in arguments)
     try:
-        found = getattr(module, method)(*arguments)
+        values = getattr(module, method)(*arguments)
     except (RuntimeError, IndexError) as error:
         message = f"{name} failed on arguments of shape {shapes}: {error}"
         if arguments[0].device.type != "cpu":
@@ -299,14 +299,14 @@ def _check_values(
             )
         raise ValueError(message) from error
     expected = arguments[0].shape[:1]
-    if not isinstance(found, torch.Tensor) or found.shape != expected:
-        shape = tuple(getattr(found, "shape", ()))
+    if not isinstance(values, torch.Tensor) or values.shape != expected:
+        shape = tuple(getattr(values, "shape", ()))
         raise ValueError(
             f"{name} must return one number a row, shape {tuple(expected)}; got "
-            f"{type(found).__name__} of shape {shape}."
+            f"{type(values).__name__} of shape {shape}."
         )
-    if found.isnan().any():
-        row = int(found.isnan().nonzero()[0, 0]) % n_rows
+    if values.isnan().any():
+        row = int(values.isnan().nonzero()[0, 0]) % n_rows
         raise ValueError(
             f"{name} is NaN at row {row} of the training data. Check logarithms and "
             "divisions in it."

@@ -104,7 +104,7 @@ class GaussianNoise(NamedTuple):
         return log_prob_observed(prepare(self.normal), x, observed)
 
 
-class GivenNoise(NamedTuple):
+class DistributionNoise(NamedTuple):
     """A distribution of rows that the user passed."""
 
     joint: Distribution  # with ``sample(shape)`` and ``log_prob(x)``
@@ -156,31 +156,31 @@ class Rescaled(NamedTuple):
         return self.noise.log_prob(rows.where(~is_zero, 0.0), observed) + units
 
 
-def given(noise: Distribution, n_features: int) -> Noise:
+def wrap_distribution(noise: Distribution, n_features: int) -> Noise:
     """Wrap a distribution that the user passed.
 
     Raises ValueError for a distribution of rows of another width.
     """
     if isinstance(noise, MultivariateNormal):
         normal = Normal(noise.loc.double(), noise.covariance_matrix.double())
-        found, width = GaussianNoise(normal), noise.loc.shape
+        wrapped, width = GaussianNoise(normal), noise.loc.shape
     else:
         inside = noise
         while isinstance(inside, Independent):
             inside = inside.base_dist
-        # an object that is no distribution says nothing of its columns
+        # only torch distributions have an event shape
         event = getattr(inside, "event_shape", (n_features,))
         columns = None if len(event) else inside
-        is_known = isinstance(noise, Distribution)
-        drawn = noise.sample() if is_known else noise.sample((1,))[0]
+        is_distribution = isinstance(noise, Distribution)
+        drawn = noise.sample() if is_distribution else noise.sample((1,))[0]
         width = drawn.shape
-        found = GivenNoise(noise, columns, drawn)
+        wrapped = DistributionNoise(noise, columns, drawn)
     if width != (n_features,):
         raise ValueError(
             f"noise draws arrays of shape {tuple(width)}; rows of the model have "
             f"shape ({n_features},)."
         )
-    return found
+    return wrapped
 
 
 # ----------------------------------------
@@ -210,8 +210,8 @@ class ColumnSummary(NamedTuple):
     @classmethod
     def standard(cls, width: int) -> Self:
         """Describe standardised columns, which have no bounds."""
-        zero, one = torch.zeros(width).double(), torch.ones(width).double()
-        return cls(torch.full((width,), REAL), zero, one, one)
+        zeros, ones = torch.zeros(width).double(), torch.ones(width).double()
+        return cls(torch.full((width,), REAL), zeros, ones, ones)
 
     def marginals(self, counts: Tensor) -> Marginals:
         """Fit the product of marginals, by the numbers (features,) of their cells."""
@@ -244,8 +244,8 @@ def fit_noise(
     if not isinstance(kind, str):
         joint = _joint(kind)
         check_density(joint)
-        found = given(joint, len(units.scale))
-        return FittedNoise(Rescaled(found, *units.tensors()), {})
+        wrapped = wrap_distribution(joint, len(units.scale))
+        return FittedNoise(Rescaled(wrapped, *units.tensors()), {})
     if kind == "gaussian":
         mean, covariance = units.moments(normal())
         parameters = {"mean": mean, "covariance": covariance}
@@ -298,7 +298,7 @@ def contrast_with(noise: Noise, data: Incomplete, noise_ratio: int) -> Contrast:
 def log_noise_of_data(noise: Noise, data: Incomplete) -> Tensor:
     """Compute log p_y of rows; raises ValueError for rows outside its support."""
     try:
-        found = noise.log_prob(*data)
+        log_noise = noise.log_prob(*data)
     except ValueError as error:
         # torch's check of arguments names the support
         if "support" not in str(error):
@@ -307,11 +307,11 @@ def log_noise_of_data(noise: Noise, data: Incomplete) -> Tensor:
             "noise has no density at some rows of the data: they lie outside the "
             "support of the distribution. Use noise that covers the data."
         ) from error
-    if not found.isfinite().all():
-        row = int((~found.isfinite()).nonzero()[0, 0])
+    if not log_noise.isfinite().all():
+        row = int((~log_noise.isfinite()).nonzero()[0, 0])
         raise ValueError(
             f"noise gives row {row} of the training data (rows that are entirely "
-            f"missing not counted) the log-density {float(found[row])}. Use noise that "
-            "covers the data."
+            f"missing not counted) the log-density {float(log_noise[row])}. Use noise "
+            "that covers the data."
         )
-    return found
+    return log_noise

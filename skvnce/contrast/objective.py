@@ -1,14 +1,14 @@
 """Variational noise-contrastive estimation: its objectives, and how they are maximised.
 
-Three sections, whose equations are numbered through:
+Three sections, with the equation numbers of Rhodes and Gutmann (2019):
 
-- NCE, eqs. (1) and (2): classify data and noise by the log-ratio of their densities;
-- VNCE, eqs. (3) to (9): a lower bound for rows with unobserved variables;
-- variational EM and joint ascent, steps (10) and (11), which maximise either.
+- NCE, eqs. (4) and (5): classify data and noise by the log-ratio of their densities;
+- VNCE, eqs. (13) to (17): a lower bound for rows with unobserved variables;
+- variational EM, steps (E) and (M), and joint ascent, which maximise either.
 
-Gutmann and Hyvarinen (2012), Noise-contrastive estimation of unnormalized statistical
-models; Rhodes and Gutmann (2019), Variational noise-contrastive estimation; Rhodes
-(2018), Variational noise-contrastive estimation (thesis).
+Rhodes and Gutmann (2019), Variational noise-contrastive estimation; Rhodes (2018),
+Variational noise-contrastive estimation (thesis); Gutmann and Hyvarinen (2012),
+Noise-contrastive estimation of unnormalized statistical models.
 """
 
 import copy
@@ -33,15 +33,12 @@ from skvnce._core.training.proximal import Certified
 # With h the probability that a row u is data, nu the number of noise rows for each
 # data row, and G the log-ratio of the model and the noise,
 #
-#     J_NCE = E_x log h(x) + nu E_y log(1 - h(y))                                    (1)
-#     h(u) = phi(u) / (phi(u) + nu p_y(u)) = 1 / (1 + nu exp(-G(u)))                 (2)
-#
-# Gutmann and Hyvarinen (2012); Rhodes and Gutmann (2019), eqs. (4) and (5), here (1)
-# and (2).
+#     J_NCE = E_x log h(x) + nu E_y log(1 - h(y))                                    (4)
+#     h(u) = phi(u) / (phi(u) + nu p_y(u)) = 1 / (1 + nu exp(-G(u)))                 (5)
 
 
 def log_is_data(log_ratio: Tensor, noise_ratio: float) -> Tensor:
-    """Compute log h(u), eq. (2), of each row; any shape."""
+    """Compute log h(u), eq. (5), of each row; any shape."""
     # the sigmoid itself would underflow, and its logarithm would be infinite
     return -softplus(log(noise_ratio) - log_ratio)
 
@@ -59,7 +56,7 @@ def accuracy(data: Tensor, noise: Tensor, noise_ratio: float) -> Tensor:
 
 
 def nce(data: Tensor, noise: Tensor, noise_ratio: float) -> Objective:
-    """Compute minus the NCE objective, eq. (1).
+    """Compute minus the NCE objective, eq. (4).
 
     `data` (n,): log phi(x) - log p_y(x) at the data; of the observed part if values are
     missing.  `noise` (n_noise,): the same at the noise.  `noise_ratio`: nu, the number
@@ -79,9 +76,8 @@ def nce(data: Tensor, noise: Tensor, noise_ratio: float) -> Objective:
 # With G(u, z) = log phi(u, z) - log q(z | u) - log p_y(u), where z denotes all
 # unobserved variables of a row (latent variables, missing cells or both),
 #
-#     J_VNCE = E_x E_q log h(x, z) + nu E_y log(1 - h(y))                            (3)
-#     h(x, z) = 1 / (1 + nu exp(-G(x, z)))                                           (4)
-#     h(y) = 1 / (1 + nu / E_q exp(G(y, z)))                                         (5)
+#     J_VNCE = E_x E_q log h(x, z) + nu E_y log(1 - h(y))                           (13)
+#     h(x, z) = 1 / (1 + nu exp(-G(x, z))),  h(y) = 1 / (1 + nu / E_q exp(G(y, z)))
 #
 # Draws of q are outside the logarithm in the first term (Jensen's bound).  They are
 # inside it in the second term, where they estimate phi(y) by importance sampling.  The
@@ -89,24 +85,23 @@ def nce(data: Tensor, noise: Tensor, noise_ratio: float) -> Objective:
 # only.  With few draws the estimate of the second term is on average too high: the
 # bound on J_NCE holds for exact means.
 #
-#     J_NCE - J_VNCE = E_x D(x)                                                      (6)
-#     D = E_q log(kappa + (1 - kappa) q / p)                                         (7)
-#       = KL(q || p) - KL(q || kappa p + (1 - kappa) q)                              (8)
+#     J_NCE - J_VNCE = E_x D(x)                                                     (15)
+#     D = E_q log(kappa + (1 - kappa) q / p)                                        (16)
+#       = KL(q || p) - KL(q || kappa p + (1 - kappa) q)                             (17)
 #
 # with p the posterior of the model and kappa = phi(x) / (phi(x) + nu p_y(x)).
 #
 # If draws of q are inside the logarithm in the first term, too, h(x) is computed from
-# the average of exp(G(x, z_k)) over K draws, as h(y) in eq. (5).  As log h is concave
-# in it,
+# the average of exp(G(x, z_k)) over K draws, as h(y) is.  As log h is concave in it,
 #
-#     E_q log h(x, z)  <=  E log h(x; z_1..z_K)  <=  log h(x)                        (9)
+#     E_q log h(x, z)  <=  E log h(x; z_1..z_K)  <=  log h(x)                       (IW)
 #
 # and the gap vanishes with K also if q differs from the posterior, for example in its
-# number of modes (`averaged`).
+# number of modes (`importance_weighted`).
 #
-# Rhodes and Gutmann (2019), eq. (13), here (3) to (5), and Lemma 1, eqs. (15) to (17),
-# here (6) to (8); Rhodes (2018), eqs. (4.11) and (4.20) to (4.22); Burda, Grosse and
-# Salakhutdinov (2016), Importance weighted autoencoders, for eq. (9).
+# Eqs. (15) to (17) are Lemma 1; eqs. (13) and (15) to (17) are (4.11) and (4.20) to
+# (4.22) of Rhodes (2018).  Burda, Grosse and Salakhutdinov (2016), Importance weighted
+# autoencoders, for (IW).
 
 
 class Rows(NamedTuple):
@@ -150,13 +145,13 @@ class Contrast(NamedTuple):
 
 
 def log_marginal(log_ratio: Tensor, log_weight: Tensor | None = None) -> Tensor:  # (n,)
-    """Compute log E_q exp(G) of each row, as in eq. (5): log phi(u) - log p_y(u).
+    """Compute log E_q exp(G) of each row, eq. (55): log phi(u) - log p_y(u).
 
     `log_ratio` (n_draws, n): G(u, z) at draws z of q(. | u).  `log_weight` (n_draws,
     n): by default all draws of a row have the same weight.
     """
     log_weight = _weights(log_ratio, log_weight)
-    inside = counted(log_ratio, log_weight) + log_weight
+    inside = replace_unweighted(log_ratio, log_weight) + log_weight
     return torch.logsumexp(inside, 0)
 
 
@@ -169,7 +164,7 @@ def marginal_error(log_ratio: Tensor, log_weight: Tensor, n_draws: int) -> Tenso
     """
     if n_draws == 1:
         return torch.zeros_like(log_ratio[0])
-    inside = counted(log_ratio, log_weight) + log_weight
+    inside = replace_unweighted(log_ratio, log_weight) + log_weight
     return standard_error(torch.logsumexp(inside.unflatten(0, (-1, n_draws)), 0))
 
 
@@ -179,9 +174,9 @@ def data_term(
     log_weight: Tensor | None = None,  # (n_draws, n)
     log_score: Tensor | None = None,  # as in `mean_over_draws`
 ) -> Tensor:  # (n,)
-    """Compute E_q log h(x, z), the first term of eq. (3), of each row."""
+    """Compute E_q log h(x, z), the first term of eq. (13), of each row."""
     log_weight = _weights(log_ratio, log_weight)
-    values = log_is_data(counted(log_ratio, log_weight), noise_ratio)
+    values = log_is_data(replace_unweighted(log_ratio, log_weight), noise_ratio)
     return mean_over_draws(values, log_weight, log_score)
 
 
@@ -191,7 +186,7 @@ def data_loss(
     log_noise: Tensor,  # (n,)
     noise_ratio: float,  # nu
 ) -> Tensor:
-    """Compute minus the mean of the first term of eq. (3), which trains q."""
+    """Compute minus the mean of the first term of eq. (13), which trains q."""
     ratio = log_ratio(log_density, draws, log_noise)
     return -data_term(ratio, noise_ratio, draws.log_weight).mean()
 
@@ -214,11 +209,11 @@ def mean_over_draws(
     if log_score is None:
         return mean
     with torch.no_grad():
-        by_draw = -1, len(log_score)
-        own = (weight * values).unflatten(0, by_draw).sum(0)
-        share = weight.unflatten(0, by_draw).sum(0)
-        others = (mean - own) / (1 - share) if len(log_score) > 1 else 0.0
-    return mean + ((own - share * others) * (log_score - log_score.detach())).sum(0)
+        sizes = -1, len(log_score)
+        of_draw = (weight * values).unflatten(0, sizes).sum(0)
+        share = weight.unflatten(0, sizes).sum(0)
+        others = (mean - of_draw) / (1 - share) if len(log_score) > 1 else 0.0
+    return mean + ((of_draw - share * others) * (log_score - log_score.detach())).sum(0)
 
 
 def divergence(
@@ -227,14 +222,14 @@ def divergence(
     noise_ratio: float,  # nu
     log_weight: Tensor | None = None,  # (n_draws, n): as in `log_marginal`
 ) -> Tensor:  # (n,)
-    """Compute the f-divergence of Lemma 1, eq. (7), of each row.
+    """Compute the f-divergence of Lemma 1, eq. (16), of each row.
 
     It is zero if q is the posterior of the model, and increases with nu to KL(q || p).
     """
     log_weight = _weights(log_q_over_p, log_weight)
     log_kappa = log_is_data(log_ratio, noise_ratio)
     log_rest = log_is_noise(log_ratio, noise_ratio)
-    inside = log_rest + counted(log_q_over_p, log_weight)
+    inside = log_rest + replace_unweighted(log_q_over_p, log_weight)
     return (log_weight.exp() * torch.logaddexp(log_kappa, inside)).sum(0)
 
 
@@ -245,7 +240,7 @@ def _weights(values: Tensor, log_weight: Tensor | None) -> Tensor:
     return log_weight
 
 
-def counted(values: Tensor, log_weight: Tensor) -> Tensor:
+def replace_unweighted(values: Tensor, log_weight: Tensor) -> Tensor:
     """Replace the values of draws of weight zero, which may be infinite or NaN."""
     return values.where(log_weight > -torch.inf, 0.0)
 
@@ -264,7 +259,7 @@ def vnce(
     data_weight: Tensor | None = None,
     noise_weight: Tensor | None = None,
 ) -> Objective:
-    """Compute minus the VNCE objective, eq. (3), from log-ratios."""
+    """Compute minus the VNCE objective, eq. (13), from log-ratios."""
     first = data_term(data, noise_ratio, data_weight).mean()
     marginal = log_marginal(noise, noise_weight)
     second = noise_ratio * log_is_noise(marginal, noise_ratio).mean()
@@ -278,8 +273,8 @@ Criterion = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 
 def by_noise(
     data: Tensor, marginal: Tensor, log_weight: Tensor, log_score: Tensor | None
-) -> Tensor:  # (n,): its mean is eq. (3)
-    """Compute the VNCE objective, eq. (3), of each row of data and its nu of noise.
+) -> Tensor:  # (n,): its mean is eq. (13)
+    """Compute the VNCE objective, eq. (13), of each row of data and its nu of noise.
 
     `data`, `log_weight` (n_draws, n).  `log_score`: as in `data_term`.  `marginal` (nu,
     n): log E_q exp(G) at the noise.
@@ -289,8 +284,8 @@ def by_noise(
     return first + log_is_noise(marginal, nu).sum(0)
 
 
-def averaged(criterion: Criterion) -> Criterion:
-    """Average the draws of each row of data inside the logarithm, eq. (9).
+def importance_weighted(criterion: Criterion) -> Criterion:
+    """Average the draws of each row of data inside the logarithm, (IW).
 
     The result has no score-function gradient, so that a posterior of discrete draws
     cannot be trained by it.
@@ -327,7 +322,7 @@ def noise_marginal(
     )
 
 
-def drawn_values(
+def values_at(
     log_density: Callable[..., Tensor],
     draws: tuple[Draws, Draws],
     contrast: Contrast,
@@ -359,17 +354,17 @@ def variational_values(
     drawn = posterior(data.x, data.observed, uniforms[0])
     with torch.no_grad():
         elsewhere = posterior(noise.x, noise.observed, uniforms[1])
-    return drawn_values(log_density, (drawn, elsewhere), contrast, criterion)
+    return values_at(log_density, (drawn, elsewhere), contrast, criterion)
 
 
 # ----------------------------------------
 # Variational EM, and joint ascent: how the objectives are maximised.
 #
-# With J of eqs. (3) or (9), alpha the parameters of q and theta those of the model,
+# With J of eq. (13) or (IW), alpha the parameters of q and theta those of the model,
 # variational EM (Rhodes and Gutmann 2019, Corollary 1) alternates
 #
-#     E-step: alpha <- argmax_alpha of the first term of J; `fit_posterior`         (10)
-#     M-step: theta <- argmax_theta J at draws of the new q; `fit_model`            (11)
+#     E-step: alpha <- argmax_alpha of the first term of J; `fit_posterior`          (E)
+#     M-step: theta <- argmax_theta J at draws of the new q; `fit_model`             (M)
 #
 # With an exact posterior there is no E-step, and J_NCE never decreases; if the
 # unobserved variables can be integrated out, the M-step alone is NCE.
@@ -390,7 +385,7 @@ class Problem(NamedTuple):
     log_density: Callable[..., Tensor]
     posterior: Posterior
     contrast: Contrast  # data and noise
-    criterion: Criterion = by_noise  # or `averaged`
+    criterion: Criterion = by_noise  # or `importance_weighted`
     seed: int = 0  # seed of the common random numbers
     size: int = 2**20  # number of rows of data that are processed at a time
     # trains the posterior, instead of `criterion`
@@ -436,7 +431,7 @@ def fit_posterior(
     tol: float = 1e-6,
     max_iter: int = 100,
 ) -> None:
-    """Maximise the objective in the parameters of q, noise fixed: eq. (10)."""
+    """Maximise the objective in the parameters of q, noise fixed: step (E)."""
     n = len(problem.contrast.data.observed)
     criterion = problem.posterior_criterion or problem.criterion
     with torch.no_grad():
@@ -468,7 +463,7 @@ def fit_model(
     max_iter: int = 100,
     on_step: Callable[[float], bool] = lambda loss: False,
 ) -> Certified:
-    """Maximise the objective in the parameters of the model: eq. (11).
+    """Maximise the objective in the parameters of the model: step (M).
 
     Unobserved variables are drawn from the posterior at the start.  The objective of
     the result is minus that of VNCE, plus the penalty.
@@ -477,18 +472,18 @@ def fit_model(
     # a copy, because an exact posterior would follow the model while it is fitted
     posterior = copy.deepcopy(problem.posterior)
 
-    def drawn() -> Iterator[tuple[Contrast, tuple[Draws, Draws]]]:
+    def draw_parts() -> Iterator[tuple[Contrast, tuple[Draws, Draws]]]:
         for part, uniforms in problem.parts():
             with torch.no_grad():
                 draws = draw_both(posterior, part, uniforms)
             yield part, draws  # outside, because a generator keeps its contexts
 
     # draws of all rows are in memory only if they are those of one part
-    kept = list(drawn()) if problem.size >= n else None
+    stored = list(draw_parts()) if problem.size >= n else None
 
     def losses() -> Iterator[Tensor]:
-        for part, draws in kept or drawn():
-            values = drawn_values(problem.log_density, draws, part, problem.criterion)
+        for part, draws in stored or draw_parts():
+            values = values_at(problem.log_density, draws, part, problem.criterion)
             yield -values.sum() / n
         if penalty:
             yield penalty()
@@ -512,7 +507,7 @@ def variational_em(
     max_iter: int = 100,  # maximum number of rounds
     on_round: OnRound = tell_round,
 ) -> Trace:
-    """Alternate eqs. (10) and (11), in place.
+    """Alternate steps (E) and (M), in place.
 
     `posterior_parameters`: if empty, the posterior is exact and there is no E-step.
     `penalty`: a function of the model's parameters that is added to the loss.
@@ -530,8 +525,8 @@ def variational_em(
     for n_round in range(1, max_iter + 1):
         if of_posterior and n_round <= n_e_steps:
             fit_posterior(problem, of_posterior, **of_e_step)
-        found = fit_model(problem, leaves, penalty=penalty, max_iter=n_steps)
-        losses.append(found.objective)
+        fit = fit_model(problem, leaves, penalty=penalty, max_iter=n_steps)
+        losses.append(fit.objective)
         change = abs(losses[-1] - losses[-2]) if len(losses) > 1 else torch.inf
         n_quiet = n_quiet + 1 if change < tol else 0
         if on_round(n_round, losses[-1], change) or n_quiet == patience:
@@ -597,12 +592,12 @@ class Evaluation(NamedTuple):
 @torch.no_grad()
 def evaluate(problem: Problem) -> Evaluation:
     """Compute the objective of each row, and log-ratios."""
-    found = []
+    parts = []
     for part, uniforms in problem.parts():
         first, second = draw_both(problem.posterior, part, uniforms)
         ratio = log_ratio(problem.log_density, first, part.data.log_noise)
         marginal = noise_marginal(problem.log_density, second, part.noise)
         score = first.log_weight, first.log_score
         values = problem.criterion(ratio, marginal, *score)
-        found.append((values, log_marginal(ratio, first.log_weight), marginal))
-    return Evaluation(*(torch.cat(part, -1) for part in zip(*found, strict=True)))
+        parts.append((values, log_marginal(ratio, first.log_weight), marginal))
+    return Evaluation(*(torch.cat(part, -1) for part in zip(*parts, strict=True)))

@@ -69,9 +69,9 @@ class Perceptron(nn.Module):
     def forward(self, x: Tensor, observed: Tensor) -> Tensor:
         """Compute outputs; (*batch, n, features), (n, features) -> (*batch, n, k)."""
         # after the division, so that cells under the mask may be NaN
-        seen = ((x - self.mean) / self.scale).where(observed, 0.0)
-        mask = observed.to(seen).expand_as(seen)
-        return self.layers(torch.cat([seen, mask], -1))
+        standardised = ((x - self.mean) / self.scale).where(observed, 0.0)
+        mask = observed.to(standardised).expand_as(standardised)
+        return self.layers(torch.cat([standardised, mask], -1))
 
 
 class NormalEncoder(nn.Module):
@@ -155,19 +155,19 @@ class DefensiveLatents(nn.Module):
             return self.learnt(draws, observed, uniforms)
         q, uniform = self.learnt.of_rows(draws, observed, uniforms)
         flat = -1, *q.batch_shape
-        own = at_quantiles(q, uniform.reshape(flat)).view(uniform.shape)
+        of_row = at_quantiles(q, uniform.reshape(flat)).view(uniform.shape)
         others = [
             self.learnt.encoder(*self.rows.take(slice(i, i + 1)))
             for i in range(len(places) - 1)
         ]
         parts = zip(others, places[1:], strict=True)
-        rest = [at_quantiles(one, uniform[at]) for one, at in parts]
-        z = torch.cat([own[places[0]], *rest])[torch.cat(places).argsort()]
+        of_others = [at_quantiles(other, uniform[at]) for other, at in parts]
+        z = torch.cat([of_row[places[0]], *of_others])[torch.cat(places).argsort()]
         density = q.log_prob(z.reshape(flat)).view(z.shape).sum(-1)
         density = density + log(len(places[0]) / len(z))
-        for one, at in zip(others, places[1:], strict=True):
-            of_one = one.log_prob(z).sum(-1) + log(len(at) / len(z))
-            density = torch.logaddexp(density, of_one)
+        for other, at in zip(others, places[1:], strict=True):
+            log_prob = other.log_prob(z).sum(-1) + log(len(at) / len(z))
+            density = torch.logaddexp(density, log_prob)
         values = *draws.values, z
         return draws._replace(values=values, log_prob=draws.log_prob + density)
 
@@ -179,10 +179,10 @@ def _places(n_draws: int, n_others: int) -> list[Tensor]:
     evenly distributed if draws are points of a lattice, and has as many missing cells
     of either half of `DefensiveCells`.
     """
-    of_others = torch.arange(n_draws) * 4 // n_draws % 2 == 1
-    own, rest = ((of_others == part).nonzero().squeeze(1) for part in (False, True))
-    n_others = min(n_others, max(1, len(rest) // 2)) if len(rest) else 0
-    return [own, *(rest[i::n_others] for i in range(n_others))]
+    is_other = torch.arange(n_draws) * 4 // n_draws % 2 == 1
+    of_row, of_others = (part.nonzero().squeeze(1) for part in (~is_other, is_other))
+    n_others = min(n_others, max(1, len(of_others) // 2)) if len(of_others) else 0
+    return [of_row, *(of_others[i::n_others] for i in range(n_others))]
 
 
 # ----------------------------------------
@@ -198,7 +198,7 @@ class NormalCells(nn.Module):
     def __init__(
         self,
         initial: Normal,  # of the columns, or their logarithms; the initial parameters
-        # bool (features,): columns of which the logarithms are normal
+        # bool (features,): columns whose logarithms are normal
         positive: Tensor,
         # bool (features,): columns that an earlier step draws: q is conditional on
         # their cells
@@ -250,12 +250,12 @@ class NormalCells(nn.Module):
         normal, batches = self.free.factored(), arrange(w, observed, kinds=1)
         completed, log_q = [], []
         for batch in batches:
-            found = ByMissing.of(normal, batch, _factor)
+            conditional = ByMissing.of(normal, batch, _factor)
             noise = batch.gather_cells(eps[..., batch.rows, :])
-            completed.append(found.at(noise) + normal.mean)
-            own = batch.block < w.shape[-1]
-            density = ((noise.square() + log(2 * pi)) * own).sum(-1) / 2
-            log_det = found.factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+            completed.append(conditional.at(noise) + normal.mean)
+            is_cell = batch.block < w.shape[-1]
+            density = ((noise.square() + log(2 * pi)) * is_cell).sum(-1) / 2
+            log_det = conditional.factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
             log_q.append(log_det - density)
         order = torch.cat([batch.rows for batch in batches]).argsort()
         return torch.cat(completed, -2)[..., order, :], torch.cat(log_q, -1)[..., order]
@@ -293,8 +293,8 @@ class DefensiveCells(nn.Module):
             return self.learnt(draws, observed, uniforms)
         first, second = slice((n_draws + 1) // 2), slice((n_draws + 1) // 2, None)
         rest = draws, observed, uniforms
-        first = _part(self.learnt, self.fixed, first, *rest)
-        second = _part(self.fixed, self.learnt, second, *rest)
+        first = _draw_half(self.learnt, self.fixed, first, *rest)
+        second = _draw_half(self.fixed, self.learnt, second, *rest)
         return Draws(
             (torch.cat([first.values[0], second.values[0]]),),
             torch.cat([first.log_prob, second.log_prob]),
@@ -303,22 +303,22 @@ class DefensiveCells(nn.Module):
         )
 
 
-def _part(
-    own: NormalCells,
+def _draw_half(
+    source: NormalCells,
     other: NormalCells,
-    some: slice,
+    part: slice,
     draws: Draws,
     observed: Tensor,
     uniforms: Uniforms,
 ) -> Draws:
-    """Make some of the draws from one of two normals, with the density of both."""
+    """Make the draws of one half from `source`, with the density of the mixture."""
     (x,) = draws.values
-    before, weight = draws.log_prob[some], draws.log_weight[some]
-    made = own(Draws((x[some],), before, weight), observed, uniforms)
-    densities = made.log_prob - before, other.log_prob(made.values[0], observed)
+    before, weight = draws.log_prob[part], draws.log_weight[part]
+    drawn = source(Draws((x[part],), before, weight), observed, uniforms)
+    densities = drawn.log_prob - before, other.log_prob(drawn.values[0], observed)
     # both parts have half of the weight, even if their numbers of draws differ by one
     share = log(len(x) / (2 * len(before)))
-    return made._replace(
+    return drawn._replace(
         log_prob=before + torch.logaddexp(*densities) - log(2),
         log_weight=weight + share,
     )
@@ -373,7 +373,8 @@ class SequentialPosterior(nn.Module):
     @property
     def n_states(self) -> int:
         """The number of states that are enumerated for each draw."""
-        return prod(one.n_states for one in self.steps if isinstance(one, ExactStates))
+        exact = (step for step in self.steps if isinstance(step, ExactStates))
+        return prod(step.n_states for step in exact)
 
 
 class ExactStates(nn.Module):
@@ -396,7 +397,7 @@ class ExactStates(nn.Module):
         return with_states(draws, model.states, log_q)
 
 
-def joined(
+def sequential(
     steps: Iterable[nn.Module], n_draws: int, observed: Tensor
 ) -> SequentialPosterior:
     """Make a posterior of steps, with a single draw if nothing is random.
@@ -411,11 +412,11 @@ def is_drawn(step: nn.Module) -> bool:
     return isinstance(step, Latents | DefensiveLatents)
 
 
-def defended(steps: Iterable[nn.Module], rows: Incomplete) -> nn.ModuleList:
+def defend(steps: Iterable[nn.Module], rows: Incomplete) -> nn.ModuleList:
     """Draw latents also from the posteriors of other rows."""
     return nn.ModuleList(
-        DefensiveLatents(one, rows) if isinstance(one, Latents) else one
-        for one in steps
+        DefensiveLatents(step, rows) if isinstance(step, Latents) else step
+        for step in steps
     )
 
 
@@ -425,7 +426,7 @@ def _n_draws(steps: Iterable[nn.Module], n_draws: int, observed: Tensor) -> int:
     return n_draws if random else 1
 
 
-def integrated(x: Tensor, observed: Tensor, uniforms: Uniforms) -> Draws:
+def draw_nothing(x: Tensor, observed: Tensor, uniforms: Uniforms) -> Draws:
     """Draw nothing: the model has log phi of the observed cells in closed form.
 
     The values are the arguments of its `log_marginal`.  The exact posterior would give

@@ -5,7 +5,7 @@ loss of `contrast.objective` is convex in ``(K, b, c)``, in which log phi is lin
 The caller determines how often draws are made; no gradient passes to q.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -220,15 +220,14 @@ def vnce_lognormal(
     fit_linear: bool,
     n_draws: int = 5,  # number of draws of the missing cells of each row
     n_steps: int = 5,  # number of iterations of L-BFGS in q in a round
-    family: Callable[[Incomplete, TruncatedNormal], nn.Module] = defended,
 ) -> em.Method:
-    """Build the method; `family` makes q: `defended`, or the paper's `lognormal`."""
+    """Build the method with q of `defended`."""
     complete = bool(data.observed.all())
     contrast = contrast_of(data, noise, noise_ratio)
     of_noise = new_stream()
 
     def init() -> nn.Module:
-        return SequentialPosterior([family(data, noise)], n_draws)
+        return SequentialPosterior([defended(data, noise)], n_draws)
 
     def step(q: nn.Module, model: TruncatedGaussian) -> tuple[nn.Module, Both]:
         uniforms = new_stream(), of_noise

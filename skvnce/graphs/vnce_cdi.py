@@ -13,7 +13,6 @@ varies too little: on a simulated ring of 20 columns the AUC is 0.90 and 0.81 wi
 and 50 % missing, with means of three draws 0.67 and 0.20 (b = 0).
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -181,11 +180,8 @@ class AffineConditionals(nn.Module):
         return TruncatedNormal(loc, scale, validate_args=False)
 
 
-Write = Callable[[Tensor], Tensor]
-
-
-def one_draw(cells: Tensor) -> Tensor:
-    """Keep the first draw; (n_draws, n, features) -> (n, features)."""
+def imputation(cells: Tensor) -> Tensor:
+    """Choose the first draw; (n_draws, n, features) -> (n, features)."""
     return cells[0]
 
 
@@ -206,12 +202,10 @@ def vnce_cdi(
     fit_linear: bool,
     n_draws: int = 3,  # number of draws of each latent cell
     n_steps: int = 50,
-    write: Write = one_draw,
 ) -> em.Method:
     """Build the method.
 
     `n_steps`: number of steps of Adam in a round; each updates one cell of each row.
-    `write`: makes the new imputation from draws (n_draws, n, features).
     """
     observed, complete = data.observed, bool(data.observed.all())
     drawn_noise = noise.sample((noise_ratio * len(data.x),))
@@ -232,7 +226,7 @@ def vnce_cdi(
             # a copy, because x is overwritten before the gradient is computed
             rows = latent_rows(x.clone(), observed, noise)
             draws = rows.draw(state.q, n_draws)
-            x.copy_(data.with_values(write(draws.values[0].detach())))
+            x.copy_(data.with_values(imputation(draws.values[0].detach())))
             return data_loss(model.log_density, draws, rows.log_noise, noise_ratio)
 
         descend(

@@ -67,7 +67,7 @@ class Rows(NamedTuple):
         return type(self)(*(part.to(device) for part in self))
 
     def cells(self, rows: Tensor, dtype: torch.dtype = torch.float32) -> Cells:
-        """List the cells of some rows, padded to the longest row."""
+        """List the cells of rows, padded to the longest row."""
         rows = rows.to(self.start.device)
         first, count = self.start[rows], self.start[rows + 1] - self.start[rows]
         place = torch.arange(max(1, int(count.max())), device=rows.device)
@@ -127,7 +127,7 @@ class Sizes(NamedTuple):
 
 
 def acp(sizes: Sizes, relaxed: Relaxation) -> Inference:
-    """Amortise the conjugate posterior, eqs. (11), (14)-(16).
+    """Amortise the conjugate posterior: eq. (11) with psi of eq. (14), trained by (16).
 
     The gradient also passes through the posterior to the model.
     """
@@ -136,16 +136,16 @@ def acp(sizes: Sizes, relaxed: Relaxation) -> Inference:
     def posterior(evidence: Evidence, cells: Cells) -> Tensor:
         return evidence.prior_logit + conjugate_shift(evidence, network(*cells))
 
-    return _amortised(network, posterior, relaxed)
+    return _amortise(network, posterior, relaxed)
 
 
 def avi(sizes: Sizes, relaxed: Relaxation) -> Inference:
     """Amortise a posterior that does not depend on the model, section 2.5."""
     network = CauseNetwork(sizes.rows(), sizes.hidden[-1], sizes.n_causes)
-    return _amortised(network, lambda evidence, cells: network(*cells), relaxed)
+    return _amortise(network, lambda evidence, cells: network(*cells), relaxed)
 
 
-def _amortised(
+def _amortise(
     network: nn.Module,
     posterior: Callable[[Evidence, Cells], Tensor],
     relaxed: Relaxation,
@@ -163,15 +163,15 @@ def svi(sizes: Sizes, relaxed: Relaxation) -> Inference:
     A visit moves them a part of the way to the optimal ones, which for the posterior is
     a step along its natural gradient.  New rows use the optimal ones.
     """
-    kept: dict[int, tuple[Tensor, Tensor]] = {}
+    stored: dict[int, tuple[Tensor, Tensor]] = {}
 
     def bound(evidence: Evidence, cells: Cells, rows: Tensor) -> Tensor:
-        fixed = _detached(evidence)
+        fixed = _detach(evidence)
         logit, r = _start_of_chords(fixed)
         for place, row in enumerate(rows.tolist()):
-            if row in kept:
-                own_logit, own_r = kept[row]
-                logit[place], r[place, : len(own_r)] = own_logit, own_r
+            if row in stored:
+                row_logit, row_r = stored[row]
+                logit[place], r[place, : len(row_r)] = row_logit, row_r
         best = tighter_chord(fixed, logit, r)
         r = torch.lerp(r, best, _FREE_STEP)
         best = fixed.prior_logit + chord_shift(fixed, r)
@@ -179,7 +179,7 @@ def svi(sizes: Sizes, relaxed: Relaxation) -> Inference:
         listed = (cells.on + cells.missing).sum(-1).long().tolist()
         for place, row in enumerate(rows.tolist()):
             # without padding, whose width differs between batches
-            kept[row] = logit[place], r[place, : listed[place]]
+            stored[row] = logit[place], r[place, : listed[place]]
         return lower_elbo(evidence, logit, r)
 
     return Inference(nn.Module(), _chord_posterior, bound)
@@ -190,7 +190,7 @@ def lb_cdi(sizes: Sizes, relaxed: Relaxation) -> Inference:
 
     def bound(evidence: Evidence, cells: Cells, rows: Tensor) -> Tensor:
         # the best chords are a stationary point: their gradient would add nothing
-        return lower_bound(evidence, best_chords(_detached(evidence)))
+        return lower_bound(evidence, best_chords(_detach(evidence)))
 
     return Inference(nn.Module(), _chord_posterior, bound)
 
@@ -203,7 +203,7 @@ def ub_cdi(sizes: Sizes, relaxed: Relaxation) -> Inference:
 
     def bound(evidence: Evidence, cells: Cells, rows: Tensor) -> Tensor:
         # the best lines are a stationary point: their gradient would add nothing
-        return upper_bound(evidence, best_lines(_detached(evidence)))
+        return upper_bound(evidence, best_lines(_detach(evidence)))
 
     return Inference(nn.Module(), posterior, bound)
 
@@ -237,7 +237,7 @@ def _chord_posterior(evidence: Evidence, cells: Cells) -> Tensor:
     return evidence.prior_logit + chord_shift(evidence, best_chords(evidence))
 
 
-def _detached(evidence: Evidence) -> Evidence:
+def _detach(evidence: Evidence) -> Evidence:
     return Evidence(*(part.detach() for part in evidence))
 
 
@@ -290,13 +290,13 @@ def loss(
     prior whose rate is `penalty` times the number of rows.
     """
 
-    def of(rows: Tensor) -> Tensor:
+    def mean_loss(rows: Tensor) -> Tensor:
         cells, causes = table.cells(rows), learner.model.causes()
         evidence = gather(causes, cells)
         fit = learner.inference.bound(evidence, cells, rows).mean()
         return penalty * causes.weight.sum() - fit
 
-    return of
+    return mean_loss
 
 
 @torch.no_grad()
@@ -326,7 +326,7 @@ def learn(
     losses: list[float] = []
     stopped = False
 
-    def shown(epoch: int, mean: float) -> bool:
+    def show(epoch: int, mean: float) -> bool:
         nonlocal stopped
         stopped = on_epoch(len(losses) + epoch, mean)
         return stopped
@@ -341,6 +341,6 @@ def learn(
                 batch_size=batch_size,
                 learning_rate=learning_rate,
                 max_iter=passes,
-                on_epoch=shown,
+                on_epoch=show,
             )
     return losses

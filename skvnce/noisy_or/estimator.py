@@ -85,7 +85,7 @@ _NOISE = 0.2  # scale of the noise added to components, relative to column rates
 def binary_table(estimator, X, *, reset):
     """Validate a table of zeros, ones and NaN, after applying `binarize`.
 
-    With `reset`, scikit-learn sets on the estimator what it learns.  Returns `table`
+    With `reset`, scikit-learn sets its attributes of the columns.  Returns `table`
     (n, features), float64 or float32; `schema`.
 
     Raises ValueError for infinite values and text; for values other than 0 and 1 if
@@ -112,7 +112,7 @@ def binary_table(estimator, X, *, reset):
         infinite = np.isinf(table.data)
         _reject(schema, sparse.csr_array(table), infinite, "Input X contains inf")
     if estimator.binarize is not None:
-        table = _binarized(table, estimator.binarize)
+        table = _binarize(table, estimator.binarize)
     # the table of the user must not be changed by the next two lines
     table = sparse.csr_array(table, copy=True)
     table.sum_duplicates()
@@ -125,7 +125,7 @@ def binary_table(estimator, X, *, reset):
     return table, schema
 
 
-def _binarized(table, threshold):
+def _binarize(table, threshold):
     """Set cells above a threshold to 1 and the others to 0; NaN is kept."""
     if not sparse.issparse(table):
         return np.where(np.isnan(table), table, table > threshold).astype(table.dtype)
@@ -136,7 +136,7 @@ def _binarized(table, threshold):
             "X.toarray()."
         )
     table = table.copy()
-    # a threshold is for the sum of what is stored for a cell
+    # a threshold is for the sum of the entries that are stored for a cell
     table.sum_duplicates()
     on = np.where(np.isnan(table.data), np.nan, table.data > threshold)
     return _with_data(table, on.astype(table.dtype))
@@ -168,10 +168,10 @@ def without_columns(table, columns):
     """Drop the stored cells of some columns."""
     if not len(columns):
         return table
-    kept = np.ones(table.shape[1], dtype=table.dtype)
-    kept[columns] = 0
+    retained = np.ones(table.shape[1], dtype=table.dtype)
+    retained[columns] = 0
     # a product with NaN is NaN, so select by a mask of the stored cells
-    stored = _with_data(table, kept[table.indices])
+    stored = _with_data(table, retained[table.indices])
     data = table.data[stored.data > 0]
     stored.eliminate_zeros()
     return _with_data(stored, data)
@@ -217,7 +217,7 @@ def torch_rows(table):
     )
 
 
-def factorised(table, n_components, rng):  # (n_components, features): probabilities
+def factorise(table, n_components, rng):  # (n_components, features): probabilities
     """Estimate initial components by non-negative matrix factorisation.
 
     Columns are weighted down the more ones they have.  Otherwise columns that are
@@ -226,14 +226,14 @@ def factorised(table, n_components, rng):  # (n_components, features): probabili
     `table` (n, features), `rng` (RandomState instance).
     """
     on, rarity = _on(table), np.maximum(1 - _rates(table), _RAREST)
-    found = np.zeros((n_components, table.shape[1]))
+    scaled = np.zeros((n_components, table.shape[1]))
     if on.nnz:
         weighted = on @ sparse.diags_array(rarity)
         strength, components = _factors(weighted, n_components, rng)
         strength = np.sort(strength, 0)
         strong = strength[-max(2, len(strength) // _STRONG) :].mean(0)
-        found = components * strong[:, None] / rarity
-    return found + _NOISE * scattered(table, n_components, rng)
+        scaled = components * strong[:, None] / rarity
+    return scaled + _NOISE * scatter(table, n_components, rng)
 
 
 def _factors(weighted, n_components, rng):
@@ -254,8 +254,8 @@ def _factors(weighted, n_components, rng):
     return strength, factors.components_
 
 
-def scattered(table, n_components, rng):
-    """Draw random components around the rates of the columns, as in `factorised`."""
+def scatter(table, n_components, rng):
+    """Draw random components around the rates of the columns, as in `factorise`."""
     return _rates(table) * rng.random((n_components, table.shape[1]))
 
 
@@ -269,7 +269,7 @@ def _rates(table):
     return _on(table).sum(0) / np.maximum(observed_counts(table), 1)
 
 
-STARTS = {"nmf": factorised, "random": scattered}
+STARTS = {"nmf": factorise, "random": scatter}
 
 
 def _with_data(table, data):
@@ -493,11 +493,11 @@ class NoisyOr(
         table, schema = binary_table(self._new(), X, reset=True)
         # memory grows with the cells that are stored
         check_fit(type(self), (table.nnz / table.shape[1], table.shape[1]))
-        fitted, table = self._begun(schema, table)
+        fitted, table = self._start_fit(schema, table)
         on_round, finish = report_rounds(self, self.max_iter, X=X)
         with self._training():
-            learner = self._started(fitted, table)
-            rows = self._placed(learner, table)
+            learner = self._initial_learner(fitted, table)
+            rows = self._to_device(learner, table)
             gains = self._must_gain(learner.model, rows, table)
             with gains, self._must_improve(fitted, learner, rows):
                 losses = em.learn(
@@ -509,7 +509,7 @@ class NoisyOr(
                     max_iter=self.max_iter,
                     on_epoch=lambda n, loss: on_round(n, loss, np.nan),
                 )
-            fitted = self._with_learned(fitted, learner, losses)
+            fitted = self._add_parameters(fitted, learner, losses)
         finish()
         return self._publish(fitted)
 
@@ -529,8 +529,8 @@ class NoisyOr(
         ndarray of shape (n_samples, n_components)
         """
         table = self._checked(X)
-        found = self._rowwise(table, 1, lambda _, logit, part: logit.sigmoid())
-        return found.astype(table.dtype)
+        probability = self._rowwise(table, 1, lambda _, logit, part: logit.sigmoid())
+        return probability.astype(table.dtype)
 
     @by_parts
     @shows_progress
@@ -632,7 +632,7 @@ class NoisyOr(
             observed have initial values.
         """
         check_is_fitted(self)
-        return deepcopy(self._evaluated().model).cpu().requires_grad_(False)
+        return deepcopy(self._double_learner().model).cpu().requires_grad_(False)
 
     def top_terms(
         self, n_terms: int = 10, feature_names: ArrayLike | None = None
@@ -690,8 +690,8 @@ class NoisyOr(
         table, _ = binary_table(self, X, reset=False)
         return without_columns(table, np.flatnonzero(self.n_observed_ == 0))
 
-    def _begun(self, schema, table):
-        """Drop empty rows of a table; return the value of a fit before it, and them.
+    def _start_fit(self, schema, table):
+        """Drop the empty rows of a table; return `Fitted` without parameters, and it.
 
         Warns about columns that were never observed.
         """
@@ -720,7 +720,7 @@ class NoisyOr(
         """Return the fields of the solver; `batch_size` may be "auto"."""
         return fields_of(self.solver, "solver", _SOLVER)
 
-    def _placed(self, learner, table):
+    def _to_device(self, learner, table):
         """Move a learner to the device of training, in place, and the rows."""
         device = resolve_device(self._solver()["device"], "solver.device")
         learner.model.to(device)
@@ -754,7 +754,7 @@ class NoisyOr(
 
     @contextmanager
     def _must_improve(self, fitted, learner, rows):
-        """Raise an error if a training leaves some rows with a much larger loss.
+        """Raise an error if training increases the loss of the checked rows much.
 
         With too large steps probabilities jump to 0 or 1, where gradients vanish.  The
         loss stays finite, and bounds that were loose at the start may even decrease.
@@ -780,17 +780,19 @@ class NoisyOr(
         if rate <= _SOLVER["learning_rate_init"] or self.algorithm == "ub-cdi":
             yield  # "ub-cdi" infers badly at any rate
             return
-        some = _some_of(rows)
+        checked = _rows_to_check(rows)
         floors = {
-            "the start of the fit": em.least_likelihood(model, rows, some),
-            "independent columns": independent(table, table[some.numpy()]),
+            "the start of the fit": em.least_likelihood(model, rows, checked),
+            "independent columns": independent(table, table[checked.numpy()]),
         }
         yield
-        found, of = em.least_likelihood(model, rows, some), max(floors, key=floors.get)
-        if not found > floors[of]:
+        bound = em.least_likelihood(model, rows, checked)
+        rival = max(floors, key=floors.get)
+        if not bound > floors[rival]:
             warn_user(
-                f"The causes explain the rows no better than {of}: the mean lower bound"
-                f" of the log-likelihood is {found:.4g}, not above {floors[of]:.4g}. "
+                f"The causes explain the rows no better than {rival}: the mean lower "
+                f"bound of the log-likelihood is {bound:.4g}, not above "
+                f"{floors[rival]:.4g}. "
                 f"Unless columns are independent, lower learning_rate_init={rate!r} of "
                 f"the solver (pass solver=Adam(...)), or alpha={self.alpha!r}.",
                 ConvergenceWarning,
@@ -798,17 +800,17 @@ class NoisyOr(
 
     @torch.no_grad()
     def _loss_of(self, fitted, learner, rows):
-        """Compute the loss of some rows, always with the same random numbers."""
-        # a copy, because bounds may keep what they have seen of rows
+        """Compute the loss of checked rows, always with the same random numbers."""
+        # a copy, because "svi" stores the posteriors of the rows that it visits
         with seeded(0):
             copied = em.Learner(learner.model, self._inference(fitted))
             state = learner.inference.network.state_dict()
             copied.inference.network.to(rows.start.device).load_state_dict(state)
-            some = _some_of(rows)
-            return float(em.loss(copied, rows, self._penalty(fitted))(some))
+            checked = _rows_to_check(rows)
+            return float(em.loss(copied, rows, self._penalty(fitted))(checked))
 
-    def _started(self, fitted, table):
-        """Initialise the model and its inference network."""
+    def _initial_learner(self, fitted, table):
+        """Make the initial model and its inference network."""
         if self.algorithm not in _BY_NETWORK:
             reason = f"{self.algorithm!r} has no network; 'acp' and 'avi' have one"
             names = ("hidden_layer_sizes", "n_training_draws")
@@ -830,7 +832,7 @@ class NoisyOr(
         inference.network.float()  # independent of torch's default dtype
         return inference
 
-    def _rebuilt(self):
+    def _rebuild(self):
         """Rebuild the learner from its state."""
         k, d = self._fitted.model.sizes["n_components"], self.n_features_in_
         blank = torch.ones(d, k), torch.ones(d), torch.full((k,), 0.5)
@@ -841,8 +843,8 @@ class NoisyOr(
         load_state(learner.inference.network, self.posterior_state_)
         return learner
 
-    def _with_learned(self, fitted, learner, losses):
-        """Add what has been learned to the value of a fit."""
+    def _add_parameters(self, fitted, learner, losses):
+        """Add the learned parameters to the value of a fit."""
         schema, fit, report = fitted
         states = state_of(learner.model), state_of(learner.inference.network)
         causes = learner.model.cpu().double().causes()
@@ -869,7 +871,7 @@ class NoisyOr(
 
         The function uses `n_draws` draws of the causes of each row.
         """
-        model, inference = self._evaluated()
+        model, inference = self._double_learner()
         device = device_in_use(self._solver()["device"])
         model.to(device)
         inference.network.to(device)
@@ -889,18 +891,18 @@ class NoisyOr(
                 cells = listed.cells(rows, torch.float64)
                 evidence = gather(causes, cells)
                 logit = inference.posterior(evidence, cells)
-                found = function(evidence, logit, part).cpu().numpy()
+                values = function(evidence, logit, part).cpu().numpy()
                 if joined is None:  # small arrays of each part would scatter the heap
-                    joined = np.empty((table.shape[0], *found.shape[1:]), found.dtype)
-                joined[places] = found
+                    joined = np.empty((table.shape[0], *values.shape[1:]), values.dtype)
+                joined[places] = values
         return joined
 
     @filled_once
-    def _evaluated(self):
+    def _double_learner(self):
         """Return the learner in double precision, rebuilt on first use."""
         cache = self._fitted.model.cache
         if "learner" not in cache:
-            learner = self._rebuilt()
+            learner = self._rebuild()
             learner.model.double()
             never = torch.from_numpy(np.flatnonzero(self.n_observed_ == 0))
             for part in learner.inference.network.double().modules():
@@ -913,12 +915,12 @@ class NoisyOr(
 def independent(table, rows):
     """Compute the mean log-likelihood of rows if columns were independent."""
     rates = _rates(table)
-    ones, seen = _on(rows).sum(0), observed_counts(rows)
-    total = xlogy(ones, rates) + xlog1py(seen - ones, -rates)
+    ones, n_observed = _on(rows).sum(0), observed_counts(rows)
+    total = xlogy(ones, rates) + xlog1py(n_observed - ones, -rates)
     return float(total.sum()) / rows.shape[0]
 
 
-def _some_of(rows):
-    """Choose the rows by which failures are noticed."""
+def _rows_to_check(rows):
+    """Choose evenly spaced rows, by whose loss failures are noticed."""
     n = len(rows.start) - 1
     return torch.arange(0, n, -(-n // _CHECKED))

@@ -2,14 +2,14 @@
 
 With causes z in {0, 1}^K and a_i = leak_i + sum_k weight_ik z_k,
 
-    p(x_i = 0 | z) = exp(-a_i),    p(z_k = 1) = prior_k                            (1)
+    p(x_i = 0 | z) = exp(-a_i),    p(z_k = 1) = prior_k                            (5)
 
 Missing cells are left out of the likelihood: given z the columns are independent.
 Tables are sparse: the cells that are on or missing are listed, and the terms of the
 others are a sum over all columns minus the listed ones.
 
 Yan, Ailem and Sha (2019), Amortized inference of variational bounds for
-learning noisy-OR, eqs. (4)-(5).
+learning noisy-OR.  Numbers of equations are those of this paper.
 """
 
 from math import log, sqrt
@@ -117,12 +117,15 @@ def activation(evidence: Evidence, z: Tensor) -> Tensor:
 # With f(s) = log(1 - exp(-s)), concave, a cell that is on contributes f(a_i).  A line
 # above f, and a chord below it, make the likelihood conjugate to Bernoulli causes:
 #
-#     f(s) <= psi s - g(psi),   g(psi) = (psi + 1) log(psi + 1) - psi log psi        (1)
+#     f(s) <= psi s - g(psi)                                                         (7)
+#     g(psi) = (psi + 1) log(psi + 1) - psi log psi                                  (8)
+#     q(z_k = 1) = sigmoid(sum_on psi_i weight_ik - sum_off weight_ik
+#                          + logit prior_k)                                         (11)
 #     f(a_i) >= f(leak_i) + sum_k z_k r_ik [f(xi_ik) - f(leak_i)],
-#     xi_ik = leak_i + weight_ik / r_ik,   sum_k r_ik = 1                            (2)
+#     xi_ik = leak_i + weight_ik / r_ik,   sum_k r_ik = 1                        (chord)
 #
-# Yan, Ailem and Sha (2019), eqs. (6)-(12) and (16); its supplement's eq. (4) lacks an
-# exponential, which enumeration confirms.  Jaakkola and Jordan (1999).
+# The chord is that of Jaakkola and Jordan (1999).  The normaliser, eq. (4) of the
+# supplement, lacks an exponential, as enumeration confirms.
 
 
 # weights are divisors
@@ -132,12 +135,12 @@ _SHARES = (1.0, 0.5, 0.1, 0.01, 0.0)  # candidate steps towards the fixed point
 
 
 def slope(s: Tensor) -> Tensor:
-    """Compute f'(s), at which the line of eq. (1) touches f."""
+    """Compute f'(s), the slope of the line of eq. (7) that touches f at s."""
     return 1 / torch.expm1(s.clamp(min=FLOOR))
 
 
 def conjugate_dual(psi: Tensor) -> Tensor:
-    """Compute g of eq. (1); psi >= 0."""
+    """Compute g, eq. (8); psi >= 0."""
     # xlogy is 0 at psi = 0, where psi log psi would be NaN
     return torch.special.xlog1py(psi + 1, psi) - torch.special.xlogy(psi, psi)
 
@@ -145,47 +148,47 @@ def conjugate_dual(psi: Tensor) -> Tensor:
 def conjugate_shift(evidence: Evidence, psi: Tensor) -> Tensor:
     """Compute the contribution of the cells to the logits of the causes; (n, causes).
 
-    Eq. (11) of the paper minus the prior; cells that are on add ``psi * weight``.
+    Eq. (11) without the prior; cells that are on add ``psi * weight``.
     """
     shift = torch.einsum("ni,nik->nk", evidence.on * psi, evidence.weight)
     return shift - evidence.off_weight
 
 
 def upper_bound(evidence: Evidence, psi: Tensor) -> Tensor:
-    """Bound log p(x_obs) from above by eq. (1); psi (n, n_listed) -> (n,)."""
+    """Bound log p(x_obs) from above by eq. (7); psi (n, n_listed) -> (n,)."""
     at_zero = evidence.on * (psi * evidence.leak - conjugate_dual(psi))
     shift = conjugate_shift(evidence, psi)
-    return at_zero.sum(-1) - evidence.off_leak + _summed_causes(evidence, shift)
+    return at_zero.sum(-1) - evidence.off_leak + _sum_causes(evidence, shift)
 
 
-def _summed_causes(evidence: Evidence, shift: Tensor) -> Tensor:
+def _sum_causes(evidence: Evidence, shift: Tensor) -> Tensor:
     """Sum over k log(1 - prior + prior exp(shift)); (n, causes) -> (n,)."""
     prior = evidence.prior_logit
     return (softplus(prior + shift) - softplus(prior)).sum(-1)
 
 
 def tighter_line(evidence: Evidence, psi: Tensor) -> Tensor:
-    """Make one step of the fixed point of the tightest upper bound, UB-CDI.
+    """Make one step of the fixed point of the tightest upper bound, eq. (12), UB-CDI.
 
     The bound is convex in psi, and the fixed point of its slope lies downhill, but
-    possibly too far.  Each row uses the best of several steps towards it.
+    possibly too far.  Each row makes the best of several steps towards it.
     """
     q = (evidence.prior_logit + conjugate_shift(evidence, psi)).sigmoid()
     target = slope(activation(evidence, q))
-    ways = torch.stack([torch.lerp(psi, target, share) for share in _SHARES])
-    bounds = torch.stack([upper_bound(evidence, way) for way in ways])
-    return ways[bounds.argmin(0), torch.arange(len(psi), device=psi.device)]
+    steps = torch.stack([torch.lerp(psi, target, share) for share in _SHARES])
+    bounds = torch.stack([upper_bound(evidence, step) for step in steps])
+    return steps[bounds.argmin(0), torch.arange(len(psi), device=psi.device)]
 
 
 def chord(evidence: Evidence, r: Tensor) -> Tensor:
-    """Compute r_ik [f(xi_ik) - f(leak_i)]; (n, n_listed, causes)."""
+    """Compute r_ik [f(xi_ik) - f(leak_i)] of the chord; (n, n_listed, causes)."""
     leak = evidence.leak.clamp(min=FLOOR)[..., None]
     r = r.clamp(min=_LEAST)
     return r * (log1mexp(leak + evidence.weight / r) - log1mexp(leak))
 
 
 def chord_shift(evidence: Evidence, r: Tensor) -> Tensor:
-    """Compute the contribution of the cells to the logits by eq. (2); (n, causes)."""
+    """Compute the contribution of the cells to the logits by chords; (n, causes)."""
     shift = (evidence.on[..., None] * chord(evidence, r)).sum(-2)
     return shift - evidence.off_weight
 
@@ -197,12 +200,12 @@ def at_leak(evidence: Evidence) -> Tensor:
 
 
 def lower_bound(evidence: Evidence, r: Tensor) -> Tensor:
-    """Bound log p(x_obs) from below by eq. (2); r (n, n_listed, causes) -> (n,)."""
-    return at_leak(evidence) + _summed_causes(evidence, chord_shift(evidence, r))
+    """Bound log p(x_obs) from below by chords; r (n, n_listed, causes) -> (n,)."""
+    return at_leak(evidence) + _sum_causes(evidence, chord_shift(evidence, r))
 
 
 def lower_elbo(evidence: Evidence, logit: Tensor, r: Tensor) -> Tensor:  # (n,)
-    """Bound the ELBO of any q from below by eq. (2); tight for the best q.
+    """Bound the ELBO of any q, eq. (2), from below by chords; tight for the best q.
 
     `r` (n, n_listed, causes).  `evidence`: of n rows.  `logit` (n, causes): of q(z_k =
     1).
@@ -228,7 +231,7 @@ def tighter_chord(evidence: Evidence, logit: Tensor, r: Tensor) -> Tensor:
 
 
 def divergence(prior_logit: Tensor, logit: Tensor) -> Tensor:
-    """Compute KL(q || prior) of Bernoulli causes; (*batch, causes) -> (*batch,)."""
+    """Compute KL(q || prior) of eq. (16); (*batch, causes) -> (*batch,)."""
     q = logit.sigmoid()
     on = logsigmoid(logit) - logsigmoid(prior_logit)
     off = logsigmoid(-logit) - logsigmoid(-prior_logit)
@@ -236,7 +239,7 @@ def divergence(prior_logit: Tensor, logit: Tensor) -> Tensor:
 
 
 def elbo(evidence: Evidence, logit: Tensor, z: Tensor) -> Tensor:  # (n,)
-    """Average eq. (16) of the paper over draws of the causes.
+    """Average the ELBO, eq. (16), over draws of the causes.
 
     Only the terms of the cells that are on need the draws.
 
@@ -283,10 +286,10 @@ class RowNetwork(nn.Module):
 
     def forward(self, columns: Tensor, on: Tensor, missing: Tensor) -> Tensor:
         """Map rows to hidden units; (n, hidden[-1])."""
-        total = self.bias + _summed(self.on, columns, on)
+        total = self.bias + _sum_cells(self.on, columns, on)
         # tables without missing cells are spared a sum
         if missing.any():
-            total = total + _summed(self.missing, columns, missing)
+            total = total + _sum_cells(self.missing, columns, missing)
         for layer in self.layers:
             total = layer(total.relu())
         return total.relu()
@@ -297,7 +300,7 @@ class RowNetwork(nn.Module):
         self.bias += self.missing[features].sum(0)
 
 
-def _summed(weight: Tensor, columns: Tensor, listed: Tensor) -> Tensor:
+def _sum_cells(weight: Tensor, columns: Tensor, listed: Tensor) -> Tensor:
     """Sum weights (features, hidden) over the listed cells of each row."""
     return torch.einsum("ni,nih->nh", listed, embedding(columns, weight))
 

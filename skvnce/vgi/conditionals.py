@@ -172,8 +172,8 @@ class ColumnNetworks(nn.Module):
 class _Conditionals(nn.Module):
     """Base class: conditionals made of a body, networks of columns, and a linear part.
 
-    `offset` (nn.Module or None): maps rows (n, features) and columns (n,) to what is
-    added to the locations and the logarithms of the scales.
+    `offset` (nn.Module or None): maps rows (n, features) and columns (n,) to summands
+    of the locations and of the logarithms of the scales.
     """
 
     def __init__(
@@ -201,15 +201,15 @@ class _Conditionals(nn.Module):
         x = x.expand(*columns.shape, -1)
         return self._at(x, columns, x.scatter(-1, columns.unsqueeze(-1), 0.0))
 
-    def _at(self, x: Tensor, columns: Tensor, seen: Tensor) -> Distribution:
-        """Return q_j of one column a row, with the given rows as input of the body.
+    def _at(self, x: Tensor, columns: Tensor, inputs: Tensor) -> Distribution:
+        """Return q_j of one column a row; `inputs` are the rows that the body reads.
 
         The body is evaluated once, for any number of columns of each row.
         """
         flat = columns.reshape(-1)
         rows = x.expand(*columns.shape, -1).reshape(len(flat), x.shape[-1])
-        shared = self.body(seen.reshape(-1, seen.shape[-1]))
-        shared = shared.view(*seen.shape[:-1], shared.shape[-1])
+        shared = self.body(inputs.reshape(-1, inputs.shape[-1]))
+        shared = shared.view(*inputs.shape[:-1], shared.shape[-1])
         shared = shared.expand(*columns.shape, -1)
         shared = shared.reshape(len(flat), shared.shape[-1])
         raw = self.networks.of_one(shared, flat)
@@ -320,8 +320,8 @@ class Indicators(nn.Module):
         first = (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
         self.register_buffer("codes", torch.arange(int(sizes.sum())) - first)
         self.register_buffer("owners", torch.cat([numbers, self.columns]))
-        own = self.owners == torch.arange(len(n_levels)).unsqueeze(1)
-        self.register_buffer("others", (~own).float())
+        belongs = self.owners == torch.arange(len(n_levels)).unsqueeze(1)
+        self.register_buffer("others", (~belongs).float())
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (*batch, features) to (*batch, n_inputs)."""
@@ -372,7 +372,7 @@ class MixedConditionals(nn.Module):
 
     def at(self, x: Tensor, columns: Tensor) -> NumberOrLevel:
         """Return q_j of one column a row."""
-        return self._seen(x.expand(*columns.shape, -1), columns, self.visible)
+        return self._at(x.expand(*columns.shape, -1), columns, self.visible)
 
     def back(self, q: NumberOrLevel, x: Tensor, columns: Tensor) -> NumberOrLevel:
         """Return q_j after its own cell has changed to its value in x."""
@@ -380,15 +380,15 @@ class MixedConditionals(nn.Module):
 
     def blind(self, x: Tensor, columns: Tensor) -> NumberOrLevel:
         """Return q_j of one column a row, whose networks do not see x_j."""
-        return self._seen(x.expand(*columns.shape, -1), columns, self.inputs.others)
+        return self._at(x.expand(*columns.shape, -1), columns, self.inputs.others)
 
     def all(self, x: Tensor) -> NumberOrLevel:
         """Return q_j of all columns."""
         wide = x.unsqueeze(-2).expand(*x.shape, -1)
         columns = torch.arange(x.shape[-1]).expand(x.shape)
-        return self._seen(wide, columns, self.visible)
+        return self._at(wide, columns, self.visible)
 
-    def _seen(self, rows: Tensor, columns: Tensor, visible: Tensor) -> NumberOrLevel:
+    def _at(self, rows: Tensor, columns: Tensor, visible: Tensor) -> NumberOrLevel:
         """Return q_j of rows (*batch, features), one column each.
 
         The networks see the inputs times the factors of the column, `visible`.
@@ -452,10 +452,10 @@ class MixtureOffset(nn.Module):
         square = ((x[:, None] - self.means) * slopes).sum(-1)
         column = columns[:, None]
         place = column[:, None].expand(-1, len(self.means), 1)
-        own = slopes.gather(-1, place).squeeze(-1)
+        slope = slopes.gather(-1, place).squeeze(-1)
         precision = self.diagonals.T[columns]
-        mean = x.gather(-1, column) - own / precision  # eq. (1)
-        log_weight = own.square() / precision - square - precision.log()
+        mean = x.gather(-1, column) - slope / precision  # eq. (1)
+        log_weight = slope.square() / precision - square - precision.log()
         weight = (self.log_weights + log_weight / 2).softmax(-1)  # eq. (2)
         middle = (weight * mean).sum(-1)
         apart = (mean - middle[:, None]).square() + 1 / precision
@@ -520,10 +520,10 @@ class LatentNormal(NamedTuple):
 
 def count_levels(families: Families, n_columns: int) -> Tensor:
     """Count the levels of each column, 0 for numbers; (n_columns,)."""
-    found = torch.zeros(n_columns, dtype=torch.long)
+    n_levels = torch.zeros(n_columns, dtype=torch.long)
     for family in families.levels:
-        found[family.columns] = family.n_levels
-    return found
+        n_levels[family.columns] = family.n_levels
+    return n_levels
 
 
 @torch.no_grad()
@@ -560,11 +560,11 @@ def _discriminants(
     inputs: Tensor, covariance: Tensor, codes: Tensor, n_levels: int
 ) -> tuple[Tensor, Tensor]:
     """Compute slopes and constants of the logits of levels given centred inputs."""
-    one = torch.nn.functional.one_hot(codes.long(), n_levels).to(inputs)
-    number = one.sum(0)
+    indicators = torch.nn.functional.one_hot(codes.long(), n_levels).to(inputs)
+    number = indicators.sum(0)
     # the logarithm of a level without a row would be infinite
     shares = (number + 0.5) / (len(codes) + 0.5 * n_levels)
-    means = one.T @ inputs / (number + _PRIOR)[:, None]
+    means = indicators.T @ inputs / (number + _PRIOR)[:, None]
     # the covariance of all rows less that between levels
     within = covariance - means.T @ (shares[:, None] * means)
     slopes = torch.linalg.solve(within, means.T).T
@@ -603,12 +603,12 @@ def anchored_conditionals(
     """
     d = len(normal.mean)
     kind = ExtendedConditionals if network == "extended" else StandardConditionals
-    found = kind(d, head, *_layers(network, d))
+    conditionals = kind(d, head, *_layers(network, d))
     if mixture is None:
-        anchor(found, normal.mean, torch.linalg.inv(normal.covariance))
+        anchor(conditionals, normal.mean, torch.linalg.inv(normal.covariance))
     else:
-        found.offset = MixtureOffset(*mixture)
-    return found
+        conditionals.offset = MixtureOffset(*mixture)
+    return conditionals
 
 
 def mixed_conditionals(
@@ -621,7 +621,7 @@ def mixed_conditionals(
     others = inputs.others
     visible = torch.ones_like(others) if network == "extended" else others
     layers = _layers(network, len(inputs.owners))
-    found = MixedConditionals(inputs, n_levels, head, *layers, visible)
+    conditionals = MixedConditionals(inputs, n_levels, head, *layers, visible)
     z = fill.draw_latents(model.normal, _ROWS)
-    anchor_at(found, fill.cells_of(model.latents, z), z[model.latents.first].T)
-    return found
+    anchor_at(conditionals, fill.cells_of(model.latents, z), z[model.latents.first].T)
+    return conditionals

@@ -125,11 +125,11 @@ def _spline(bound: float) -> Callable[..., Transform]:
 
 
 # ----------------------------------------
-# A user's own density: checks, and support of leading dimensions.
+# A user's density: checks, and support of leading dimensions.
 
 
 class Rowwise(nn.Module):
-    """A density of rows with any leading dimensions, from one of tables (n, features).
+    """A density of rows with any leading dimensions, by one of tables (n, features).
 
     `module`: its ``log_prob(x)`` maps a table (n, features) to (n,).
     """
@@ -144,18 +144,18 @@ class Rowwise(nn.Module):
         Raises ValueError if `log_prob` of the module returns another shape.
         """
         rows = x.reshape(-1, x.shape[-1]).clone()  # the module may modify its input
-        found = self.module.log_prob(rows)
-        if not isinstance(found, Tensor) or found.shape != rows.shape[:1]:
-            what = tuple(found.shape) if isinstance(found, Tensor) else type(found)
+        values = self.module.log_prob(rows)
+        if not isinstance(values, Tensor) or values.shape != rows.shape[:1]:
+            what = tuple(values.shape) if isinstance(values, Tensor) else type(values)
             raise ValueError(
                 f"log_prob of {type(self.module).__name__} must map a table of shape "
                 f"(n, {x.shape[-1]}) to log-densities of shape (n,); for "
                 f"{len(rows)} rows it returned {what}."
             )
-        return found.view(x.shape[:-1])
+        return values.view(x.shape[:-1])
 
 
-def own_density(module: nn.Module, n_features: int) -> Rowwise:
+def user_density(module: nn.Module, n_features: int) -> Rowwise:
     """Check a user's density; return a copy.
 
     Raises TypeError if it has no `log_prob`.  Raises ValueError if it has no parameter,
@@ -184,7 +184,7 @@ def _probe(density: Rowwise, rows: Tensor, name: str) -> None:
     """Evaluate a density at some rows, with and without gradients."""
     try:
         with torch.enable_grad():
-            found = density.log_prob(rows)
+            values = density.log_prob(rows)
         with torch.no_grad():
             alone = density.log_prob(rows[:1])
     except RuntimeError as error:
@@ -193,18 +193,18 @@ def _probe(density: Rowwise, rows: Tensor, name: str) -> None:
             "in single and in double precision, with and without gradients: register "
             "constants as buffers, and make new tensors of the type of x."
         ) from error
-    if not found.requires_grad:
+    if not values.requires_grad:
         raise ValueError(
             f"log_prob of {name} has no gradient in its parameters: it cannot be "
             "fitted. Do not detach tensors or turn gradients off."
         )
-    if not found.isfinite().all():
+    if not values.isfinite().all():
         raise ValueError(
             f"log_prob of {name} is not finite at rows between -1 and 1. The columns "
             "are standardised, so it must be a density on all real numbers."
         )
     # not equal bit by bit, because products of other shapes round differently
-    if not torch.allclose(found[:1], alone, rtol=1e-3, atol=1e-4):
+    if not torch.allclose(values[:1], alone, rtol=1e-3, atol=1e-4):
         raise ValueError(
             f"log_prob of {name} depends on the other rows of a table. It must be a "
             "function of each row alone."
@@ -351,23 +351,24 @@ class AutoencoderDensity(LatentDensity):
     """
 
     def __init__(self, linear: FactorModel, families: Families) -> None:
-        own = families if families.levels else continuous()
-        auto = vae.build(linear, own, ARCHITECTURE)
+        if not families.levels:
+            families = continuous()
+        auto = vae.build(linear, families, ARCHITECTURE)
         super().__init__(auto.model, auto.posterior, n_draws=_TRAINED)
 
     def log_prob(self, x: Tensor) -> Tensor:
         """Estimate log p(x); (*batch, features) -> (*batch,)."""
         if not x.numel():
             return x.new_zeros(x.shape[:-1])  # distributions reject empty batches
-        seen, model = torch.ones_like(x, dtype=torch.bool), self._completed(x)
+        observed, model = torch.ones_like(x, dtype=torch.bool), self._completed(x)
         if self.training:
             rest = self.uniforms, self.n_draws
-            return miss_iwae(model, self.posterior, x, seen, *rest)
+            return miss_iwae(model, self.posterior, x, observed, *rest)
         # the gradients of `miss_iwae` in x are right on average over random numbers
         # alone, and these numbers are fixed
-        q = self.posterior(x, seen)
-        z = drawn(q, _stratified, _SCORED, x)
-        return iwelbo(log_joint(model, x, seen, z) - q.log_prob(z))
+        q = self.posterior(x, observed)
+        z = drawn(q, _sobol_points, _SCORED, x)
+        return iwelbo(log_joint(model, x, observed, z) - q.log_prob(z))
 
     def _completed(self, x: Tensor) -> LatentVariableModel:
         """Return the model of rows whose cells need not be values of their columns."""
@@ -403,7 +404,7 @@ class AutoencoderDensity(LatentDensity):
         return vae.held_out_log_prob(self.autoencoder(), data, hidden)
 
 
-def _stratified(step: int, template: Tensor) -> Tensor:
+def _sobol_points(step: int, template: Tensor) -> Tensor:
     """Return scrambled Sobol points along the first dimension, equal for all rows."""
     points = SobolEngine(template.shape[-1], scramble=True, seed=step)
     points = points.draw(len(template), dtype=torch.float64).to(template)

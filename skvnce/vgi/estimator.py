@@ -11,23 +11,13 @@ from sklearn.utils._param_validation import StrOptions
 from skvnce._core.random import seeded
 from skvnce._core.runtime import one_thread
 from skvnce._core.warnings import warn_user
-from skvnce._imputer.validation import (
-    AUTO,
-    OF_CATEGORIES,
-    integer_from,
-)
+from skvnce._imputer.validation import AUTO, OF_CATEGORIES, integer_from
 from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.autoencoder import samplers
 from skvnce.autoencoder.lair import OF_MEMBERS, DrawnByMembers, reject_categories
 from skvnce.autoencoder.model import EncoderMember, bounds_of_nodes
 from skvnce.vgi.model import ChainMember, ChainModel
-from skvnce.vgi.options import (
-    DENSITIES,
-    HEADS,
-    MOST_OUTSIDE,
-    VGI,
-    IncompleteDensity,
-)
+from skvnce.vgi.options import DENSITIES, HEADS, MOST_OUTSIDE, VGI, IncompleteDensity
 
 
 def _is_density(model):
@@ -241,7 +231,7 @@ class VGIImputer(DrawnByMembers):
         """
         X, members = self._checked(X), []
         for member in self.estimators_:
-            state = {"conditionals_state_": member._tuned(X, self.random_state)}
+            state = {"conditionals_state_": member._tune(X, self.random_state)}
             members.append(clone(member)._publish(member._with_report(state)))
         report = self._fitted.report | {"estimators_": members}
         return self._publish(self._fitted._replace(report=report))
@@ -272,8 +262,8 @@ class VGIImputer(DrawnByMembers):
         if self.estimators_ and np.isnan(X[:, self.feature_indices_]).all():
             return np.nan
         with one_thread(), seeded(0):
-            found = [member._objective(X).mean() for member in self.estimators_]
-        return float(np.mean(found)) if found else 0.0
+            values = [member._objective(X).mean() for member in self.estimators_]
+        return float(np.mean(values)) if values else 0.0
 
     def __sklearn_tags__(self):
         """Declare whether the density takes categories."""

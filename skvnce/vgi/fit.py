@@ -56,7 +56,7 @@ from skvnce.vgi.training import (
 
 
 def range_of_levels(families: Families, cube: Hypercube) -> Hypercube:
-    """Extend the range of chains to all levels, and to what is rounded to a value."""
+    """Extend the range of chains to all levels, and to intervals of rounded values."""
     low, high = (end.clone() for end in cube)
     for family in families.levels:
         low[family.columns] = 0.0
@@ -82,8 +82,10 @@ class Start(NamedTuple):
 
     def without(self, held_out: Tensor) -> Self:
         """Leave out some cells."""
-        kept = self.data.observed & ~held_out
-        return self._replace(data=Incomplete(self.data.x.where(kept, 0.0), kept))
+        observed = self.data.observed & ~held_out
+        return self._replace(
+            data=Incomplete(self.data.x.where(observed, 0.0), observed)
+        )
 
     def dequantised(self) -> Incomplete:
         """Draw cells of rounded columns from their intervals; in single precision.
@@ -123,11 +125,11 @@ def make_chains(
 
 
 def _range_of(data: Incomplete, start: Start) -> Hypercube:
-    found = observed_hypercube(data)
-    return range_of_levels(start.families, found) if start.families.levels else found
+    cube = observed_hypercube(data)
+    return range_of_levels(start.families, cube) if start.families.levels else cube
 
 
-def renewed(chains: Chains, start: Start) -> Chains:
+def renew(chains: Chains, start: Start) -> Chains:
     """Continue with all observed cells and their range; counts of draws restart."""
     data = start.dequantised()
     return Chains(data, chains.x, _range_of(data, start))
@@ -178,7 +180,7 @@ def train_while_better(
         return 0
     scores = _scores_of(start, chains, held_out)
 
-    def trained(record: Callable, update: Callable) -> object:
+    def run(record: Callable, update: Callable) -> object:
         return train(
             pair,
             chains,
@@ -196,7 +198,7 @@ def train_while_better(
         patience,
         lambda modules: partial(scores, Pair(*modules)),
         torch.mean,
-        trained,
+        run,
         on_round,
         settings.averaged,
     )
@@ -261,7 +263,7 @@ def held_out_log_prob(
 
     `truth` (n_cells,).  `cells`: rows and columns, (n_cells,).
     """
-    found = []
+    scores = []
     for rows, columns, true in zip(
         *(p.split(256) for p in (*cells, truth)), strict=True
     ):
@@ -273,8 +275,8 @@ def held_out_log_prob(
         moved = x.expand(len(tried), *x.shape).scatter(-1, place, tried.unsqueeze(-1))
         log_p = pair.model.log_prob(moved)
         log_integral = (log_p - q.log_prob(tried)).logsumexp(0) - log(len(tried))
-        found.append((log_p[0] - log_integral).logsumexp(0) - log(len(x)))
-    return torch.cat(found)
+        scores.append((log_p[0] - log_integral).logsumexp(0) - log(len(x)))
+    return torch.cat(scores)
 
 
 # ----------------------------------------
@@ -302,23 +304,10 @@ def warm_up_model(model, chains, n_rows, settings):
     )
 
 
-def warm_up_conditionals(conditionals, chains, settings, method):
-    """Train the conditionals as regressions, algorithm 2."""
-    if n_epochs := int(method.n_warm_up):
-        with step("fitting the conditionals to observed cells"):
-            training.warm_up_conditionals(
-                conditionals,
-                chains,
-                n_epochs=n_epochs,
-                batch_size=settings.batch_size,
-                learning_rate=settings.q_learning_rate,
-            )
-
-
-def maximised(pair, start, n_chains, settings, method, n_rounds, device, on_round):
+def train_by_em(pair, start, n_chains, settings, method, n_rounds, device, on_round):
     """Train by Monte Carlo EM; the conditionals stay those of the normal.
 
-    Returns `chains` (initial.Chains); `losses` (list of float).
+    Returns `chains` (Chains); `losses` (list of float).
     """
     chains = make_chains(start, n_chains).on(device)
     n_steps = int(method.n_steps)
@@ -370,7 +359,7 @@ def held_out_objective(
     chains = _chains_within(hypercube, start, n_chains)
     data = Incomplete(chains.data.x.double(), chains.data.observed)
     chains = Chains(data, chains.x.double(), hypercube)
-    found, missing = pair.model.log_prob(data.x), (~data.observed).sum(1)
+    values, missing = pair.model.log_prob(data.x), (~data.observed).sum(1)
     incomplete = missing.nonzero().squeeze(1)
     for rows in incomplete.split(_ROWS_OF_J) if len(incomplete) else ():
         sweep, total = int(missing[rows].max()), 0.0
@@ -379,8 +368,8 @@ def held_out_objective(
             x = chains.move(pair.conditionals, rows, sweep)
             columns = training.select(data.observed[rows], x, _CELLS_OF_J)
             total = total + training.vgi(*pair, x, columns).mean(0)
-        found[rows] = total / _TABLES_OF_J
-    return found
+        values[rows] = total / _TABLES_OF_J
+    return values
 
 
 def _chains_within(hypercube: Hypercube, start: Start, n_chains: int) -> Chains:
@@ -390,8 +379,8 @@ def _chains_within(hypercube: Hypercube, start: Start, n_chains: int) -> Chains:
     return Chains(start.dequantised(), x.clamp(low.to(x), high.to(x)), hypercube)
 
 
-def some_rows(hidden):
-    """Keep the held-out cells (n, n_nodes) of a few evenly spaced rows."""
+def few_rows(hidden):
+    """Select the held-out cells (n, n_nodes) of a few evenly spaced rows."""
     rows = hidden.any(1).nonzero().squeeze(1)
     few = rows[:: -(-len(rows) // _PREDICTED)]
     return torch.zeros_like(hidden).index_copy(0, few, hidden[few])
@@ -425,25 +414,25 @@ def fit_mixture(start: Start, hidden: Tensor) -> Mixture | None:
         return None
     data, normal = start.without(hidden).data, start.normal
     filled = normal_em.conditional_mean(normal, data).numpy()
-    arranged, weights = _arranged(data), start.weights.numpy()
+    arranged, weights = _arrange(data), start.weights.numpy()
     prior = em.Prior(STRENGTH * d, normal.covariance.numpy(), normal.mean.numpy())
     shares, centres = em.cluster(filled, weights, size, _generator())
-    given = weights[arranged.order], centres, shares[arranged.order], prior
-    found = em.fit_mixture(arranged, *given, _ROUNDS).mixture
-    return found if np.isfinite(found.covariances).all() else None
+    weights, shares = weights[arranged.order], shares[arranged.order]
+    mixture = em.fit_mixture(arranged, weights, centres, shares, prior, _ROUNDS).mixture
+    return mixture if np.isfinite(mixture.covariances).all() else None
 
 
-def completed(mixture: Mixture, data: Incomplete, n_tables: int) -> Tensor:
+def complete_by_mixture(mixture: Mixture, data: Incomplete, n_tables: int) -> Tensor:
     """Draw the missing scores of rows; (n_tables, n, features), within their range."""
     (n, d), rng = data.x.shape, _generator()
     shape = n_tables, n
     numbers = rng.random(shape), rng.standard_normal((*shape, d)), np.empty((0, *shape))
-    drawn = torch.from_numpy(density.draw(mixture, _arranged(data), *numbers)[0])
+    drawn = torch.from_numpy(density.draw(mixture, _arrange(data), *numbers)[0])
     low, high = (data.x.where(data.observed, end) for end in (torch.inf, -torch.inf))
     return data.with_values(drawn.clamp(low.amin(0), high.amax(0)))
 
 
-def with_completed(
+def add_completed(
     start: Start, hidden: Tensor, mixture: Mixture
 ) -> tuple[Incomplete, Tensor, Tensor]:
     """Add completed rows to rows; cells of rounded columns are values of these.
@@ -451,22 +440,22 @@ def with_completed(
     Returns `data`; `hidden` (bool (n_rows, features)), the held-out cells; completed
     rows have none; `weights` (n_rows,).
     """
-    seen, at = start.without(hidden).data, start.families.rounded
-    tables = completed(mixture, seen, _TABLES)
+    visible, at = start.without(hidden).data, start.families.rounded
+    tables = complete_by_mixture(mixture, visible, _TABLES)
     if len(at):
         tables = tables.index_copy(-1, at, start.families.nearest(tables[..., at]))
-        tables = seen.with_values(tables)
+        tables = visible.with_values(tables)
     more = tables.flatten(0, 1).to(start.data.x)
     every = torch.ones_like(more, dtype=torch.bool)
     data = Incomplete(
         torch.cat([start.data.x, more]), torch.cat([start.data.observed, every])
     )
-    own, others = start.weights * (1 - _SHARE), start.weights * _SHARE / _TABLES
-    weights = torch.cat([own, others.repeat(_TABLES)])
+    of_table = (start.weights * _SHARE / _TABLES).repeat(_TABLES)
+    weights = torch.cat([start.weights * (1 - _SHARE), of_table])
     return data, torch.cat([hidden, ~every]), weights
 
 
-def _arranged(data: Incomplete) -> Arranged:
+def _arrange(data: Incomplete) -> Arranged:
     return Arranged.of(data.x.where(data.observed, torch.nan).double().numpy())
 
 
@@ -479,7 +468,7 @@ def _generator() -> np.random.Generator:
 # Rounds of variational Gibbs inference, which a mixture of normals may begin.
 
 
-# what `verbose` shows
+# a line of `verbose`
 _BY_MIXTURE = "learning rows that a mixture completes (MixtureImputer is often ahead)"
 _WARM_UP = 6  # maximum number of rounds of the warm-up
 AVERAGED = 0.25  # share of the steps that averages span, as there are few
@@ -488,7 +477,7 @@ _TRAINING = Training(3, 256, 1.5e-2, 0.05, AVERAGED)
 _COOLING = 2  # rounds with decreasing learning rates after the warm-up
 
 
-class Limits(NamedTuple):
+class Stopping(NamedTuple):
     """When a training stops."""
 
     n_rounds: int  # maximum number of rounds, without those of the warm-up
@@ -500,7 +489,7 @@ class Limits(NamedTuple):
 
 def by_mixture(mixture: Mixture, start: Start, n_chains: int) -> Tensor:
     """Complete rows by draws of a mixture given the observed cells."""
-    return completed(mixture, start.data, n_chains).float()
+    return complete_by_mixture(mixture, start.data, n_chains).float()
 
 
 class VGIRounds:
@@ -517,27 +506,29 @@ class VGIRounds:
         n_chains: int,  # K
         complete: Callable[[Start, int], Tensor],  # as of `make_chains`
         settings: TrainingSettings,
-        limits: Limits,
+        stopping: Stopping,
         # fitted without the held-out cells, if the model is an autoencoder
         mixture: Mixture | None,
         device: torch.device,
     ) -> None:
-        self._pair, self._settings, self._limits = pair, settings, limits
-        self._mixture, self._device, self._given = mixture, device, (start, hidden)
+        self._pair, self._settings, self._stopping = pair, settings, stopping
+        self._mixture, self._device, self._inputs = mixture, device, (start, hidden)
         self._start, self._hidden = start.on(device), hidden.to(device)
         self.chains = make_chains(start.without(hidden), n_chains, complete).on(device)
         self.n_warm_up, self._has_chosen = 0, False
 
     def while_better(self, on_round: Callable[[int, float, float], bool]) -> int:
         """Train without the held-out cells; returns the number that they choose."""
-        most, patience, _ = self._limits
+        most, patience, _ = self._stopping
         self._has_chosen = True
         if self._mixture is not None:
             with step(_BY_MIXTURE):
                 rounds, hidden = self._warm_up()
-                limits = {"max_rounds": _WARM_UP, "patience": patience}
                 self.n_warm_up = rounds.while_better(
-                    hidden, **limits, on_round=lambda *_: False
+                    hidden,
+                    max_rounds=_WARM_UP,
+                    patience=patience,
+                    on_round=lambda *_: False,
                 )
         return train_while_better(
             self._pair,
@@ -557,15 +548,15 @@ class VGIRounds:
 
         Rounds of the warm-up precede them if `while_better` has not been called.
         """
-        asked = self._limits.n_warm_up
+        n_warm_up = self._stopping.n_warm_up
         if self._mixture is not None and not self._has_chosen:
-            self.n_warm_up = _WARM_UP if asked is None else asked
+            self.n_warm_up = _WARM_UP if n_warm_up is None else n_warm_up
             with step(_BY_MIXTURE):
                 rounds, _ = self._warm_up()
                 rounds.on_all(self.n_warm_up, 0, lambda n, loss: False)
         if self.n_warm_up:
             n_cooling = _COOLING
-        self.chains = renewed(self.chains, self._start)
+        self.chains = renew(self.chains, self._start)
         return train_on_all(
             self._pair,
             self._start,
@@ -578,10 +569,11 @@ class VGIRounds:
 
     def _warm_up(self) -> tuple[Rounds, Tensor]:
         """Make the training on rows and their completions, and its held-out cells."""
-        found = with_completed(*self._given, self._mixture)
-        data, hidden, weights = found
+        data, hidden, weights = add_completed(*self._inputs, self._mixture)
         single = Incomplete(data.x.float(), data.observed).on(self._device)
         # with the intervals of rounded cells, which steps of VGI draw
         auto = self._pair.model.autoencoder(self._start.families)
-        given = single, weights, ALGORITHMS["miwae"], _TRAINING, ARCHITECTURE
-        return Rounds(auto, *given), hidden.to(self._device)
+        rounds = Rounds(
+            auto, single, weights, ALGORITHMS["miwae"], _TRAINING, ARCHITECTURE
+        )
+        return rounds, hidden.to(self._device)

@@ -79,11 +79,8 @@ class Projected(NamedTuple):
 def projected_latent(
     model: Flow,
     *,
-    # number of chains that start from rows of the model.  `init` also accepts tables
-    n_chains: int = 1,
+    n_chains: int = 1,  # number of chains, which start from rows of the model
     proposal: Proposal = Proposal(),  # noqa: B008 (a constant)
-    # the target is zero outside, and chains start inside; unbounded by default
-    hypercube: Hypercube | None = None,
     uniforms: Uniforms = global_stream,
 ) -> Sampler[Projected, Info]:
     """Build a sampler of p(x_mis | x_obs) of a flow."""
@@ -91,21 +88,12 @@ def projected_latent(
     def state_at(data: Incomplete, u: Tensor, y: Tensor) -> Projected:
         x = data.with_values(y)
         log_target = log_projected(model, data, x, y, proposal.sigma)
-        if hypercube is not None:
-            off = (x < hypercube.low) | (x > hypercube.high)
-            out = (off & ~data.observed).any(-1)
-            log_target = log_target.masked_fill(out, -torch.inf)
         return Projected(x, u, counted(log_target))
 
     @torch.no_grad()
-    def init(data: Incomplete, x: Tensor | None = None) -> Projected:
-        if x is None:
-            template = data.x.expand(n_chains, *data.x.shape)
-            x = model.from_base(torch.special.ndtri(inside(uniforms(0, template))))
-        else:
-            x = data.with_values(x)
-        if hypercube is not None:
-            x = x.clamp(hypercube.low, hypercube.high).where(~data.observed, x)
+    def init(data: Incomplete) -> Projected:
+        template = data.x.expand(n_chains, *data.x.shape)
+        x = model.from_base(torch.special.ndtri(inside(uniforms(0, template))))
         return state_at(data, model.to_base(x)[0], x)
 
     @torch.no_grad()
@@ -121,12 +109,12 @@ def projected_latent(
             [proposal.log_prob(state.u, u), proposal.log_prob(u, state.u)]
         )
         log_target = torch.stack([state.log_target, moved.log_target])
-        taken, acceptance = accept(log_target - log_k, numbers[..., -1])
+        accepted, acceptance = accept(log_target - log_k, numbers[..., -1])
         x, u = (
-            new.where(taken.unsqueeze(-1), old)
+            new.where(accepted.unsqueeze(-1), old)
             for new, old in zip(moved[:2], state[:2], strict=True)
         )
-        log_target = moved.log_target.where(taken, state.log_target)
+        log_target = moved.log_target.where(accepted, state.log_target)
         return Projected(x, u, log_target, state.step + 1), Info(acceptance)
 
     return Sampler(init, step)
@@ -201,10 +189,10 @@ def completed_loss(
     def loss(rows: Tensor) -> Tensor:
         whole, incomplete = rows[complete[rows]], rows[~complete[rows]]
         tables = torch.cat([x[:, incomplete].flatten(0, 1), data.x[whole]])
-        drawn, seen = model.log_prob(tables).split(
+        of_drawn, of_whole = model.log_prob(tables).split(
             [len(x) * len(incomplete), len(whole)]
         )
-        return -(drawn.sum() / len(x) + seen.sum()) / len(rows)
+        return -(of_drawn.sum() / len(x) + of_whole.sum()) / len(rows)
 
     return loss
 
@@ -239,7 +227,7 @@ def train(
     # `descend` asks for batches once an epoch
     numbers = count(1)
 
-    def renewed() -> Iterable[Tensor]:
+    def batches_of_epoch() -> Iterable[Tensor]:
         if steps := n_steps(next(numbers)):
             reimpute(sampler, data, x, steps, hypercube)
         return batches()
@@ -253,7 +241,7 @@ def train(
     return descend(
         completed_loss(model, data, x),
         named,
-        renewed,
+        batches_of_epoch,
         optimiser=optimiser,
         schedule=Schedule(optimiser, schedule),
         max_iter=n_epochs,

@@ -85,10 +85,10 @@ def draw(
     streams: Callable[[int], Uniforms],  # maps a purpose to uniform numbers
     *,
     n_chains: int,
-    # before the first tables that are kept; each sweep visits a missing cell once
+    # before the first tables; each sweep visits a missing cell once
     n_sweeps: int,
-    n_kept: int = 1,  # number of tables of each chain, one sweep apart
-) -> Tensor:  # (n_kept * n_chains, n, features)
+    n_tables: int = 1,  # number of tables of each chain, one sweep apart
+) -> Tensor:  # (n_tables * n_chains, n, features)
     """Draw missing cells by Metropolis-Hastings chains with q as proposal.
 
     All rows miss the same number of cells: each makes as many steps as it needs.
@@ -100,13 +100,13 @@ def draw(
     sampler = metropolised_gibbs(
         *fitted.pair, fitted.hypercube, n_together=together, uniforms=streams(2)
     )
-    sweep, kept = ceil(n_missing / together), []
+    sweep, tables = ceil(n_missing / together), []
     state = sampler.init(part, x)
     state = run_chain(sampler, state, part, n_sweeps * sweep)
-    for place in range(n_kept):
+    for place in range(n_tables):
         state = run_chain(sampler, state, part, sweep if place else 0)
-        kept.append(state.x)
-    return torch.cat(kept)
+        tables.append(state.x)
+    return torch.cat(tables)
 
 
 def count_missing(data: Incomplete) -> int:
@@ -344,8 +344,8 @@ def sweep_from(
     """
     n_draws, n_chains = len(data.x), len(chains)
     number = torch.arange(n_draws, device=chains.device)
-    own = number % (n_chains + n_safe)
-    is_safe, own = (own >= n_chains)[:, None], own.clamp(max=n_chains - 1)
+    chain = number % (n_chains + n_safe)
+    is_safe, chain = (chain >= n_chains)[:, None], chain.clamp(max=n_chains - 1)
     states = data._replace(x=data.x.unsqueeze(1)).with_values(chains)
     order = (~data.observed).double().sort(stable=True, dim=-1, descending=True).indices
     numbers = uniforms(0, data.x)
@@ -353,9 +353,11 @@ def sweep_from(
     for place in range(count_missing(data)):
         columns = order[:, place].expand(states.shape[:-1])
         mine = columns[:, 0].unsqueeze(-1)
-        uniform, given = (one.gather(-1, mine).squeeze(-1) for one in (numbers, safe))
-        q = conditionals.at(states[number, own], columns[:, 0])
-        drawn = torch.where(is_safe, given, at_quantiles(q, uniform))
+        uniform, proposed = (
+            values.gather(-1, mine).squeeze(-1) for values in (numbers, safe)
+        )
+        q = conditionals.at(states[number, chain], columns[:, 0])
+        drawn = torch.where(is_safe, proposed, at_quantiles(q, uniform))
         drawn = drawn.unsqueeze(1).expand(columns.shape)
         log_q = log_q + conditionals.at(states, columns).log_prob(drawn)
         states = states.scatter(-1, columns.unsqueeze(-1), drawn.unsqueeze(-1))
@@ -365,11 +367,11 @@ def sweep_from(
 def normal_log_prob(normal: Normal, x: Tensor, observed: Tensor) -> Tensor:
     """Compute log p(x_mis | x_obs) of rows (n_draws, n, features); (n_draws, n)."""
     rows = x.flatten(0, 1).to(normal.mean.device)
-    seen = observed.expand(x.shape).flatten(0, 1).to(rows.device)
-    known = Incomplete(rows.where(seen, 0.0), seen)
-    complete = Incomplete(rows, torch.ones_like(seen))
-    found = em.log_prob(normal, complete) - em.log_prob(normal, known)
-    return found.view(x.shape[:-1]).to(x.device)
+    mask = observed.expand(x.shape).flatten(0, 1).to(rows.device)
+    visible = Incomplete(rows.where(mask, 0.0), mask)
+    complete = Incomplete(rows, torch.ones_like(mask))
+    log_prob = em.log_prob(normal, complete) - em.log_prob(normal, visible)
+    return log_prob.view(x.shape[:-1]).to(x.device)
 
 
 # ----------------------------------------
@@ -379,7 +381,7 @@ def normal_log_prob(normal: Normal, x: Tensor, observed: Tensor) -> Tensor:
 _SWEEPS = 5  # of the chains from which log-densities are estimated
 _SUMMED = 20  # chains of a row over which tables are summarised
 # independent chains, because draws of one chain depend on each other
-_APPROXIMATE = {"n_chains": 32, "n_sweeps": 4, "n_kept": 1}
+_APPROXIMATE = {"n_chains": 32, "n_sweeps": 4, "n_tables": 1}
 
 
 class ChainModel(NamedTuple):
@@ -396,36 +398,36 @@ class ChainModel(NamedTuple):
         *,
         n_chains: int,
         n_sweeps: int,
-        n_kept: int,
+        n_tables: int,
     ) -> np.ndarray:
-        """Draw cells of nodes; (n_kept * n_chains, n, n_model_columns)."""
-        drawn = np.repeat(nodes[None], n_kept * n_chains, 0)
+        """Draw cells of nodes; (n_tables * n_chains, n, n_model_columns)."""
+        drawn = np.repeat(nodes[None], n_tables * n_chains, 0)
         data, _ = self.scores.scores(Incomplete.from_array(nodes))
         for rows in chunks(self.fitted, data.observed, n_chains):
             if data.observed[rows[0]].all():
                 continue
             streams = numbers(nodes[rows.numpy()])  # a single row stays a table
-            found = draw(
+            tables = draw(
                 self.fitted,
                 data.take(rows).on(self.fitted.device),
                 streams,
                 n_chains=n_chains,
                 n_sweeps=n_sweeps,
-                n_kept=n_kept,
+                n_tables=n_tables,
             )
-            drawn[:, rows.numpy()] = self.scores.cells(found.cpu()).numpy()
+            drawn[:, rows.numpy()] = self.scores.cells(tables.cpu()).numpy()
         return drawn
 
     def log_density(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Estimate log-densities of rows and their standard errors; each (n,)."""
         n_draws = self.n_scored
         data, log_slopes = self.scores.scores(Incomplete.from_array(nodes))
-        found = torch.zeros(2, len(nodes)).double()
+        scores = torch.zeros(2, len(nodes)).double()
         for rows in chunks(self.fitted, data.observed, n_draws * CHAINS):
             if not data.observed[rows[0]].any():
                 continue
             part = nodes[rows.numpy()]
-            found[:, rows] = torch.stack(
+            scores[:, rows] = torch.stack(
                 score(
                     self.fitted,
                     data.take(rows).on(self.fitted.device),
@@ -434,8 +436,8 @@ class ChainModel(NamedTuple):
                     n_sweeps=_SWEEPS,
                 )
             ).cpu()
-        seen = data.observed.any(1)
-        return (found[0] + log_slopes.where(seen, 0.0)).numpy(), found[1].numpy()
+        has_cells = data.observed.any(1)
+        return (scores[0] + log_slopes.where(has_cells, 0.0)).numpy(), scores[1].numpy()
 
 
 class ChainMember(NamedTuple):
@@ -449,7 +451,7 @@ class ChainMember(NamedTuple):
     ) -> tuple[np.ndarray, dict]:
         """Draw cells that will be summarised; see `Member`."""
         n_chains = min(n_draws, _SUMMED)
-        sizes = {"n_chains": n_chains, "n_kept": -(-n_draws // n_chains)}
+        sizes = {"n_chains": n_chains, "n_tables": -(-n_draws // n_chains)}
         drawn = self.model.draws(nodes, numbers, n_sweeps=self.n_sweeps, **sizes)
         return drawn[:n_draws], {}
 
@@ -457,7 +459,7 @@ class ChainMember(NamedTuple):
         self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells; see `CellModel`."""
-        sizes = {"n_chains": n_draws, "n_sweeps": self.n_sweeps, "n_kept": 1}
+        sizes = {"n_chains": n_draws, "n_sweeps": self.n_sweeps, "n_tables": 1}
         return self.model.draws(nodes, of_stream, **sizes)
 
     def mean(self, nodes: np.ndarray) -> tuple[np.ndarray, dict]:

@@ -47,27 +47,31 @@ from skvnce.vgi.densities import (
     AutoencoderDensity,
     FactorDensity,
     SplineFlow,
-    own_density,
+    user_density,
 )
 from skvnce.vgi.fit import (
     AVERAGED,
-    Limits,
     Start,
+    Stopping,
     VGIRounds,
     by_marginals,
     by_mixture,
     by_normal,
+    few_rows,
     fit_mixture,
     held_out_objective,
     make_chains,
-    maximised,
-    some_rows,
+    train_by_em,
     tune_conditionals,
-    warm_up_conditionals,
     warm_up_model,
 )
 from skvnce.vgi.model import ChainModel, FittedPair
-from skvnce.vgi.training import Hypercube, Pair, TrainingSettings
+from skvnce.vgi.training import (
+    Hypercube,
+    Pair,
+    TrainingSettings,
+    warm_up_conditionals,
+)
 
 # ----------------------------------------
 # Algorithms of `IncompleteDensity`, as options, and the densities that it names.
@@ -88,7 +92,7 @@ _FROM_MIXTURE = {"n_iter_no_change": 3}  # also of the warm-up
 
 
 class Plan(NamedTuple):
-    """What the parameters of `IncompleteDensity` stand for."""
+    """The numbers and choices that the parameters of `IncompleteDensity` mean."""
 
     solver: dict  # fields of `Adam`
     n_chains: int  # K, the number of completions of each row
@@ -112,9 +116,9 @@ class Plan(NamedTuple):
         )
 
 
-def _number(asked, default):
-    """Return a number that a parameter asks for."""
-    return int(default if isinstance(asked, str) else asked)
+def _number(value, default):
+    """Return the number of a parameter, whose "auto" is the default."""
+    return int(default if isinstance(value, str) else value)
 
 
 class VGI(Option):
@@ -246,7 +250,7 @@ DENSITIES = {
 }
 
 
-def made_by_user(make, n_features):
+def make_user_density(make, n_features):
     """Make a user's density, and check it."""
     if isinstance(make, torch.nn.Module):
         raise TypeError(
@@ -259,50 +263,50 @@ def made_by_user(make, n_features):
         raise TypeError(
             f"model must return a torch.nn.Module, got {type(module).__name__}."
         )
-    return own_density(module, n_features)
+    return user_density(module, n_features)
 
 
-def placed(pair, device, n_features):
+def place(pair, device, n_features):
     """Move model and conditionals to a device, in place.
 
     Raises ValueError if the model has tensors that torch cannot move.
     """
-    found = pair.on(device)
+    pair = pair.on(device)
     if device.type == "cpu":
-        return found
+        return pair
     try:
         with torch.no_grad(), seeded(0):
-            found.model.log_prob(_some_rows(n_features).float().to(device))
+            pair.model.log_prob(_probe_rows(n_features).float().to(device))
     except RuntimeError as error:
         raise ValueError(
             f"model cannot run on the device {device}: {error} Register all tensors as "
             "parameters or buffers, and make others on the device of the input; or "
             "pass device='cpu'."
         ) from error
-    return found
+    return pair
 
 
-def _some_rows(n_features):
+def _probe_rows(n_features):
     """Make a few rows near the centre."""
     n_rows = 3
     rows = torch.linspace(-1, 1, n_rows * n_features, dtype=torch.float64)
     return rows.view(n_rows, n_features)
 
 
-def at_some_rows(model, n_features):
+def probe(model, n_features):
     """Evaluate a density at a few rows near the centre; moves it to the CPU."""
     # without dropout, whose values are random; the mode is restored below
     was_training = model.training
     with torch.no_grad():
         model = model.cpu().double().eval()
-        found = model.log_prob(_some_rows(n_features)).numpy()
+        values = model.log_prob(_probe_rows(n_features)).numpy()
     model.train(was_training)
-    return found
+    return values
 
 
-def check_rebuilt(found, trained):
+def check_rebuilt(rebuilt, trained):
     """Check that a rebuilt model equals the trained one, at some rows."""
-    if not np.allclose(found, trained, rtol=1e-3, atol=1e-3):
+    if not np.allclose(rebuilt, trained, rtol=1e-3, atol=1e-3):
         raise ValueError(
             "model returns a module that differs from the fitted one in more than "
             "its parameters and buffers. Store random numbers, and whatever else "
@@ -328,7 +332,7 @@ class DensityFit(NamedTuple):
     mixture: tuple | None
     cache: dict
     hypercube: Hypercube | None = None  # the range of chains
-    trained: np.ndarray | None = None  # `at_some_rows` of the trained model
+    trained: np.ndarray | None = None  # `probe` of the trained model
 
 
 class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
@@ -492,7 +496,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         return self.algorithm
 
     def _plan(self, n_columns, *, from_mixture=False):
-        """Return what the parameters stand for; see `Plan`."""
+        """Return the plan of the parameters; see `Plan`."""
         if from_mixture:  # chains start where they would be after many updates
             solver, n_chains, n_updates, n_rounds = _SOLVER | _FROM_MIXTURE, 1, 2, 1
         else:
@@ -509,7 +513,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         )
 
     def _plan_of_fit(self):
-        """Return what the parameters stood for in the fit, if there was one."""
+        """Return the plan of the fit, or of the parameters before a fit."""
         if not hasattr(self, "_fitted"):
             return self._plan(0)
         fit = self._fitted.model
@@ -529,41 +533,44 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
     def _fit_nodes(self, schema, cells, on_round, on_chosen, first):
         # without it, held-out cells choose the number of rounds of the warm-up
         n_warm_up = None if first is None else first.n_warm_up_iter_
-        asked = np.full(len(schema.model_columns), "auto", dtype=object)
+        requested = np.full(len(schema.model_columns), "auto", dtype=object)
         # a user's density gets linear scores
         nonlinear = isinstance(self.model, str)
-        begun = fit_normal(schema, cells, asked, nonlinear=nonlinear)
-        families, width = begun.columns.distributions(), len(begun.columns.scale)
-        start = Start(begun.data, begun.normal, families, begun.weights)
+        normal_fit = fit_normal(schema, cells, requested, nonlinear=nonlinear)
+        columns = normal_fit.columns
+        families, width = columns.distributions(), len(columns.scale)
+        start = Start(normal_fit.data, normal_fit.normal, families, normal_fit.weights)
         seed = int(torch.randint(2**31 - 1, ()))
         share = self._solver()["validation_fraction"]
         device = self._device(schema)
-        _, hidden = hold_out(cells.nodes, begun.weights, share)
+        _, hidden = hold_out(cells.nodes, normal_fit.weights, share)
         mixture = self._fit_mixture(start, hidden, n_warm_up)
-        fit = DensityFit(begun.columns, begun.normal, seed, mixture, {})
+        fit = DensityFit(columns, normal_fit.normal, seed, mixture, {})
         plan = self._plan(width, from_mixture=mixture is not None)
-        pair = placed(self._pair(fit, begun.normal), device, width)
+        pair = place(self._pair(fit, normal_fit.normal), device, width)
         if isinstance(self._method(), VGI):
 
             def show(chains):
                 if on_chosen is not None and hidden.any():
-                    unseen = self._without(hidden, pair, begun, fit, chains.hypercube)
+                    unseen = self._without(
+                        hidden, pair, normal_fit, fit, chains.hypercube
+                    )
                     unseen = unseen.on(self._device_in_use(schema))
-                    model = self._row_model_of(unseen, begun.columns)
-                    some = some_rows(hidden).numpy()
-                    on_chosen(WithoutCells(model, cells.nodes, some))
+                    model = self._row_model_of(unseen, columns)
+                    checked = few_rows(hidden).numpy()
+                    on_chosen(WithoutCells(model, cells.nodes, checked))
 
             rounds = self._rounds(pair, start, hidden, plan, n_warm_up, mixture, device)
             losses, gains, best = self._train(rounds, plan, on_round, show)
             chains, n_warm_up = rounds.chains, rounds.n_warm_up
             outside = chains.n_outside / chains.n_drawn.clamp(min=1)
-            rounded = np.array(begun.columns.families) == "rounded"
+            rounded = np.array(columns.families) == "rounded"
             diverging = (outside > MOST_OUTSIDE).cpu().numpy() & ~rounded
             diverging = schema.model_columns[diverging].tolist()
         else:
             method, best = self._method(), plan.n_rounds
             sizes = plan.n_chains, plan.settings(method), method, best, device
-            chains, losses = maximised(pair, start, *sizes, on_round)
+            chains, losses = train_by_em(pair, start, *sizes, on_round)
             gains, n_warm_up, diverging = [], 0, []
         report = self._report_of(
             losses,
@@ -575,9 +582,9 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         )
         fit = fit._replace(
             hypercube=Hypercube(*(end.cpu() for end in chains.hypercube)),
-            trained=at_some_rows(pair.model, width),
+            trained=probe(pair.model, width),
         )
-        return Fitted(schema, fit, report | begun.report())
+        return Fitted(schema, fit, report | normal_fit.report())
 
     def _fit_mixture(self, start, hidden, n_warm_up):
         """Fit the mixture at which training starts, as arrays; None if at a normal."""
@@ -585,8 +592,8 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         starts = self._has_encoder() and isinstance(method, VGI) and rounds
         if not starts or method.start != "auto":
             return None
-        found = fit_mixture(start, hidden)
-        return found and found[:3]
+        mixture = fit_mixture(start, hidden)
+        return mixture and mixture[:3]
 
     def _pair(self, fit, normal, like=None):
         """Make model and conditionals in single precision, as at the start of training.
@@ -596,7 +603,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         families = fit.columns.distributions()
         if not isinstance(self.model, str):
             with seeded(fit.model_seed):
-                model = made_by_user(self.model, len(normal.mean))
+                model = make_user_density(self.model, len(normal.mean))
         else:
             model = DENSITIES[self.model](normal, families, like)
         method = self._method()
@@ -609,21 +616,21 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
             conditionals = anchored_conditionals(normal, head, network, mixture)
         return Pair(model.float(), conditionals.float())
 
-    def _without(self, hidden, pair, begun, fit, hypercube):
+    def _without(self, hidden, pair, normal_fit, fit, hypercube):
         """Make the density as if its fit had not used some cells."""
-        normal = begun.without(hidden)
+        normal = normal_fit.without(hidden)
         starts = []
-        for one in (begun.normal, normal):
+        for initial in (normal_fit.normal, normal):
             with seeded(0):  # the same initial networks
-                starts.append(self._pair(fit, one, like=begun.normal))
+                starts.append(self._pair(fit, initial, like=normal_fit.normal))
         before, after = starts
         if not isinstance(self.model, str):  # it does not start at the normal
             after = after._replace(model=before.model)
         # a copy, because training goes on
-        here = deepcopy(pair).on(begun.data.x.device)
-        found = Pair(*map(moved, here, before, after))
-        cube = Hypercube(*(end.double() for end in hypercube)).on(begun.data.x.device)
-        return FittedPair(found, normal, begun.columns.distributions(), cube)
+        device = normal_fit.data.x.device
+        shifted = Pair(*map(moved, deepcopy(pair).on(device), before, after))
+        cube = Hypercube(*(end.double() for end in hypercube)).on(device)
+        return FittedPair(shifted, normal, normal_fit.columns.distributions(), cube)
 
     def _rounds(self, pair, start, hidden, plan, n_warm_up, mixture, device):
         """Make the training by VGI, after the warm-ups of its modules."""
@@ -643,15 +650,23 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
             plan.n_chains,
             complete,
             settings,
-            Limits(plan.n_rounds, plan.solver["n_iter_no_change"], n_warm_up),
+            Stopping(plan.n_rounds, plan.solver["n_iter_no_change"], n_warm_up),
             mixture,
             device,
         )
-        warm_up_conditionals(pair.conditionals, rounds.chains, settings, method)
+        if n_epochs := int(method.n_warm_up):
+            with step("fitting the conditionals to observed cells"):
+                warm_up_conditionals(
+                    pair.conditionals,
+                    rounds.chains,
+                    n_epochs=n_epochs,
+                    batch_size=settings.batch_size,
+                    learning_rate=settings.q_learning_rate,
+                )
         return rounds
 
     def _start_of(self, nodes):
-        """Return the start of chains of rows, and what J counts besides log p."""
+        """Return the start of chains of rows, and the summand of J besides log p."""
         fit = self._fitted.model
         families, maps = fit.columns.distributions(), fit.columns.maps()
         data, constant = maps.scores(Incomplete.from_array(nodes))
@@ -661,7 +676,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         return Start(data, fit.normal, families, weights), constant
 
     @reports_fit
-    def _tuned(self, X, seed):
+    def _tune(self, X, seed):
         """Train the conditionals on validated rows; return their parameters."""
         nodes = self._nodes_of_training(X)
         plan, method = self._plan_of_fit(), self._method()
@@ -689,8 +704,8 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         start, constant = self._start_of(nodes)
         pair = Pair(*map(deepcopy, fitted.pair)).on(torch.device("cpu"))
         cube = fitted.hypercube.on(torch.device("cpu"))
-        found = held_out_objective(pair, start, cube, _CHAINS_OF_J)
-        return (found + constant).numpy()
+        values = held_out_objective(pair, start, cube, _CHAINS_OF_J)
+        return (values + constant).numpy()
 
     def _train(self, rounds, plan, on_round, on_chosen):
         """Train in rounds; return losses, gains and the chosen number of rounds."""
@@ -710,7 +725,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
             warns=not plan.from_mixture,
         )
 
-    def _rebuilt(self):
+    def _rebuild(self):
         fit = self._fitted.model
         # the states replace what is drawn here; the seed keeps the caller's stream
         with seeded(0):
@@ -718,7 +733,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         for part in pair:
             part.double().eval().requires_grad_(False)
         cube = Hypercube(*(end.double() for end in fit.hypercube))
-        check_rebuilt(at_some_rows(pair.model, len(self.scale_)), fit.trained)
+        check_rebuilt(probe(pair.model, len(self.scale_)), fit.trained)
         return FittedPair(pair, fit.normal, fit.columns.distributions(), cube)
 
     def _has_encoder(self):

@@ -98,7 +98,7 @@ def scan_order(observed: Tensor, keys: Tensor) -> Tensor:
     return keys.where(~observed, 2.0).argsort(-1)
 
 
-def visited(state: Scan, place: Tensor | int) -> Tensor:
+def columns_at(state: Scan, place: Tensor | int) -> Tensor:
     """Return which column of each row is drawn at a position; (*chains, n)."""
     # a modulus of 0, of complete rows, is an error
     place = place % state.n_missing.clamp(min=1)
@@ -133,12 +133,12 @@ def variational_gibbs(
 
     @torch.no_grad()
     def step(state: Scan, data: Incomplete) -> tuple[Scan, Visit]:
-        columns = visited(state, state.step)
+        columns = columns_at(state, state.step)
         (uniform,) = _numbers(uniforms, state, 1)
         drawn = at_quantiles(conditionals.at(state.x, columns), uniform)
         outside = hypercube.outside(drawn, columns) & (state.n_missing > 0)
-        taken = ~outside & (state.n_missing > 0)
-        x = _replaced(state.x, columns, drawn, taken)
+        accepted = ~outside & (state.n_missing > 0)
+        x = _replace_cells(state.x, columns, drawn, accepted)
         return state._replace(x=x, step=state.step + 1), Visit(columns, outside)
 
     return Sampler(init, step)
@@ -179,22 +179,22 @@ def metropolised_gibbs(
         x, there, back, outside = state.x, 0.0, 0.0, torch.zeros_like(coin).bool()
         for k, uniform in enumerate(for_cells):
             place = torch.where(coin < 0.5, k, n_together - 1 - k)
-            columns = visited(state, state.step * n_together + place)
+            columns = columns_at(state, state.step * n_together + place)
             q = conditionals.at(x, columns)
             drawn, old = at_quantiles(q, uniform), _cell(x, columns)
-            x = _replaced(x, columns, drawn, incomplete)
+            x = _replace_cells(x, columns, drawn, incomplete)
             there = there + q.log_prob(drawn)
             back = back + conditionals.back(q, x, columns).log_prob(old)
             outside = outside | (hypercube.outside(drawn, columns) & incomplete)
         log_prob = model.log_prob(x).masked_fill(outside, -torch.inf)
         log_weight = torch.stack([state.log_prob - back, log_prob - there])
-        taken, acceptance = accept(log_weight, for_accept)
-        taken = taken & incomplete
+        accepted, acceptance = accept(log_weight, for_accept)
+        accepted = accepted & incomplete
         return (
             state._replace(
-                x=x.where(taken.unsqueeze(-1), state.x),
+                x=x.where(accepted.unsqueeze(-1), state.x),
                 # kept and not estimated again, which would not be exact
-                log_prob=log_prob.where(taken, state.log_prob),
+                log_prob=log_prob.where(accepted, state.log_prob),
                 step=state.step + 1,
             ),
             Visit(columns, outside, acceptance),
@@ -208,9 +208,11 @@ def _cell(x: Tensor, columns: Tensor) -> Tensor:
     return x.gather(-1, columns.unsqueeze(-1)).squeeze(-1)
 
 
-def _replaced(x: Tensor, columns: Tensor, value: Tensor, taken: Tensor) -> Tensor:
+def _replace_cells(
+    x: Tensor, columns: Tensor, value: Tensor, accepted: Tensor
+) -> Tensor:
     """Write a value into one column of the rows in which it was accepted."""
-    value = value.to(x).where(taken, _cell(x, columns))
+    value = value.to(x).where(accepted, _cell(x, columns))
     return x.scatter(-1, columns.unsqueeze(-1), value.unsqueeze(-1))
 
 
@@ -241,7 +243,7 @@ MOST_LEVELS = 8  # number of levels in eq. (2)
 
 
 class Redrawn(NamedTuple):
-    """Rows of which one cell has been replaced, by one value or by several."""
+    """Rows with a replaced cell, by one value or by several."""
 
     tables: Tensor  # (n_tables, features)
     # bool (*cells, n_candidates): which candidates the tables contain, in order
@@ -259,9 +261,9 @@ class Redrawn(NamedTuple):
         """
         wide = log_prob.new_zeros(self.used.shape)
         wide = wide.masked_scatter(self.used, log_prob)
-        known, detached = self.weights.detach()[..., :-1], wide.detach()[..., :-1]
-        total = known.sum(-1, keepdim=True)
-        middle = (known * detached).sum(-1, keepdim=True) / total.where(total > 0, 1.0)
+        fixed, detached = self.weights.detach()[..., :-1], wide.detach()[..., :-1]
+        total = fixed.sum(-1, keepdim=True)
+        middle = (fixed * detached).sum(-1, keepdim=True) / total.where(total > 0, 1.0)
         # weights of unused candidates must have no gradient: their log p is unknown
         terms = self.weights * (wide - middle)
         return terms.where(self.used, 0.0).sum(-1) + middle[..., 0] + self.entropy
@@ -276,14 +278,14 @@ def vgi(
     the replaced cell.  `columns` (int (n_selected, *batch)): missing columns of each
     row, each replaced separately.
     """
-    found = redrawn(conditionals, x, columns)
-    return found.bound(model.log_prob(found.tables)).mean(0)
+    redrawn = redraw(conditionals, x, columns)
+    return redrawn.bound(model.log_prob(redrawn.tables)).mean(0)
 
 
-def redrawn(conditionals: GibbsConditionals, x: Tensor, columns: Tensor) -> Redrawn:
+def redraw(conditionals: GibbsConditionals, x: Tensor, columns: Tensor) -> Redrawn:
     """Replace one cell of rows at a time, as `vgi` does.
 
-    Returns with a cell for each of `columns`.
+    The result has a cell for each of `columns`.
     """
     values, weights, entropy = candidates(conditionals.at(x, columns), MOST_LEVELS)
     shape = *values.shape, x.shape[-1]
@@ -348,10 +350,10 @@ class TrainingSettings(NamedTuple):
 class Chains:
     """Completed tables of all rows, which a visit of some rows updates.
 
-    `x` (n_chains, n, features): completed tables, of which only the missing cells are
-    used.  `hypercube`: range of draws; unbounded by default.  `x` (n_chains, n,
-    features): the current tables.  `n_drawn`, `n_outside` (features,): number of cells
-    drawn, and of those that were outside and kept their value.
+    `x` (n_chains, n, features): the completed tables, at first those of the caller, of
+    which only the missing cells are used.  `hypercube`: range of draws; unbounded by
+    default.  `n_drawn`, `n_outside` (features,): number of cells drawn, and of those
+    that were outside and kept their value.
     """
 
     def __init__(
@@ -365,10 +367,10 @@ class Chains:
     def on(self, device: torch.device) -> Self:
         """Return the chains on a device."""
         cube = self.hypercube.on(device)
-        found = type(self)(self.data.on(device), self.x.to(device), cube)
-        found.n_drawn.copy_(self.n_drawn)
-        found.n_outside.copy_(self.n_outside)
-        return found
+        chains = type(self)(self.data.on(device), self.x.to(device), cube)
+        chains.n_drawn.copy_(self.n_drawn)
+        chains.n_outside.copy_(self.n_outside)
+        return chains
 
     def restate(self, data: Incomplete) -> None:
         """Continue with other observed cells: other values, or more cells."""
@@ -402,11 +404,11 @@ def from_marginals(data: Incomplete, n_chains: int) -> Tensor:
 
     Returns (n_chains, n, features).
     """
-    some = [
-        column[seen][torch.randint(int(seen.sum()), (n_chains, len(data.x)))]
-        for column, seen in zip(data.x.T, data.observed.T, strict=True)
+    columns = [
+        column[observed][torch.randint(int(observed.sum()), (n_chains, len(data.x)))]
+        for column, observed in zip(data.x.T, data.observed.T, strict=True)
     ]
-    return data.with_values(torch.stack(some, -1))
+    return data.with_values(torch.stack(columns, -1))
 
 
 def epochs(
@@ -434,15 +436,15 @@ def warm_up_conditionals(
     have the same weight, eq. (12).  Returns mean losses, sums over columns.
     """
     observed = chains.data.observed
-    n_seen = observed.sum(1, keepdim=True)
-    shares = n_seen / observed.sum(0).clamp(min=1) * len(observed)  # (n, features)
+    n_observed = observed.sum(1, keepdim=True)
+    shares = n_observed / observed.sum(0).clamp(min=1) * len(observed)  # (n, features)
 
     def loss(rows: Tensor) -> Tensor:
-        x, seen = chains.take(rows), observed[rows]
-        columns = scan_order(~seen, global_stream(0, x))[..., 0]
+        x, mask = chains.take(rows), observed[rows]
+        columns = scan_order(~mask, global_stream(0, x))[..., 0]
         weights = shares[rows].expand(x.shape).gather(-1, columns.unsqueeze(-1))
         # rows without an observed cell have no cell to score
-        weights = weights.squeeze(-1) * seen.any(1)
+        weights = weights.squeeze(-1) * mask.any(1)
         return -regression(conditionals, x, columns, weights.to(x)).mean()
 
     named = list(conditionals.named_parameters())
@@ -492,12 +494,12 @@ def visit_loss(
             return -pair.model.log_prob(whole).mean()
         x = chains.move(pair.conditionals, incomplete, settings.n_updates)
         columns = select(chains.data.observed[incomplete], x, settings.n_selected)
-        found = redrawn(pair.conditionals, x, columns)
-        tables = torch.cat([found.tables, whole])  # one call is much cheaper
+        redrawn = redraw(pair.conditionals, x, columns)
+        tables = torch.cat([redrawn.tables, whole])  # one call is much cheaper
         log_prob = pair.model.log_prob(tables)
-        drawn, seen = log_prob.split([len(found.tables), len(whole)])
-        bound = found.bound(drawn).mean((0, 1))
-        return -torch.cat([bound, seen]).mean()
+        of_redrawn, of_whole = log_prob.split([len(redrawn.tables), len(whole)])
+        bound = redrawn.bound(of_redrawn).mean((0, 1))
+        return -torch.cat([bound, of_whole]).mean()
 
     return loss
 

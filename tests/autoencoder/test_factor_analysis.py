@@ -7,7 +7,7 @@ from oracles import GATE, z_mean
 from scipy.optimize import minimize
 from torch.distributions import MultivariateNormal
 
-from skvnce._core.incomplete import Incomplete
+from skvnce._core.incomplete import Incomplete, Rows
 from skvnce.autoencoder import factor_analysis
 from skvnce.autoencoder.factor_analysis import FactorModel, log_prob_observed
 
@@ -46,7 +46,7 @@ def ones(data):
 def fit(data, rank=2, weights=None, tol=1e-9, max_iter=3000):
     weights = ones(data) if weights is None else weights
     return factor_analysis.fit_factors(
-        data, weights, rank, floor=FLOOR, max_iter=max_iter, tol=tol
+        Rows(data, weights), rank, floor=FLOOR, max_iter=max_iter, tol=tol
     )
 
 

@@ -17,7 +17,7 @@ from vaes import (
     rounded_table,
 )
 
-from skvnce._core.incomplete import Incomplete
+from skvnce._core.incomplete import Incomplete, Rows
 from skvnce._core.models import Sampler, State, draw_latents
 from skvnce._core.random import seeded, stream
 from skvnce._core.training.adam import named_leaves
@@ -48,7 +48,8 @@ def table(seed, n=500, missing=0.3, rounded=False):
 def started(data, families=NORMAL, dropout=0.0):
     """Make an autoencoder at the factor analysis of a table, and give that."""
     weights = torch.ones(len(data.x)).double()
-    found = fit_factors(data, weights, 1, floor=2e-3, max_iter=200, tol=1e-2).model
+    rows = Rows(data, weights)
+    found = fit_factors(rows, 1, floor=2e-3, max_iter=200, tol=1e-2).model
     auto = vae.build(found, families, SIZES._replace(dropout=dropout))
     return Autoencoder(*(part.double() for part in auto)), found
 

@@ -383,8 +383,8 @@ def test_draws_are_rounded_before_they_are_summarised():
 class Chains:
     """A density that counts its draws."""
 
-    def draws(self, nodes, numbers, n_chains, n_sweeps, n_kept):
-        return np.zeros((n_chains * n_kept, *nodes.shape))
+    def draws(self, nodes, numbers, n_chains, n_sweeps, n_tables):
+        return np.zeros((n_chains * n_tables, *nodes.shape))
 
 
 @pytest.mark.parametrize("n_draws", [1, 20, 30])

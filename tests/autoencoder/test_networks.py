@@ -59,10 +59,10 @@ def test_dropout_is_shared_by_the_draws_of_a_row(seed):
 def test_dropout_keeps_the_mean_and_its_slopes_are_right(seed):
     """The layer after what is dropped is linear, so that the mean is exact."""
     net = network(seed, hidden=(4,), dropout=DROPOUT)
-    kept = net.kept(torch.zeros(20000, 3).double())[0]
-    assert kept.unique().tolist() == pytest.approx([0.0, 1 / (1 - DROPOUT)])
-    error = (DROPOUT / (1 - DROPOUT) / kept.numel()) ** 0.5
-    assert abs(float(kept.mean()) - 1) < 5 * error
+    factors = net.draw_factors(torch.zeros(20000, 3).double())[0]
+    assert factors.unique().tolist() == pytest.approx([0.0, 1 / (1 - DROPOUT)])
+    error = (DROPOUT / (1 - DROPOUT) / factors.numel()) ** 0.5
+    assert abs(float(factors.mean()) - 1) < 5 * error
     x = rows(seed, 2).requires_grad_()
 
     def fixed(x, *leaves):

@@ -21,7 +21,7 @@ from skvnce.contrast.noise import (
     check_density,
     contrast_with,
     fit_noise,
-    given,
+    wrap_distribution,
 )
 
 KIND = torch.tensor([REAL, POSITIVE, BINARY, POSITIVE, REAL])
@@ -154,7 +154,7 @@ def test_a_given_normal_has_a_density_of_every_part(normal, patterns):
     passed = distributions.MultivariateNormal(
         normal.mean.float(), normal.covariance.float()
     )
-    noise, x = given(passed, D), torch.randn(len(patterns), D).double()
+    noise, x = wrap_distribution(passed, D), torch.randn(len(patterns), D).double()
     found = noise.log_prob(x, patterns)
     assert found.dtype == noise.sample(1).dtype == torch.float64
     expected = marginal_of(normal, x, patterns)
@@ -180,7 +180,7 @@ def test_given_columns_have_a_density_of_every_part(name, wrapped, patterns, see
         passed = distributions.Independent(columns, 1)
     if wrapped == 2:
         passed = distributions.Independent(passed, 0)
-    noise = given(passed, D)
+    noise = wrap_distribution(passed, D)
     x = noise.sample(2 * len(patterns)).view(2, len(patterns), D)
     assert x.dtype == torch.float64
     expected = columns.log_prob(x).where(patterns, 0.0).sum(-1)
@@ -201,7 +201,7 @@ def joint():
 
 def test_a_given_joint_distribution_of_complete_rows(joint, seed):
     torch.manual_seed(seed)
-    noise = given(joint, D)
+    noise = wrap_distribution(joint, D)
     x = noise.sample(6).view(2, 3, D)
     found = noise.log_prob(x, torch.ones(3, D).bool())
     assert found.dtype == torch.float64
@@ -220,7 +220,7 @@ def test_a_given_joint_distribution_of_complete_rows(joint, seed):
 )
 def test_a_given_distribution_of_another_width_is_refused(noise):
     with pytest.raises(ValueError, match=rf"rows of the model have shape \({D},\)"):
-        given(noise, D)
+        wrap_distribution(noise, D)
 
 
 def test_zeros_have_a_density_in_all_units():

@@ -18,25 +18,23 @@ from skvnce.contrast.objective import (
     Contrast,
     Problem,
     Rows,
-    averaged,
     by_noise,
     evaluate,
     fit_model,
     fit_posterior,
+    importance_weighted,
     joint_ascent,
     nce,
     variational_em,
     variational_values,
 )
-from skvnce.contrast.posteriors import (
-    NormalCells,
-    SequentialPosterior,
-    integrated,
-)
+from skvnce.contrast.posteriors import NormalCells, SequentialPosterior, draw_nothing
 
 N, NU, D = 150, 3, 3
 REAL = torch.zeros(D).bool()
-CRITERIA = pytest.mark.parametrize("criterion", [by_noise, averaged(by_noise)])
+CRITERIA = pytest.mark.parametrize(
+    "criterion", [by_noise, importance_weighted(by_noise)]
+)
 
 
 @pytest.fixture
@@ -130,7 +128,7 @@ def test_parts_draw_from_the_posterior_as_it_stood(widths):
     # control: with a posterior that moves along, one step is all of NCE
     summed = mixture()
     problem = Problem(
-        lambda x, m: log_joint_of_states(summed, x).logsumexp(0), integrated, widths
+        lambda x, m: log_joint_of_states(summed, x).logsumexp(0), draw_nothing, widths
     )
     loss = fit_model(problem, summed.parameters(), tol=1e-9).objective
     assert loss < found[0][0] - 1e-5
@@ -152,7 +150,7 @@ def test_parts_and_their_noise_have_numbers_of_their_own(widths):
 def test_integrating_is_drawing_from_the_exact_posterior(criterion, holes):
     model, contrast = holes
     shaken(model, 0.3)
-    exact = Problem(model.log_marginal, integrated, contrast, criterion)
+    exact = Problem(model.log_marginal, draw_nothing, contrast, criterion)
     expected = evaluate(exact)
     cells = NormalCells(model.model.free.normal(), REAL)
     drawn = Problem(
@@ -187,7 +185,7 @@ def test_the_e_step_finds_the_exact_posterior(size, widths):
 def test_the_penalty_is_added_to_the_loss(holes):
     model, contrast = holes
     free = model.model.free
-    problem = Problem(model.log_marginal, integrated, contrast)
+    problem = Problem(model.log_marginal, draw_nothing, contrast)
 
     def penalty():
         return 0.5 * sum(p.square().sum() for p in free.parameters())

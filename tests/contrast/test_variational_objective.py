@@ -12,9 +12,9 @@ from skvnce._core.random import stream
 from skvnce.contrast.objective import (
     Contrast,
     Rows,
-    averaged,
     by_noise,
     data_term,
+    importance_weighted,
     log_ratio,
     nce,
     variational_values,
@@ -133,18 +133,18 @@ def test_averages_are_above_the_bound_and_below_the_objective(parts):
     model, q, contrast = parts
     bound, mean = (
         variational_values(model.log_density, q, contrast, UNIFORMS, criterion)
-        for criterion in (by_noise, averaged(by_noise))
+        for criterion in (by_noise, importance_weighted(by_noise))
     )
     assert (mean >= bound - 1e-12).all() and (mean > bound + 1e-6).any()
     same = torch.full((4, 6), 0.3).double()
     marginal, weight = torch.zeros(NU, 6).double(), torch.full((4, 6), -np.log(4))
     one = by_noise(same, marginal, weight.double(), None)
     np.testing.assert_allclose(
-        averaged(by_noise)(same, marginal, weight.double(), None), one
+        importance_weighted(by_noise)(same, marginal, weight.double(), None), one
     )
     two, half = torch.tensor([[0.0], [2.0]]).double(), torch.full((2, 1), 0.5).double()
     whole = (two.exp() * half).sum(0, keepdim=True).log()
-    found = averaged(by_noise)(two, marginal[:, :1], half.log(), None)
+    found = importance_weighted(by_noise)(two, marginal[:, :1], half.log(), None)
     expected = by_noise(whole, marginal[:, :1], 0 * whole, None)
     torch.testing.assert_close(found, expected)
 

@@ -12,12 +12,7 @@ from torch.nn.functional import logsigmoid
 from skvnce.datasets import make_binary_patterns
 from skvnce.noisy_or import em
 from skvnce.noisy_or.estimator import torch_rows
-from skvnce.noisy_or.model import (
-    NoisyOrModel,
-    gather,
-    lower_bound,
-    upper_bound,
-)
+from skvnce.noisy_or.model import NoisyOrModel, gather, lower_bound, upper_bound
 
 D, K, N = 64, 8, 60
 

@@ -97,9 +97,9 @@ def test_the_conjugate_posterior_is_that_of_brute_force(seed):
         joint = (evidence.on * term).sum(-1) - silent + prior
         torch.testing.assert_close(bound, joint.logsumexp(0))
         logit = evidence.prior_logit + shift
-        factorised = (z * logsigmoid(logit) + (1 - z) * logsigmoid(-logit)).sum(-1)
+        factorise = (z * logsigmoid(logit) + (1 - z) * logsigmoid(-logit)).sum(-1)
         exact = joint - joint.logsumexp(0)
-        torch.testing.assert_close(factorised, exact, rtol=1e-7, atol=1e-7)
+        torch.testing.assert_close(factorise, exact, rtol=1e-7, atol=1e-7)
 
 
 @settings(deadline=None, max_examples=20)

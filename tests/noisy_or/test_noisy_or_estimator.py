@@ -21,7 +21,7 @@ from skvnce import NoisyOr
 from skvnce.datasets import make_binary_patterns
 from skvnce.exceptions import DivergenceError
 from skvnce.noisy_or import estimator
-from skvnce.noisy_or.estimator import factorised
+from skvnce.noisy_or.estimator import factorise
 from skvnce.noisy_or.model import NoisyOrModel, gather
 from skvnce.options import Adam
 
@@ -353,7 +353,7 @@ def test_columns_that_are_always_off(off, n_components):
         rng = np.random.default_rng(number)
         x = (rng.random((40, 5)) < 0.4).astype(float)
         x[:, off] = 0
-        guess = factorised(sparse.csr_array(x), n_components, np.random.RandomState(1))
+        guess = factorise(sparse.csr_array(x), n_components, np.random.RandomState(1))
         assert np.isfinite(guess).all()
         if number < 2:
             model = NoisyOr(n_components, **options).fit(x)

@@ -8,11 +8,7 @@ import torch
 from _enumerated_causes import all_states, enumerate_joint, log_likelihood
 from tables import cells_of
 
-from skvnce.noisy_or.model import (
-    NoisyOrModel,
-    gather,
-    log1mexp,
-)
+from skvnce.noisy_or.model import NoisyOrModel, gather, log1mexp
 
 D, K, N = 6, 3, 8
 

@@ -74,7 +74,7 @@ def test_starts_have_the_conditional_normal(fitted, data, seed):
 def test_chains_of_the_exact_conditionals_always_accept_and_keep_the_law(
     fitted, data, seed
 ):
-    x = draw(fitted, data, streams(data, seed), n_chains=2000, n_sweeps=2, n_kept=2)
+    x = draw(fitted, data, streams(data, seed), n_chains=2000, n_sweeps=2, n_tables=2)
     assert x.shape == (4000, 30, 4)
     exact = em.conditional_mean(fitted.normal, data)
     later = x[2000:]

@@ -19,7 +19,7 @@ from skvnce.vgi.conditionals import (
     anchor,
 )
 from skvnce.vgi.densities import FactorDensity
-from skvnce.vgi.training import MOST_LEVELS, Redrawn, redrawn, regression, vgi
+from skvnce.vgi.training import MOST_LEVELS, Redrawn, redraw, regression, vgi
 
 # The variational Gibbs objective against Gaussian algebra and quadrature
 
@@ -343,7 +343,7 @@ def test_of_many_levels_it_is_unbiased():
     x = torch.tensor([1.0, 3.0]).double().expand(n, -1)
     columns, logits = torch.ones(1, n, dtype=torch.long), torch.randn(size).double()
     wide = logits.expand(n, -1).clone().requires_grad_()
-    found = redrawn(OfLogits(wide), x, columns)
+    found = redraw(OfLogits(wide), x, columns)
     assert len(found.tables) == n * MOST_LEVELS < n * size
     bound = found.bound(model.log_prob(found.tables))[0]
     slopes = torch.autograd.grad(bound.sum(), wide)[0]

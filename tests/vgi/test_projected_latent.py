@@ -9,14 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from oracles import (
-    GATE,
-    first_and_second,
-    line_rule,
-    missing_moments,
-    worst_z,
-    z_mean,
-)
+from oracles import GATE, first_and_second, line_rule, missing_moments, worst_z, z_mean
 from toy import repeat
 
 from skvnce._core.models import run_chain
@@ -24,7 +17,6 @@ from skvnce._core.random import seeded
 from skvnce.vgi import mcem as module
 from skvnce.vgi.densities import SplineFlow
 from skvnce.vgi.mcem import Projected, Proposal, log_projected, projected_latent
-from skvnce.vgi.training import Hypercube
 
 N, STEPS = 1200, 60
 NAN = float("nan")
@@ -208,13 +200,3 @@ def test_observed_cells_stay_and_values_under_the_mask_do_not_matter(seed):
         with seeded(seed):
             ends.append(run_chain(sampler, sampler.init(filled), filled, 5).x)
     assert (ends[0] == ends[1]).all()
-
-
-def test_chains_stay_in_the_hypercube(seed):
-    cube = Hypercube(torch.tensor([0.0, -1.5, 1.5]), torch.tensor([1.0, 0.5, 2.5]))
-    cube = Hypercube(*(end.double() for end in cube))
-    state = chains(normal_flow(), ROWS, seed, 20, hypercube=cube)
-    free = ~repeat(ROWS, N).observed
-    assert ((state.x >= cube.low) & (state.x <= cube.high))[:, free].all()
-    loose = chains(normal_flow(), ROWS, seed, 20)
-    assert not ((loose.x >= cube.low) & (loose.x <= cube.high))[:, free].all()

@@ -7,7 +7,7 @@ from oracles import GATE, first_and_second, z_mean
 from torch import nn
 from torch.distributions import MultivariateNormal, Normal, kl_divergence
 
-from skvnce._core.incomplete import Incomplete
+from skvnce._core.incomplete import Incomplete, Rows
 from skvnce._core.random import seeded
 from skvnce.autoencoder.factor_analysis import FactorModel, fit_factors
 from skvnce.vgi import training
@@ -278,7 +278,7 @@ def test_warming_the_model_up_maximises_the_likelihood_of_completed_rows():
         losses = training.warm_up_model(start, chains, n_epochs=300, **rates)
     weights = torch.ones(600).double()
     table = Incomplete(chains.x.flatten(0, 1), torch.ones(600, D).bool())
-    best = fit_factors(table, weights, 1, floor=1e-6, max_iter=500, tol=1e-8)
+    best = fit_factors(Rows(table, weights), 1, floor=1e-6, max_iter=500, tol=1e-8)
     assert losses[-1] == pytest.approx(-best.objectives[-1] / 600, abs=1e-3)
 
 
@@ -309,7 +309,7 @@ def start():
 
 def fitted(data):
     weights = torch.ones(len(data.x)).double()
-    return fit_factors(data, weights, 1, floor=1e-6, max_iter=2000, tol=1e-8)
+    return fit_factors(Rows(data, weights), 1, floor=1e-6, max_iter=2000, tol=1e-8)
 
 
 @pytest.mark.quick(1)

@@ -41,7 +41,7 @@ def trained(X, monkeypatch):
 
     def fit(algorithm):
         used = {"updates": set(), "selected": set(), "regressions": 0}
-        move, redrawn = training.Chains.move, training.redrawn
+        move, redraw = training.Chains.move, training.redraw
         on_all, regression = fits.train_on_all, training.regression
 
         def moving(chains, conditionals, rows, n_updates):
@@ -50,7 +50,7 @@ def trained(X, monkeypatch):
 
         def redrawing(conditionals, x, columns):
             used["selected"].add(len(columns))
-            return redrawn(conditionals, x, columns)
+            return redraw(conditionals, x, columns)
 
         def regressing(*args):
             used["regressions"] += 1
@@ -62,7 +62,7 @@ def trained(X, monkeypatch):
 
         with monkeypatch.context() as patch:
             patch.setattr(training.Chains, "move", moving)
-            patch.setattr(training, "redrawn", redrawing)
+            patch.setattr(training, "redraw", redrawing)
             patch.setattr(training, "regression", regressing)
             patch.setattr(fits, "train_on_all", training_on_all)
             model = IncompleteDensity(
