@@ -248,6 +248,9 @@ def _like(series: nw.Series, cells: ArrayLike, **options: object) -> ArrayLike:
 
 def _values(column: Column, cells: np.ndarray, missing: object = None) -> list:
     """Convert codes (n,), or numbers, to values."""
+    if column.is_open:
+        kind = int if column.dtype == "integer" else float
+        return [missing if one != one else kind(one) for one in column.numbers(cells)]
     if column.levels is not None:
         levels = objects([*column.levels, missing])
         places = np.where(np.isnan(cells), len(column.levels), np.rint(cells))

@@ -1,7 +1,7 @@
 """The schema of a table: names, kinds and codes of its columns."""
 
 import numbers
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import cache
 from types import MappingProxyType
@@ -76,6 +76,7 @@ def columns_of_groups(cells: np.ndarray, numbers: np.ndarray) -> list[int]:
     return np.flatnonzero(constant & enough).tolist()
 
 
+_DECIMALS = 9  # of numbers between levels, which are whole
 FROM_DTYPE = "from_dtype"
 PASSED = "passthrough"
 KINDS = ("numeric", "ordinal", "nominal", PASSED)
@@ -96,6 +97,9 @@ class Column(NamedTuple):
     # whether the levels are whole numbers that nobody named. A new number of such a
     # column counts as the nearest level
     is_count: bool = False
+    # whether a formula computes such numbers: other ones than the levels stay what they
+    # are, and are the nearest level for a model only
+    is_open: bool = False
     # number of levels of a column that `fit` passes through because of them
     n_levels: int = 0
     # tuple of str: those of its levels that usually mark missing values
@@ -114,6 +118,28 @@ class Column(NamedTuple):
     def code(self, level: object) -> float:
         """Return the code of a level; a number is its own."""
         return level if self.levels is None else float(self.levels.index(level))
+
+    def codes(self, numbers: np.ndarray) -> np.ndarray:
+        """Convert numbers to the codes of levels that are numbers; NaN stays NaN.
+
+        A number of an open column that is between two levels is in the same proportion
+        between their codes, and beyond the levels the steps of codes are 1. For other
+        columns it is the nearest level, the lower one of two.
+        """
+        levels = np.array(self.levels, dtype=float)
+        if self.is_open:
+            low, high = levels[[0, -1]]
+            beyond = np.minimum(numbers - low, 0) + np.maximum(numbers - high, 0)
+            return np.interp(numbers, levels, np.arange(len(levels))) + beyond
+        halves = (levels[:-1] + levels[1:]) / 2
+        return np.where(np.isnan(numbers), np.nan, np.searchsorted(halves, numbers))
+
+    def numbers(self, codes: np.ndarray) -> np.ndarray:
+        """Convert the codes of levels that are numbers to these; NaN stays NaN."""
+        levels = np.array(self.levels, dtype=float)
+        beyond = np.minimum(codes, 0) + np.maximum(codes - (len(levels) - 1), 0)
+        inside = np.interp(codes, np.arange(len(levels)), levels)
+        return np.round(inside + beyond, _DECIMALS)
 
     @property
     def is_time(self) -> bool:
@@ -403,7 +429,7 @@ def _numbers_of_groups(source: Cells) -> np.ndarray:
 def _codes(source: Cells, column: Column, handle_unknown: str) -> np.ndarray:
     """Convert the levels of a column to their codes (n_samples,)."""
     if column.is_count:
-        return _nearest(source.numbers("number"), np.array(column.levels, dtype=float))
+        return column.codes(source.numbers("number"))
     codes = source.codes(column.levels)
     if handle_unknown == "error":
         for row in np.flatnonzero(np.isnan(codes)):
@@ -415,12 +441,6 @@ def _codes(source: Cells, column: Column, handle_unknown: str) -> np.ndarray:
                     'missing, or set handle_unknown="missing".'
                 )
     return codes
-
-
-def _nearest(cells: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """Find the code of the nearest level, the lower one of two; NaN stays NaN."""
-    halves = (levels[:-1] + levels[1:]) / 2
-    return np.where(np.isnan(cells), np.nan, np.searchsorted(halves, cells))
 
 
 def _reject_mixed(source: Cells) -> None:
@@ -575,6 +595,26 @@ class Schema(NamedTuple):
             self.ends,
             other_names=self.other_names,
         )
+
+    def with_open(self, places: Collection[int]) -> Self:
+        """Let columns of levels that are numbers take other numbers, too."""
+        columns = [
+            column._replace(is_open=column.is_count and j in places)
+            for j, column in enumerate(self.columns or ())
+        ]
+        return self._replace(columns=columns or None)
+
+    def at_levels(self, cells: np.ndarray, places: Sequence[int]) -> np.ndarray:
+        """Replace numbers (..., n) of open columns by the nearest levels, for a model.
+
+        `places` (n,): the columns of the cells.
+        """
+        for k, j in enumerate(places):
+            if self.columns and self.columns[j].is_open:
+                cells = cells.copy()
+                codes = np.ceil(cells[..., k] - 0.5)  # the lower one of two
+                cells[..., k] = codes.clip(0, len(self.columns[j].levels) - 1)
+        return cells
 
     @property
     def joined(self) -> np.ndarray:

@@ -360,7 +360,10 @@ def valid_values(
             ranges[side, j] = ruled[side] if end is None else end
         if not len(seen):
             ranges[:, j] = _of_empty(schema, j, *(ends[j] for ends in asked))
-    for j in schema.group_columns:  # other tables have other numbers of groups
+    are_open = [j for j, one in enumerate(schema.columns or ()) if one.is_open]
+    integers[are_open] = False  # codes between those of levels
+    # other tables have other numbers, or other numbers of groups
+    for j in [*are_open, *schema.group_columns]:
         ranges[:, j] = -np.inf, np.inf
         values.pop(j, None)
         codes[j], grid[j] = False, 0.0
