@@ -163,8 +163,8 @@ def certain(schema: Schema, X: np.ndarray) -> dict:
     """Return the probabilities where cells are observed or constant, not empty."""
     if not schema.columns:
         return {}
-    never, cells = np.isnan(schema.ends).all(0), with_constants(schema, X)
-    cells = schema.at_levels(cells, range(schema.n_columns))
+    never = np.isnan(schema.ends).all(0)
+    cells = schema.at_levels(with_constants(schema, X))
     return {
         place: np.eye(len(column.levels))[np.nan_to_num(cells[:, place]).astype(int)]
         for place, column in enumerate(schema.columns)

@@ -126,7 +126,7 @@ def values_of(schema: Schema, cells: np.ndarray) -> np.ndarray:
 
 
 def codes_of(schema: Schema, values: np.ndarray) -> np.ndarray:
-    """Convert numbers back (..., p); NaN where one is no level, and its column closed."""
+    """Convert numbers back (..., p); NaN where one is no level of a closed column."""
     cells = values.copy()
     for j, column in _levels_of_numbers(schema):
         cells[..., j] = codes = column.codes(values[..., j])
@@ -576,11 +576,37 @@ class Rows(NamedTuple):
                 loose[:, places] &= ~alone[:, places]
             # followers, and sets, of which one column is 1 already, move if they must
             filled = Filled(values, loose, self.ranges, order)
-            values, _ = obeyed(related.bounds, formulas, filled, related.dropped)
+            args = related.bounds, formulas
+            values, hold = obeyed(*args, filled, related.dropped)
+            rows = np.flatnonzero(~hold)
+            if len(rows):  # no levels that rows have shown agree
+                filled = filled._replace(ranges=self._wide_ranges()).of(rows, values)
+                values[rows], _ = obeyed(*args, filled, related.dropped)
             _follow(related, values, self.free)
-        codes = codes_of(self.schema, values)[:, self.schema.node_columns]
+        codes = _codes_on_grids(self.schema, values)[:, self.schema.node_columns]
         codes = np.where(np.isnan(codes), cells, codes)  # no level: as it was filled
         return np.where(np.isnan(self.nodes), codes, cells)
+
+    def _wide_ranges(self):
+        """Return ranges in which levels of open columns have no ends but their sign."""
+        ranges = self.ranges.copy()
+        for j, column in _levels_of_numbers(self.schema):
+            if column.is_open:
+                ranges[0, :, j] = 0.0 if column.levels[0] >= 0 else -np.inf
+                ranges[1, :, j] = np.inf
+        return ranges
+
+
+def _codes_on_grids(schema, values):
+    """Convert filled numbers to codes; NaN where one is no level, and not between them.
+
+    Levels in steps of 5 allow no other ones.
+    """
+    codes = codes_of(schema, values)
+    for j, column in _levels_of_numbers(schema):
+        step = np.gcd.reduce(np.diff(column.levels).astype(int))
+        codes[(values[..., j] - column.levels[0]) % step != 0, j] = np.nan
+    return codes
 
 
 def _values_of_nodes(schema, nodes):

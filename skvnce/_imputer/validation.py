@@ -245,7 +245,9 @@ def read_table(estimator, X, *, like=None, asked=None, weights=None):
         reject_categories(X)
     else:
         asked = settings.categorical_features if asked is None else asked
-        columns = like._schema.columns if hasattr(like, "_schema") else None
+        columns = None
+        if hasattr(like, "_schema"):
+            columns = like._schema.with_open(()).columns
         groups = getattr(settings, "groups", None)
         columns = columns or modelled_columns(X, asked, groups)
     reader = estimator._new()  # on which scikit-learn sets what it learns

@@ -604,12 +604,14 @@ class Schema(NamedTuple):
         ]
         return self._replace(columns=columns or None)
 
-    def at_levels(self, cells: np.ndarray, places: Sequence[int]) -> np.ndarray:
+    def at_levels(
+        self, cells: np.ndarray, places: Sequence[int] | None = None
+    ) -> np.ndarray:
         """Replace numbers (..., n) of open columns by the nearest levels, for a model.
 
-        `places` (n,): the columns of the cells.
+        `places` (n,): the columns of the cells; None: all.
         """
-        for k, j in enumerate(places):
+        for k, j in enumerate(range(self.n_columns) if places is None else places):
             if self.columns and self.columns[j].is_open:
                 cells = cells.copy()
                 codes = np.ceil(cells[..., k] - 0.5)  # the lower one of two
