@@ -7,7 +7,7 @@ import numpy as np
 from skvnce.relations.closure import closed
 from skvnce.relations.columns import Bounds
 from skvnce.relations.formulas import Checked
-from skvnce.relations.obeying import EXACT, Filled, held, is_near, obeyed
+from skvnce.relations.obeying import EXACT, Filled, is_near, obeyed, which_hold
 
 
 class Known(NamedTuple):
@@ -77,7 +77,7 @@ class Equations(NamedTuple):
 
     def _reject(self, row, free, name):
         """Raise an error for a row (1, n_features) whose equations do not hold."""
-        holds = held(self.bounds, self.rules, row, free)[0]
+        holds = which_hold(self.bounds, self.rules, row, free)[0]
         for label, one, good in zip(self.labels, self.rules, holds, strict=True):
             if not one.rule.is_sum and not good:
                 raise ValueError(

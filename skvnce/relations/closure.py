@@ -27,15 +27,17 @@ def closed(
     formulas alone, and parts and factors do not follow from doubtful cells if they are.
     """
     cells = cells.copy()
-    rules = sorted(rules, key=lambda one: (one.rule.rank, len(one.rule.columns)))
+    rules = sorted(
+        rules, key=lambda checked: (checked.rule.rank, len(checked.rule.columns))
+    )
     with np.errstate(all="ignore"):
         doubtful = _doubtful(bounds, cells, rules, are_observed=are_observed)
         # what follows from doubtful cells comes last
         for uses_all in (False, True) if doubtful.any() else (True,):
             n_left = -1
             while n_left != (n_left := np.isnan(cells).sum()):
-                for one in rules:
-                    _apply(bounds, cells, one, doubtful, uses_all=uses_all)
+                for checked in rules:
+                    _apply(bounds, cells, checked, doubtful, uses_all=uses_all)
     return cells
 
 
@@ -98,14 +100,14 @@ def suspects(
     """List doubtful cells from which formulas compute cells far from observed ones."""
     doubtful, listed = _doubtful(bounds, cells, rules), []
     filled = closed(bounds, cells, rules) if doubtful.any() else cells
-    for one in rules:
-        places = list(one.rule.columns)
+    for checked in rules:
+        places = list(checked.rule.columns)
         missing = np.isnan(cells[:, places])
         rows = doubtful[:, places].any(1) & (missing.sum(1) == 1)
-        for row in np.flatnonzero(rows & isinstance(one.rule, Formula)).tolist():
+        for row in np.flatnonzero(rows & isinstance(checked.rule, Formula)).tolist():
             k, part = int(missing[row].argmax()), cells[[row]][:, places]
-            follows = places[k] in one.solves
-            solved = one.rule.solve(part, k)
+            follows = places[k] in checked.solves
+            solved = checked.rule.solve(part, k)
             if follows and not bounds.allow(solved, places[k])[0]:
                 column = places[int(doubtful[row, places].argmax())]
                 is_used = bool(np.isclose(filled[row, places[k]], solved)[0])
@@ -127,11 +129,11 @@ def _doubtful(
     """
     gross = bounds.gross(cells)
     rows, blocks = np.flatnonzero(gross.any(1)), []
-    for one in rules if len(rows) else ():
-        if isinstance(one.rule, Formula):
-            places = list(one.rule.columns)
+    for checked in rules if len(rows) else ():
+        if isinstance(checked.rule, Formula):
+            places = list(checked.rule.columns)
             part = cells[np.ix_(rows, places)]
-            confirms = ~np.isnan(part).any(1) & ~misses(bounds, part, one)
+            confirms = ~np.isnan(part).any(1) & ~misses(bounds, part, checked)
             blocks.append(np.ix_(rows[confirms], places))
     if are_observed:
         for block in blocks:
