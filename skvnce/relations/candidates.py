@@ -30,7 +30,10 @@ def curves(columns: Columns) -> tuple[int, list[Formula]]:
     with the number of those from which they are chosen.
     """
     terms = [
-        ((x, g),) for x in columns.curved for g in FUNCTIONS if _has(columns, x, g)
+        ((x, g),)
+        for x in columns.curved
+        for g, function in FUNCTIONS.items()
+        if function.exists(*columns.range(x))
     ]
     return _by_terms(columns, terms, columns.curved, _CURVE)
 
@@ -45,10 +48,6 @@ def products(columns: Columns, pairs: Pairs) -> tuple[int, list[Formula]]:
     terms = [((u, "same"), (v, "same")) for u, v in pairs]
     terms += [((u, "same"), (v, "inverse")) for u, v in ratios]
     return _by_terms(columns, terms, columns.numbers, _PRODUCT)
-
-
-def _has(columns: Columns, place: int, g: str) -> bool:
-    return FUNCTIONS[g].exists(*columns.range(place))
 
 
 def _by_terms(
@@ -96,15 +95,11 @@ def triples(columns: Columns, pairs: Pairs, *, logs: bool) -> tuple[int, list[Fo
         chunk = pairs[start : start + _CHUNK]
         least = np.ones((len(chunk), len(targets)))
         for rows in blocks(len(sample)):
-            unexplained, alone = _unexplained_by_pairs(
-                _standard(sources[rows]), _standard(left_sides[rows]), np.array(chunk)
-            )
-            good = (
-                (unexplained < _UNEXPLAINED)
-                & (alone > 20 * unexplained + 1e-9)
-                & (alone > 1e-5)
-            )
-            least = np.where(good, np.minimum(least, unexplained), least)
+            X, Z = _standard(sources[rows]), _standard(left_sides[rows])
+            residual, alone = _residuals_by_pairs(X, Z, np.array(chunk))
+            more = (alone > 20 * residual + 1e-9) & (alone > 1e-5)
+            good = (residual < _UNEXPLAINED) & more
+            least = np.where(good, np.minimum(least, residual), least)
         hits += [
             (least[i, k], *chunk[i], *targets[k])
             for i, k in np.argwhere(least < _UNEXPLAINED).tolist()
@@ -128,9 +123,9 @@ class Pursued(NamedTuple):
     def of(cls, filled: np.ndarray) -> Self:
         """Correlate the cells (rows, places) of a sample, of which some are missing."""
         gram = _ridge_gram(filled)
-        unexplained = 1 / np.diag(np.linalg.inv(gram + 1e-6 * np.eye(len(gram))))
-        targets = np.argsort(unexplained, kind="stable")
-        return cls(gram, targets[unexplained[targets] <= _LOOSE].tolist())
+        residual = 1 / np.diag(np.linalg.inv(gram + 1e-6 * np.eye(len(gram))))
+        targets = np.argsort(residual, kind="stable")
+        return cls(gram, targets[residual[targets] <= _LOOSE].tolist())
 
     def without(self, target: int) -> Self:
         """Leave out a target as a source of others."""
@@ -156,16 +151,16 @@ class Pursued(NamedTuple):
             if len(chosen) < 2 or swept[t, t] > limit:
                 continue
             related = [places[t], *(places[k] for k in chosen)]
-            unexplained = _share_unexplained(columns, related)
-            if unexplained is None:
+            residual = _residual_share(columns, related)
+            if residual is None:
                 return
-            if unexplained < _UNEXPLAINED:
+            if residual < _UNEXPLAINED:
                 yield linear(related)
-            if unexplained < 1e-7:
+            if residual < 1e-7:
                 return
 
 
-def _share_unexplained(columns: Columns, places: list[int]) -> float | None:
+def _residual_share(columns: Columns, places: list[int]) -> float | None:
     """Return the share of the first column that the others leave; None of few rows."""
     rows, fewest = columns.complete(places)[:1500], 10 + 2 * len(places)
     if len(rows) < fewest:
@@ -197,10 +192,8 @@ def pairs_of(places: list[int], same: np.ndarray) -> Pairs:
 
 def _strengths(features: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """Return the largest correlations in blocks of rows; (features, targets)."""
-    correlations = [
-        _correlations(features[rows], targets[rows]) for rows in blocks(len(features))
-    ]
-    return abs(np.stack(correlations)).max(0)
+    pairs = [(features[rows], targets[rows]) for rows in blocks(len(features))]
+    return abs(np.stack([_correlations(*pair) for pair in pairs])).max(0)
 
 
 def _standard(cells: np.ndarray) -> np.ndarray:
@@ -225,7 +218,7 @@ def _correlations(features: np.ndarray, targets: np.ndarray) -> np.ndarray:
     return np.where(bad, 0, np.nan_to_num(covariance / np.sqrt(vx * vy)))
 
 
-def _unexplained_by_pairs(L: np.ndarray, R: np.ndarray, pairs: np.ndarray) -> tuple:
+def _residuals_by_pairs(L: np.ndarray, R: np.ndarray, pairs: np.ndarray) -> tuple:
     """Return the shares of columns of R that pairs, and their better one, leave.
 
     `L`, `R`: standardised columns; both results are (pairs, columns of R).
@@ -242,11 +235,11 @@ def _unexplained_by_pairs(L: np.ndarray, R: np.ndarray, pairs: np.ndarray) -> tu
     cik, cjk = xi.T @ Z / n - si * sk, xj.T @ Z / n - sj * sk
     ckk = m.T @ Z**2 / n - sk**2
     det = cii * cjj - cij**2
-    unexplained = 1 - (cik**2 * cjj - 2 * cik * cjk * cij + cjk**2 * cii) / det / ckk
+    residual = 1 - (cik**2 * cjj - 2 * cik * cjk * cij + cjk**2 * cii) / det / ckk
     alone = 1 - np.maximum(cik**2 / cii, cjk**2 / cjj) / ckk
-    bad = (n < 14) | (ckk < 1e-9) | (det < 1e-9 * cii * cjj) | ~np.isfinite(unexplained)
-    unexplained, alone = np.where(bad, 1, unexplained), np.where(bad, 0, alone)
-    return np.maximum(unexplained, 0), np.nan_to_num(alone)
+    bad = (n < 14) | (ckk < 1e-9) | (det < 1e-9 * cii * cjj) | ~np.isfinite(residual)
+    residual, alone = np.where(bad, 1, residual), np.where(bad, 0, alone)
+    return np.maximum(residual, 0), np.nan_to_num(alone)
 
 
 def _ridge_gram(cells: np.ndarray, rounds: int = 12) -> np.ndarray:

@@ -221,6 +221,11 @@ class Checked(NamedTuple):
     violations: int
     solves: tuple[int, ...]  # columns that it determines
 
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """The columns of the rule."""
+        return self.rule.columns
+
 
 def _signed(number: float, term: str = "") -> str:
     size = f"{abs(number):.6g}"

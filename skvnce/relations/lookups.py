@@ -107,9 +107,8 @@ def one_of_sets(columns: Columns) -> list[Checked]:
             if _is_set(X[:, members], M[:, members], pairs, len(places)):
                 free = [j for j in free if j not in members]
                 indices = [places[j] for j in members]
-                whole = linear(indices)._replace(
-                    coefs=(1.0,) * len(indices), constant=1.0
-                )
+                coefs = (1.0,) * len(indices)
+                whole = linear(indices)._replace(coefs=coefs, constant=1.0)
                 support = int(M[:, members].all(1).sum())
                 sets.append(Checked(whole, support, 0, tuple(indices)))
                 break
@@ -140,14 +139,11 @@ def _chance_of_rare(X: np.ndarray, M: np.ndarray, tried: int) -> float:
     """
     total = 0.0
     for j in np.flatnonzero(X.sum(0) < INFORMATIVE):
-        n, ones, in_complete = M[:, j].sum(), X[:, j].sum(), X[M.all(1), j].sum()
+        n, ones, least = M[:, j].sum(), X[:, j].sum(), X[M.all(1), j].sum()
         free = (M[:, j] & (np.delete(X, j, 1).sum(1) == 0)).sum()
-        if not in_complete:
+        if not least:
             return 0.0
-        ways = (
-            comb(int(free - in_complete), int(ones - in_complete)),
-            comb(int(n), int(ones)),
-        )
+        ways = comb(int(free - least), int(ones - least)), comb(int(n), int(ones))
         total += np.log10(tried * ways[0] / ways[1])
     return total or 2 * CHANCE
 
@@ -191,11 +187,9 @@ def lookups(columns: Columns, sources: list[int], *, wide: bool) -> list[Checked
                 by_target.setdefault(y, []).append((support[i, y], u, v))
     for y, pairs_of_y in by_target.items():
         tried = len(pairs) * len(targets)
-        checked = [
-            _lookup(columns, (u, v), y, tried)
-            for _, u, v in sorted(pairs_of_y, reverse=True)[:8]
-        ]
-        rules += [lookup for lookup in checked if lookup is not None][:_PER_TARGET]
+        best = sorted(pairs_of_y, reverse=True)[:8]
+        of_y = [_lookup(columns, (u, v), y, tried) for _, u, v in best]
+        rules += [lookup for lookup in of_y if lookup is not None][:_PER_TARGET]
     return rules
 
 
@@ -312,10 +306,7 @@ def _steps(columns: Columns, x: int, y: int, tried: int) -> Checked | None:
     rows = rows[np.lexsort(columns.codes[np.ix_(rows, [y, x])].T)]
     codes, key = columns.codes[rows, y], columns.codes[rows, x]
     change = np.flatnonzero(np.diff(codes)) + 1
-    if (
-        len(change) > len(np.unique(codes)) - 1
-        or (key[change] == key[change - 1]).any()
-    ):
+    if len(change) >= len(np.unique(codes)) or (key[change] == key[change - 1]).any():
         return None
     begin = np.r_[0, change]
     sizes = np.diff(np.r_[begin, len(codes)])

@@ -63,7 +63,7 @@ def obeyed(
     """
     values = np.where(cells.free, cells.values.clip(*cells.ranges), cells.values)
     number, hold = joined_columns(formulas, values.shape[1]), np.ones(len(values), bool)
-    of_formulas = np.array([number[checked.rule.columns[0]] for checked in formulas])
+    of_formulas = np.array([number[checked.columns[0]] for checked in formulas])
     for group in np.unique(of_formulas):
         connected = _in_order(list(compress(formulas, of_formulas == group)))
         rows = np.flatnonzero(cells.free[:, number == group].any(1))
@@ -72,9 +72,7 @@ def obeyed(
             now.free[:, list(locked)] = False
             values[rows], good = _solved(bounds, connected, now)
             rest = [
-                checked
-                for checked in connected
-                if set(locked) & set(checked.rule.columns)
+                checked for checked in connected if set(locked) & set(checked.columns)
             ]
             good &= which_hold(bounds, rest, values[rows], cells.free[rows]).all(1)
             rows = rows[~good]
@@ -96,14 +94,11 @@ def _solved(
         solved[rows[better]], n_held[rows[better]] = new[better], n_new[better]
 
     smooth = [checked for checked in formulas if not is_set(bounds, checked.rule)]
-    if len(smooth) < len(formulas):
+    sets = [checked for checked in formulas if is_set(bounds, checked.rule)]
+    if sets:
         # a 1 of a set may contradict an observed total of some of its columns
         wrong = np.flatnonzero(n_held < len(formulas))
-        last = [
-            *smooth,
-            *(checked for checked in formulas if is_set(bounds, checked.rule)),
-        ]
-        take(wrong, _in_turn(bounds, last, cells.of(wrong)))
+        take(wrong, _in_turn(bounds, smooth + sets, cells.of(wrong)))
     # far cells may lead to no solution; then those of average rows do mostly
     usual = np.where(cells.free, bounds.middle.clip(*cells.ranges), cells.values)
     beyond = _FAR * (bounds.high - bounds.low)
@@ -119,7 +114,7 @@ def _solved(
         unrounded.append((wrong, joint))
         trial = cells.of(wrong)._replace(values=joint)
         take(wrong, _in_turn(bounds, formulas, trial))
-    if len(smooth) == len(formulas):
+    if not sets:
         # last, cells with more digits than their columns have: rounding of one cell
         # may leave other formulas without a solution
         for rows, joint in unrounded:
@@ -133,7 +128,7 @@ def which_hold(
     """Return which formulas hold, or have no free cell; bool (n, formulas)."""
     hold = np.ones((len(values), len(formulas)), bool)
     for k, checked in enumerate(formulas):
-        places = list(checked.rule.columns)
+        places = list(checked.columns)
         rows = np.flatnonzero(free[:, places].any(1))
         rule, part = checked.rule, values[np.ix_(rows, places)]
         if rule.tier > 0:
@@ -171,9 +166,9 @@ def _in_order(formulas: Sequence[Checked]) -> list[Checked]:
     """Order formulas so that totals come before those that are made of them."""
     ordered, rest = [], list(formulas)
     while rest:
-        totals = [checked.rule.columns[checked.rule.total] for checked in rest]
+        totals = [checked.columns[checked.rule.total] for checked in rest]
         free = [
-            not set(checked.rule.columns) & set(totals) - {total}
+            not set(checked.columns) & set(totals) - {total}
             for checked, total in zip(rest, totals, strict=True)
         ]
         free = free if any(free) else [True] * len(rest)  # a circle, in any order
@@ -186,7 +181,7 @@ def _in_order(formulas: Sequence[Checked]) -> list[Checked]:
 
 def _choose(checked: Checked, cells: Filled) -> None:
     """Let one column of a set be 1, in place."""
-    places = list(checked.rule.columns)
+    places = list(checked.columns)
     values, free, _, scores = cells
     rows = np.flatnonzero(free[:, places].any(1))
     block = np.ix_(rows, places)
@@ -205,7 +200,7 @@ def _solve(bounds: Bounds, checked: Checked, cells: Filled) -> None:
     The total comes first.  If it is observed, all other cells of a sum move.  Factors
     that the formula does not determine, for its rounding or their sign, come last.
     """
-    rule, places = checked.rule, list(checked.rule.columns)
+    rule, places = checked.rule, list(checked.columns)
     values, free, ranges, _ = cells
     rows = np.flatnonzero(free[:, places].any(1))
     part, missing = values[np.ix_(rows, places)], free[np.ix_(rows, places)]
@@ -349,11 +344,11 @@ def _together(
 
     Steps are the shortest ones of the linearized formulas, in the units of eq. (1).
     """
-    used = sorted({j for checked in formulas for j in checked.rule.columns})
+    used = sorted({j for checked in formulas for j in checked.columns})
     values, rows = cells.values.copy(), np.arange(len(cells.values))
     for _ in range(_STEPS):
         now = values[rows]
-        parts = [(checked.rule, now[:, checked.rule.columns]) for checked in formulas]
+        parts = [(checked.rule, now[:, checked.columns]) for checked in formulas]
         hold = np.all([is_near(rule, part, FLOAT64) for rule, part in parts], 0)
         rows = rows[~hold]
         if not len(rows):
@@ -387,7 +382,7 @@ def _together(
 def _gaps(formulas: list[Checked], cells: np.ndarray) -> np.ndarray:
     """Return by how much formulas are missed; (n, formulas)."""
     return np.stack(
-        [checked.rule.gap(cells[:, checked.rule.columns]) for checked in formulas], 1
+        [checked.rule.gap(cells[:, checked.columns]) for checked in formulas], 1
     )
 
 
@@ -397,7 +392,7 @@ def _slopes(
     """Return slopes of the gaps by differences; (n, formulas, n_used)."""
     slopes = np.zeros((len(cells), len(formulas), len(used)))
     for k, checked in enumerate(formulas):
-        places = list(checked.rule.columns)
+        places = list(checked.columns)
         indices = [used.index(j) for j in places]
         if checked.rule.is_sum:
             slopes[:, k, indices] = checked.rule.weights

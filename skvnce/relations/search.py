@@ -172,7 +172,7 @@ class _Links:
 
     def add(self, checked: Checked) -> None:
         """Remember a formula."""
-        columns = list(checked.rule.columns)
+        columns = list(checked.columns)
         self._linked.add(frozenset(self.same[columns].tolist()))
         if len(columns) == len(checked.solves) == 2:
             first, second = self.same[columns]
@@ -209,7 +209,7 @@ def _fitted(
         if links.have(formula.columns):
             continue
         checked = fit(columns, formula, tried)
-        if checked is not None and not links.have(checked.rule.columns):
+        if checked is not None and not links.have(checked.columns):
             links.add(checked)
             fits.append(checked)
             continue
@@ -233,7 +233,7 @@ def _long(columns: Columns, links: _Links, short: list[Checked]) -> list[Checked
             if links.have(formula.columns):
                 break
             checked = fit(columns, formula, tried)
-            if checked is not None and not links.have(checked.rule.columns):
+            if checked is not None and not links.have(checked.columns):
                 links.add(checked)
                 more.append(checked)
                 pursued = pursued.without(target)
@@ -248,23 +248,19 @@ def _others(columns: Columns, links: _Links) -> list[Checked]:
     rules = [
         checked
         for checked in steps(columns, [j for j in sources if columns.is_number[j]])
-        if not links.have(checked.rule.columns)
+        if not links.have(checked.columns)
     ]
-    pairs = {checked.rule.columns for checked in rules}  # steps say more than lookups
+    pairs = {checked.columns for checked in rules}  # steps say more than lookups
     for checked in lookups(columns, sources, wide=len(columns.names) > _WIDEST):
-        target, *keys = checked.rule.columns
+        target, *keys = checked.columns
         is_new = not any(links.have([target, key]) for key in keys)
-        if (
-            is_new
-            and checked.rule.columns not in pairs
-            and not links.have([target, *keys])
-        ):
+        if is_new and checked.columns not in pairs and not links.have([target, *keys]):
             rules.append(checked)
     return rules
 
 
 def _described(columns: Columns, checked: Checked) -> Relation:
-    names = [columns.names[j] for j in checked.rule.columns]
+    names = [columns.names[j] for j in checked.columns]
     solves = tuple(columns.names[j] for j in checked.solves)
     if isinstance(checked.rule, Formula):
         kind, text = _kind(checked.rule), checked.rule.text(columns.names)
