@@ -42,7 +42,7 @@ from skvnce._tables.model_columns import (
     floats,
     nullable,
     reset_index,
-    taken,
+    take_rows,
 )
 from skvnce._tables.schema import numbered
 from skvnce.exceptions import TableWarning
@@ -312,9 +312,11 @@ class Wide:
         for name in long.columns:
             series, names = self._long[name], self._names.get(name)
             if all_times and names is None:
-                made.append(taken(series, of_time if name == self._time else of_group))
+                made.append(
+                    take_rows(series, of_time if name == self._time else of_group)
+                )
             elif names is not None:
-                new = taken(series, rows) if all_times else series
+                new = take_rows(series, rows) if all_times else series
                 places = time_of if len(names) > 1 else np.zeros_like(time_of)
                 new = filled_cells(
                     new, [columns[one] for one in names], group_of, places
@@ -457,7 +459,7 @@ def to_wide(
             known[lines >= 0] = lines[lines >= 0]
             names[name], places = [name], [known]
         pairs = zip(names[name], places, strict=True)
-        wide += [taken(series, at).alias(new) for new, at in pairs]
+        wide += [take_rows(series, at).alias(new) for new, at in pairs]
     _check_names([new for news in names.values() for new in news])
     start = reset_index(long[first.tolist()])
     result = assigned(start, wide).select(one.name for one in wide).to_native()
@@ -558,7 +560,8 @@ def with_neighbours(
         for step in numbers:
             rows = _neighbours(order, codes, -step if word == "lag" else step)
             new += [
-                taken(long[name], rows).alias(f"{name}_{word}{step}") for name in chosen
+                take_rows(long[name], rows).alias(f"{name}_{word}{step}")
+                for name in chosen
             ]
             if distances:
                 apart = np.where(rows < 0, np.nan, np.abs(when[rows] - when))

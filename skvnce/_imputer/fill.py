@@ -100,6 +100,7 @@ def score(
     scores, errors = np.zeros((2, len(X)))
     if model is not None:
         for (rows, _), nodes in chunks(schema, X, n_chains(model)):
+            nodes = schema.at_levels(nodes, schema.node_columns)
             densities = model.log_density(nodes, with_errors=with_errors)
             scores[rows[:, 0]], errors[rows[:, 0]] = densities
     return scores, errors
@@ -162,7 +163,8 @@ def certain(schema: Schema, X: np.ndarray) -> dict:
     """Return the probabilities where cells are observed or constant, not empty."""
     if not schema.columns:
         return {}
-    never, cells = np.isnan(schema.ends).all(0), with_constants(schema, X)
+    never = np.isnan(schema.ends).all(0)
+    cells = schema.at_levels(with_constants(schema, X))
     return {
         place: np.eye(len(column.levels))[np.nan_to_num(cells[:, place]).astype(int)]
         for place, column in enumerate(schema.columns)

@@ -114,7 +114,7 @@ def fitted_to(estimator, rows, seed):
             "VariationalAutoencoder, without FrozenEstimator."
         )
     # codes of the first fit, whose levels the group may lack
-    table = estimator._checked(rows)
+    table = estimator._schema.at_levels(estimator._checked(rows))
     empty = np.isnan(table).all(0)
     unknown = [j for j in estimator._schema.with_data if empty[j]]
     if unknown:
@@ -300,6 +300,7 @@ class Imputer(IncompleteTransformer):
         limits = NO_LIMITS if is_changed else self._limits_of(lower, upper, X, checked)
         if reference is not None:
             model = fitted_to(self, reference, seed)
+            checked = self._schema.at_levels(checked)
         if shift is None and not rules.draws_alone(self._schema, wanted, limits):
             drawer = model._drawer(checked, n_draws, seed, limits)
             return self._ruled(drawer, checked, X, as_array, wanted)

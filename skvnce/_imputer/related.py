@@ -120,28 +120,26 @@ class Related(NamedTuple):
 def values_of(schema: Schema, cells: np.ndarray) -> np.ndarray:
     """Convert codes of levels that are numbers (..., p); float64."""
     cells = cells.astype(np.float64)
-    for j, levels in _numbers_of_levels(schema):
-        codes = np.nan_to_num(cells[..., j]).astype(int)
-        cells[..., j] = np.where(np.isnan(cells[..., j]), np.nan, levels[codes])
+    for j, column in _levels_of_numbers(schema):
+        cells[..., j] = column.numbers(cells[..., j])
     return cells
 
 
 def codes_of(schema: Schema, values: np.ndarray) -> np.ndarray:
-    """Convert numbers back (..., p); NaN where one is no level."""
+    """Convert numbers back (..., p); NaN where one is no level of a closed column."""
     cells = values.copy()
-    for j, levels in _numbers_of_levels(schema):
-        codes = np.searchsorted(levels, values[..., j]).clip(max=len(levels) - 1)
-        cells[..., j] = np.where(levels[codes] == values[..., j], codes, np.nan)
+    for j, column in _levels_of_numbers(schema):
+        cells[..., j] = codes = column.codes(values[..., j])
+        if not column.is_open:
+            off = column.numbers(codes) != values[..., j]
+            cells[..., j][off] = np.nan
     return cells
 
 
-def _numbers_of_levels(schema):
+def _levels_of_numbers(schema):
     """List the columns whose levels are numbers that codes stand for."""
-    return [
-        (j, np.array(column.levels, dtype=float))
-        for j, column in enumerate(schema.columns or ())
-        if column.is_count
-    ]
+    columns = enumerate(schema.columns or ())
+    return [(j, column) for j, column in columns if column.is_count]
 
 
 # ----------------------------------------
@@ -189,6 +187,21 @@ def with_relations(
     has_codes = ~is_number & [bool(one and one.levels) for one in columns]
     rest = bounds, followers, sets, shares, gaps, has_codes
     return schema._replace(relations=Related(tuple(relations), *rest))
+
+
+def open_columns(schema: Schema, X: np.ndarray) -> set[int]:
+    """List the columns of formulas whose numbers may be others than those observed.
+
+    These are all but zeros and ones, and codes of levels that at most one 1 tells.
+    """
+    related, values, columns = schema.relations, values_of(schema, X), set()
+    is_dummy = (related.bounds.pair == [0, 1]).all(1)
+    for one in related.formulas:
+        places = np.array(one.rule.columns)
+        others, dummies = places[~is_dummy[places]], places[is_dummy[places]]
+        if len(others) > 1 or (np.nansum(values[:, dummies], 1) > 1).any():
+            columns |= set(others.tolist())
+    return columns
 
 
 def _warn_of_typos(schema, suspected, cells, counted):
@@ -337,7 +350,7 @@ class WithRelations(NamedTuple):
     ) -> tuple[np.ndarray, dict]:
         """Fill missing cells; see `CellModel`."""
         rows = Rows.of(self.schema, nodes, limits)
-        cells, probabilities = self.model.fill(rows.nodes, limits)
+        cells, probabilities = self.model.fill(rows.levels, limits)
         return rows.filled(cells, probabilities), probabilities
 
     def obeying(
@@ -351,7 +364,7 @@ class WithRelations(NamedTuple):
     ) -> tuple[np.ndarray, dict]:
         """Represent the distributions of cells; see `skvnce._imputer.fill`."""
         rows = Rows.of(self.schema, nodes, limits)
-        points, probabilities = self.model.points(rows.nodes, levels, limits)
+        points, probabilities = self.model.points(rows.levels, levels, limits)
         # quantiles obey no formula
         points = np.stack([rows.obeying((), cells, cells) for cells in points])
         for j in rows.followers:  # of a falling function; levels are symmetric
@@ -364,7 +377,7 @@ class WithRelations(NamedTuple):
         """Draw missing cells; see `CellModel`."""
         # some cells follow from shifted ones
         rows = Rows.of(self.schema, nodes, limits)
-        drawn = self.model.draw(rows.nodes, n_draws, limits)
+        drawn = self.model.draw(rows.levels, n_draws, limits)
         related = rows.related.of_draws()
         others = [one for one in rows.related.formulas if one not in related.formulas]
         shares = rows.related.shares[self.schema.node_columns].clip(_LEAST, 1)
@@ -512,6 +525,11 @@ class Rows(NamedTuple):
         return cls(schema, related, nodes, free, ranges)
 
     @property
+    def levels(self) -> np.ndarray:
+        """The cells of which the model knows, (n, n_nodes)."""
+        return self.schema.at_levels(self.nodes, self.schema.node_columns)
+
+    @property
     def followers(self) -> list[int]:
         """The followers, as columns of the model."""
         columns = [one.column for one in self.related.followers]
@@ -538,6 +556,7 @@ class Rows(NamedTuple):
         formulas that hold where a single one of their cells is missing, which they know
         up to their rounding or its sign.
         """
+        cells = np.where(np.isnan(self.nodes), cells, self.nodes)  # not as levels
         values, related = _values_of_nodes(self.schema, cells), self.related
         order = np.full(values.shape, np.nan)
         order[:, self.schema.node_columns] = scores
@@ -557,11 +576,37 @@ class Rows(NamedTuple):
                 loose[:, places] &= ~alone[:, places]
             # followers, and sets, of which one column is 1 already, move if they must
             filled = Filled(values, loose, self.ranges, order)
-            values, _ = obeyed(related.bounds, formulas, filled, related.dropped)
+            args = related.bounds, formulas
+            values, hold = obeyed(*args, filled, related.dropped)
+            rows = np.flatnonzero(~hold)
+            if len(rows):  # no levels that rows have shown agree
+                filled = filled._replace(ranges=self._wide_ranges()).of(rows, values)
+                values[rows], _ = obeyed(*args, filled, related.dropped)
             _follow(related, values, self.free)
-        codes = codes_of(self.schema, values)[:, self.schema.node_columns]
+        codes = _codes_on_grids(self.schema, values)[:, self.schema.node_columns]
         codes = np.where(np.isnan(codes), cells, codes)  # no level: as it was filled
         return np.where(np.isnan(self.nodes), codes, cells)
+
+    def _wide_ranges(self):
+        """Return ranges in which levels of open columns have no ends but their sign."""
+        ranges = self.ranges.copy()
+        for j, column in _levels_of_numbers(self.schema):
+            if column.is_open:
+                ranges[0, :, j] = 0.0 if column.levels[0] >= 0 else -np.inf
+                ranges[1, :, j] = np.inf
+        return ranges
+
+
+def _codes_on_grids(schema, values):
+    """Convert filled numbers to codes; NaN where one is no level, and not between them.
+
+    Levels in steps of 5 allow no other ones.
+    """
+    codes = codes_of(schema, values)
+    for j, column in _levels_of_numbers(schema):
+        step = np.gcd.reduce(np.diff(column.levels).astype(int))
+        codes[(values[..., j] - column.levels[0]) % step != 0, j] = np.nan
+    return codes
 
 
 def _values_of_nodes(schema, nodes):
@@ -618,8 +663,8 @@ def _ranges_of(schema):
     for j, column in enumerate(schema.columns or ()):
         if column.levels is not None:
             ranges[:, j] = -np.inf, np.inf
-    for j, levels in _numbers_of_levels(schema):
-        ranges[:, j] = levels[0], levels[-1]
+    for j, column in _levels_of_numbers(schema):
+        ranges[:, j] = column.levels[0], column.levels[-1]
     for column, source, checked in reversed(schema.relations.followers):
         # where the follower would be beyond its range, the source is, too
         part = np.repeat(ranges[:, [column]], 2, 1)

@@ -87,7 +87,8 @@ class Move(NamedTuple):
 
     def _ends(self, cells):
         """Return cells in the units of X, and moved within their range."""
-        cells = self.values[cells.astype(int)] if self.are_codes else cells
+        if self.are_codes:  # computed ones may be no level
+            cells = self.values[cells.astype(int).clip(0, len(self.values) - 1)]
         return cells, np.clip(cells + self.amount, self.low, self.high)
 
 
@@ -204,7 +205,8 @@ def _tilted(model, nodes, n_draws, log_odds):
         total = np.zeros(len(rows))
         for node, odds in log_odds.items():
             some = missing[rows, node]
-            total[some] += odds[cells[some, node].astype(int)]
+            places = cells[some, node].astype(int)  # computed ones may be no level
+            total[some] += odds[places.clip(0, len(odds) - 1)]
         chance = torch.rand(len(rows), dtype=torch.float64).numpy()
         again = np.log(chance) >= total
         tables, rows = tables[again], rows[again]

@@ -25,7 +25,7 @@ from skvnce._core.runtime import DEVICES
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.fill import STRATEGIES
 from skvnce._imputer.parts.chunks import Chunks
-from skvnce._imputer.related import deduced, with_relations
+from skvnce._imputer.related import deduced, open_columns, with_relations
 from skvnce._tables.cells import names_of, read_marked
 from skvnce._tables.findings import check_deviations, modelled_columns, warn_of_table
 from skvnce._tables.frames import (
@@ -50,6 +50,7 @@ from skvnce._tables.schema import (
     Encoded,
     Schema,
     Table,
+    asked_kinds,
     encode,
     reject_categories,
 )
@@ -244,7 +245,9 @@ def read_table(estimator, X, *, like=None, asked=None, weights=None):
         reject_categories(X)
     else:
         asked = settings.categorical_features if asked is None else asked
-        columns = like._schema.columns if hasattr(like, "_schema") else None
+        columns = None
+        if hasattr(like, "_schema"):
+            columns = like._schema.with_open(()).columns
         groups = getattr(settings, "groups", None)
         columns = columns or modelled_columns(X, asked, groups)
     reader = estimator._new()  # on which scikit-learn sets what it learns
@@ -261,10 +264,11 @@ def read_table(estimator, X, *, like=None, asked=None, weights=None):
     ends = ends_of(table)
     schema = Schema(reader.n_features_in_, names, columns, ends, other_names=others)
     warn_of_table(Table.of_schema(table, schema))
-    return _with_cells_that_follow(estimator, schema, table, weights)
+    named = asked_kinds(X, schema.n_columns, asked) if columns else ()
+    return _with_cells_that_follow(estimator, schema, table, weights, named)
 
 
-def _with_cells_that_follow(estimator, schema, table, weights):
+def _with_cells_that_follow(estimator, schema, table, weights, named):
     """Find relations, if an estimator uses them, and compute cells that follow."""
     relations = getattr(estimator, "relations", None)
     if schema.group_columns:
@@ -280,7 +284,8 @@ def _with_cells_that_follow(estimator, schema, table, weights):
     values = valid_values(schema, rows, *estimator._bounds())  # which win
     table = table.copy()
     table[counted] = deduced(schema._replace(values=values), rows)[0]
-    return table, schema
+    # now that the model has a table of levels; the user's categories stay these alone
+    return table, schema.with_open(open_columns(schema, rows).difference(named))
 
 
 def reject_listed_relations(estimator, where):

@@ -96,12 +96,12 @@ class Cells:
         if self.series.dtype.is_integer():
             return self.series.drop_nulls().to_numpy()
         cells = self.series.cast(nw.Float64).to_numpy()
-        seen = cells[~np.isnan(cells)]
-        parts = seen[:_HEAD], seen  # most columns end at the first
+        observed = cells[~np.isnan(cells)]
+        parts = observed[:_HEAD], observed  # most columns end at the first
         are_whole = all(
             (np.isfinite(part) & (part == part.round())).all() for part in parts
         )
-        return seen if are_whole else seen[:0]
+        return observed if are_whole else observed[:0]
 
     def unit(self) -> int:
         """Return the largest of `UNITS` in which all moments are whole, or 0."""
@@ -111,13 +111,13 @@ class Cells:
         if self.dtype == "datetime" and series.dtype.time_zone is not None:
             series = series.dt.replace_time_zone(None)  # by the clock there
         cells = _microseconds(series)
-        seen = cells[~np.isnan(cells)]
-        return next((unit for unit in UNITS if not (seen % unit).any()), 0)
+        observed = cells[~np.isnan(cells)]
+        return next((unit for unit in UNITS if not (observed % unit).any()), 0)
 
     def levels(self) -> set:
         """Collect the levels that are observed."""
         try:
-            return {item(one) for one in set(self.values) if not is_missing(one)}
+            return {item(value) for value in set(self.values) if not is_missing(value)}
         except TypeError as error:
             raise TypeError(
                 f"X has {self.first(_is_unhashable)}, which is neither a number nor a "
@@ -145,10 +145,10 @@ class Cells:
 
     def numbers(self, expected: str) -> np.ndarray:
         """Convert numbers, dates or durations to floats (n_samples,)."""
-        wanted, actual = _quantity(expected), _quantity(self.dtype)
-        if wanted != actual and not all(map(is_missing, self.values)):
+        at_fit, actual = _quantity(expected), _quantity(self.dtype)
+        if at_fit != actual and not all(map(is_missing, self.values)):
             raise TypeError(
-                f"Column {self.label} has {wanted} in the table of fit, but {actual} "
+                f"Column {self.label} has {at_fit} in the table of fit, but {actual} "
                 "now. Convert it to the data type of fit."
             )
         if self.dtype in TIMES:
@@ -171,7 +171,7 @@ class Cells:
 
     def _of_objects(self) -> np.ndarray:
         """Convert objects of Python to floats (n_samples,)."""
-        cells = [np.nan if is_missing(one) else one for one in self.values]
+        cells = [np.nan if is_missing(value) else value for value in self.values]
         return objects(cells).astype(np.float64)
 
     def _floats(self) -> np.ndarray:
@@ -185,7 +185,7 @@ class Cells:
                     "List the column in categorical_features, or turn it into numbers "
                     'by pandas.to_numeric(column, errors="coerce").'
                 )
-        if any(frames.is_time(one) for one in self.values if not is_missing(one)):
+        if any(frames.is_time(value) for value in self.values if not is_missing(value)):
             raise TypeError(
                 "X has dates or durations in a data type that is not read: "
                 f"{self.first(frames.is_time)}. Convert the column, for example by "
@@ -218,7 +218,7 @@ def cells_of_columns(X: ArrayLike) -> list[Cells] | None:
     if is_frame(X):
         _check_names(X)
         frame = nw.from_native(X, eager_only=True)
-        return [Cells(X, j, one) for j, one in enumerate(frame.iter_columns())]
+        return [Cells(X, j, series) for j, series in enumerate(frame.iter_columns())]
     X = frames.readable(X)
     try:
         # in lists of text and numbers, numpy would turn all into text
@@ -261,7 +261,9 @@ def _microseconds(series: nw.Series) -> np.ndarray:
         series = series.cast(nw.Datetime("us"))
     cells = series.to_numpy()
     if cells.dtype.kind == "O":  # durations of pyarrow in a frame of pandas
-        cells = np.array([None if is_missing(one) else one for one in cells], "m8[ns]")
+        cells = np.array(
+            [None if is_missing(moment) else moment for moment in cells], "m8[ns]"
+        )
     kind, (unit, _) = cells.dtype.kind, np.datetime_data(cells.dtype)
     per = 1000 if unit == "ns" else 1
     ticks = cells.astype(f"{kind}8[{unit if per > 1 else 'us'}]").astype(np.int64)
@@ -271,17 +273,17 @@ def _microseconds(series: nw.Series) -> np.ndarray:
 
 def _kind_of_objects(values: list) -> str:
     """Choose the `dtype` of a column of objects by its cells."""
-    seen = [value for value in values if not is_missing(value)]
-    if not seen:
+    observed = [value for value in values if not is_missing(value)]
+    if not observed:
         return "number"
-    if all(isinstance(value, bool | np.bool_) for value in seen):
+    if all(isinstance(value, bool | np.bool_) for value in observed):
         return "boolean"
-    are_text = [isinstance(value, str) for value in seen]
+    are_text = [isinstance(value, str) for value in observed]
     if all(are_text):
         return "level"
     if any(are_text):
         return "mixed"
-    return "unreadable" if any(map(frames.is_time, seen)) else "number"
+    return "unreadable" if any(map(frames.is_time, observed)) else "number"
 
 
 def _quantity(dtype: str) -> str:
@@ -354,9 +356,9 @@ def without_marker(X: ArrayLike, marker: object) -> ArrayLike:
     if cells.dtype.kind in "iu":  # which may be too large for floats
         return np.ma.MaskedArray(cells, mask=is_marker)
     # other types hold no NaN
-    made = np.array(cells, dtype=cells.dtype if cells.dtype.kind in "fc" else object)
-    made[is_marker] = np.nan
-    return made
+    marked = np.array(cells, dtype=cells.dtype if cells.dtype.kind in "fc" else object)
+    marked[is_marker] = np.nan
+    return marked
 
 
 def with_marker(table: ArrayLike, marker: object, X: ArrayLike = None) -> ArrayLike:
@@ -397,7 +399,7 @@ def _equal(cells: np.ndarray, marker: object) -> np.ndarray:
     """Return which cells of an array are a marker; bool."""
     kind, is_text = cells.dtype.kind, isinstance(marker, str)
     if kind == "O":
-        equal = [_is_marker(one, marker) for one in cells.flat]
+        equal = [_is_marker(cell, marker) for cell in cells.flat]
         return np.array(equal, dtype=bool).reshape(cells.shape)
     if kind not in ("UT" if is_text else "iufc"):
         return np.zeros(cells.shape, dtype=bool)
@@ -418,7 +420,7 @@ def _missing(cells: np.ndarray) -> np.ndarray:
         return np.isnan(cells)
     if cells.dtype.kind != "O":
         return np.zeros(cells.shape, dtype=bool)
-    missing = [is_missing(one) for one in cells.flat]
+    missing = [is_missing(cell) for cell in cells.flat]
     return np.array(missing, dtype=bool).reshape(cells.shape)
 
 
@@ -426,7 +428,7 @@ def _missing_of_columns(X: ArrayLike) -> list[tuple[int, np.ndarray]]:
     """List the columns of a table, and which of their cells are missing."""
     if is_frame(X):
         frame = nw.from_native(X, eager_only=True)
-        return [(j, _null(one)) for j, one in enumerate(frame.iter_columns())]
+        return [(j, _null(series)) for j, series in enumerate(frame.iter_columns())]
     cells = _array(X)
     if cells is None:
         return []
@@ -499,7 +501,7 @@ def _equal_in(series: nw.Series, marker: object) -> np.ndarray:
             with suppress(OverflowError):  # the type has no such integer
                 return (series == marker).fill_null(False).to_numpy().astype(bool)
     elif not isinstance(series.dtype, _ANSWERS):
-        return np.array([_is_marker(one, marker) for one in series.to_list()], bool)
+        return np.array([_is_marker(cell, marker) for cell in series.to_list()], bool)
     return np.zeros(len(series), dtype=bool)
 
 

@@ -53,7 +53,7 @@ def is_measurement(text: str) -> bool:
 
 def numbers_as_text(table: Table) -> list[str]:
     """Find nominal columns whose levels are numbers as text."""
-    places = [place for place, one in enumerate(table.columns) if _is_text(one)]
+    places = [place for place, column in enumerate(table.columns) if _is_text(column)]
     return if_any(
         [f"{table.names[k]} ({table.columns[k].levels[0]!r}, ...)" for k in places],
         "Numbers that are text: {}. Each is a level of a nominal column, and the "
@@ -71,14 +71,14 @@ def _is_text(column: Column) -> bool:
     codes such as those of areas begin with zeros.
     """
     levels = column.levels or ()
-    if column.kind != "nominal" or not all(isinstance(one, str) for one in levels):
+    if column.kind != "nominal" or not all(isinstance(level, str) for level in levels):
         return False
-    if any(re.match(r"\s*0\d", one) for one in levels):
+    if any(re.match(r"\s*0\d", level) for level in levels):
         return False
-    numbers = [number_in(one) for one in levels]
+    numbers = [number_in(level) for level in levels]
     if None in numbers or len(numbers) < 2:
         return False
-    return len(numbers) > MOST_CODES or any(one % 1 for one in numbers)
+    return len(numbers) > MOST_CODES or any(level % 1 for level in numbers)
 
 
 # ----------------------------------------
@@ -155,7 +155,7 @@ def _count(table: Table, place: int, level: object) -> int:
 def codes_of_missing(table: Table) -> list[str]:
     """Find numbers that mark missing values, such as -999, far from all others."""
     lines = [
-        f"{table.names[place]} has {', '.join(f'{one:g}' for one in codes)} in "
+        f"{table.names[place]} has {', '.join(f'{code:g}' for code in codes)} in "
         f"{number} cells, the others are {low:g} to {high:g}"
         for place, column in enumerate(table.columns)
         if column.kind != PASSED
@@ -177,10 +177,10 @@ def _numbers(table: Table, place: int) -> np.ndarray:
         return np.zeros(0)
     if not _are_codes(np.array([np.nanmin(ends), np.nanmax(ends)], dtype=float)).any():
         return np.zeros(0)
-    seen = table.observed(place).astype(float)
+    observed = table.observed(place).astype(float)
     if not levels:
-        return seen
-    numbers = np.array(levels, float)[seen.astype(int)]
+        return observed
+    numbers = np.array(levels, float)[observed.astype(int)]
     return numbers[~np.isnan(numbers)]
 
 
@@ -188,11 +188,11 @@ def _levels(column: Column) -> Sequence[float] | None:
     """Return levels as numbers, NaN for marks; None without levels, [] of answers."""
     if column.is_number or column.levels is None:
         return column.levels
-    texts = [one for one in column.levels if isinstance(one, str)]
-    numbers = [number_in(one) for one in texts if not _is_mark(one)]
+    texts = [level for level in column.levels if isinstance(level, str)]
+    numbers = [number_in(level) for level in texts if not _is_mark(level)]
     if len(texts) < len(column.levels) or None in numbers:
         return []
-    return [np.nan if _is_mark(one) else number_in(one) for one in texts]
+    return [np.nan if _is_mark(level) else number_in(level) for level in texts]
 
 
 def _are_codes(values: np.ndarray) -> np.ndarray:
@@ -227,16 +227,16 @@ def _are_far(codes: np.ndarray, others: np.ndarray) -> bool:
 
 def _runs(values: np.ndarray, counts: np.ndarray) -> list[list[int]]:
     """List the places of codes, with those of a run of numbers that ends at one."""
-    runs, taken = [], set()
+    runs, in_runs = [], set()
     places = np.flatnonzero(_are_codes(values))
     # the largest first, so that 99 takes 98 and 97 with it
     for place in places[np.argsort(-np.abs(values[places]), kind="stable")].tolist():
-        if place not in taken:
+        if place not in in_runs:
             run = _run_to(values, place)
             # most of the cells are no marks
             is_rare = 2 * counts[run].sum() <= counts.sum()
-            runs.append(run if is_rare and taken.isdisjoint(run) else [place])
-            taken.update(runs[-1])
+            runs.append(run if is_rare and in_runs.isdisjoint(run) else [place])
+            in_runs.update(runs[-1])
     return sorted(runs)
 
 
@@ -340,13 +340,13 @@ def _are_sentences(levels: Collection) -> bool:
     return np.mean([len(str(level).split()) for level in levels]) >= _WORDS
 
 
-def passed_through(counted: Sequence[Counted], asked: Collection[int]) -> list[Column]:
+def passed_through(counted: Sequence[Counted], named: Collection[int]) -> list[Column]:
     """Pass through identifiers and free text that the user has not named."""
     return [
-        _passed(one.column)
-        if place not in asked and is_identifier(*one)
-        else one.column
-        for place, one in enumerate(counted)
+        _passed(counts.column)
+        if place not in named and is_identifier(*counts)
+        else counts.column
+        for place, counts in enumerate(counted)
     ]
 
 
@@ -364,10 +364,10 @@ def modelled_columns(
         return columns
     cells = cells_of_columns(X)
     counted = [
-        Counted(column, count_levels(one).values())
+        Counted(column, count_levels(source).values())
         if column.kind == "nominal"
         else Counted(column)
-        for one, column in zip(cells, columns, strict=True)
+        for source, column in zip(cells, columns, strict=True)
     ]
     return passed_through(counted, asked_kinds(X, len(cells), categorical_features))
 
@@ -375,7 +375,7 @@ def modelled_columns(
 def codes_of_passed(X: ArrayLike, columns: Sequence[Column]) -> dict[int, np.ndarray]:
     """Determine codes (n_samples,) of the names in columns that are passed through."""
     codes, kinds = {}, ("level", "number", "integer")
-    are_passed = [one.kind == PASSED and one.dtype in kinds for one in columns]
+    are_passed = [column.kind == PASSED and column.dtype in kinds for column in columns]
     cells = cells_of_columns(X) if any(are_passed) else []
     for place in np.flatnonzero(are_passed):
         if not cells[place].are_levels():  # such as dicts
@@ -487,10 +487,10 @@ def skips(table: Table) -> list[Skip]:
     n_tests = len(partly) * sum(n_levels for _, n_levels in gates)
     # a systematic sample of rows, so that many tests do not take long
     step = -(-n // int(np.clip(_WORK / max(n_tests, 1), *_ROWS)))
-    seen, skips = ~np.isnan(table.cells[::step][:, partly]), []
+    observed, skips = ~np.isnan(table.cells[::step][:, partly]), []
     for gate, n_levels in gates if n_tests else ():
         codes = table.cells[::step, gate]
-        for code, never in _never_seen(codes, n_levels, seen, n_tests):
+        for code, never in _never_observed(codes, n_levels, observed, n_tests):
             # a row outside of the sample may have an observed cell
             skip = _in_all_rows(table, gate, code, partly[never])
             if skip.places.size:
@@ -506,18 +506,20 @@ def _in_all_rows(table: Table, gate: int, code: int, places: np.ndarray) -> Skip
     return Skip(gate, level, len(rows), places[never])
 
 
-def _never_seen(
-    codes: np.ndarray, n_levels: int, seen: np.ndarray, n_tests: int
+def _never_observed(
+    codes: np.ndarray, n_levels: int, observed: np.ndarray, n_tests: int
 ) -> Iterator[tuple]:
     """Yield the levels where columns are never observed, and which columns, bool."""
     is_observed = ~np.isnan(codes)
-    codes, seen = codes[is_observed].astype(int), seen[is_observed]
+    codes, observed = codes[is_observed].astype(int), observed[is_observed]
     n_rows = np.bincount(codes, minlength=n_levels)
     frequent = np.flatnonzero((n_rows >= FEWEST) & (n_rows < len(codes)))
     # products of integers do not use BLAS; float32 counts up to 2**24 exactly
-    counts = (codes == frequent[:, None]).astype(np.float32) @ seen.astype(np.float32)
-    chance = _chance_of_none(len(codes), seen.sum(0), n_rows[frequent, None])
-    never = (counts == 0) & (seen.sum(0) > 0) & (chance * n_tests <= _LEVEL)
+    counts = (codes == frequent[:, None]).astype(np.float32) @ observed.astype(
+        np.float32
+    )
+    chance = _chance_of_none(len(codes), observed.sum(0), n_rows[frequent, None])
+    never = (counts == 0) & (observed.sum(0) > 0) & (chance * n_tests <= _LEVEL)
     for place in np.flatnonzero(never.any(1)):
         yield int(frequent[place]), never[place]
 
@@ -564,7 +566,7 @@ def repeated(table: Table) -> list[Repeated]:
     """List the columns of which `repeated_rows` tells."""
     explained = _incomplete(table)
     groups = _groups(table) if explained else []
-    groups = [one for one in groups if not table.columns[one.place].is_group]
+    groups = [group for group in groups if not table.columns[group.place].is_group]
     tests = [(group, j) for group in groups for j in explained if j != group.place]
     named = {group.place for group in groups}
     return [
@@ -640,9 +642,9 @@ def _groups(table: Table) -> list[Groups]:
         n_groups, n = np.ptp(ends) + 1, table.n_observed[place]
         if n_groups < _GROUPS or not _LEAST_ROWS <= n / n_groups <= _ROWS_OF_GROUP:
             continue
-        seen = cells[~np.isnan(cells)]
-        if not is_number or _are_running(seen):
-            groups.append(Groups(place, _first_groups(cells, seen), is_number))
+        observed = cells[~np.isnan(cells)]
+        if not is_number or _are_running(observed):
+            groups.append(Groups(place, _first_groups(cells, observed), is_number))
     return groups[:_MOST_GROUPS]
 
 
@@ -654,11 +656,11 @@ def _are_running(numbers: np.ndarray) -> bool:
     return bool(counts.min() > 0 and counts.max() <= _UNEQUAL * counts.mean())
 
 
-def _first_groups(codes: np.ndarray, seen: np.ndarray) -> np.ndarray:
+def _first_groups(codes: np.ndarray, observed: np.ndarray) -> np.ndarray:
     """Replace the codes of all but the first `_ROWS` rows, ordered by code, by NaN."""
-    if len(seen) <= _ROWS[1]:
+    if len(observed) <= _ROWS[1]:
         return codes
-    last = np.partition(seen, _ROWS[1])[_ROWS[1]]
+    last = np.partition(observed, _ROWS[1])[_ROWS[1]]
     return np.where(codes < last, codes, np.nan)
 
 
@@ -674,12 +676,12 @@ def _incomplete(table: Table) -> list[int]:
 
 def findings(table: Table) -> list[str]:
     """List what is probably not as it seems in a table."""
-    return findings_of_cells(table) + _found(table, (repeated_rows,))
+    return findings_of_cells(table) + _messages(table, (repeated_rows,))
 
 
 def findings_of_cells(table: Table) -> list[str]:
     """List what is probably not as it seems in cells, of which `fit` warns."""
-    return _found(
+    return _messages(
         table,
         (
             marks_of_missing,
@@ -691,7 +693,7 @@ def findings_of_cells(table: Table) -> list[str]:
     )
 
 
-def _found(table: Table, checks: Iterable[Callable]) -> list[str]:
+def _messages(table: Table, checks: Iterable[Callable]) -> list[str]:
     with np.errstate(over="ignore"):  # an infinite range is far from all rules
         return [message for check in checks for message in check(table)]
 
@@ -750,7 +752,7 @@ def many_levels(table: Table, n_observed: np.ndarray) -> list[str]:
     """Find columns of names or free text: passed through, or modelled as asked for."""
     triples = list(zip(table.names, table.columns, n_observed, strict=True))
     passed = [f"{a} ({b.n_levels} in {n} cells)" for a, b, n in triples if b.n_levels]
-    asked = [
+    modelled = [
         f"{name} ({len(column.levels)} in {n} cells)"
         for place, (name, column, n) in enumerate(triples)
         if is_identifier(column, _cells_of_levels(table, place, n))
@@ -764,7 +766,7 @@ def many_levels(table: Table, n_observed: np.ndarray) -> list[str]:
         "model=GaussianImputer(...), models them, and "
         '{column: "passthrough"} leaves them out without this warning.',
     ) + if_any(
-        asked,
+        modelled,
         "Nominal columns with more levels than half of their observed cells: {}. "
         "Nothing can be learned from levels that occur once, and they take time. Drop "
         "the columns if they are identifiers; convert them if they are numbers or "

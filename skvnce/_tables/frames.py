@@ -421,8 +421,8 @@ def with_cells(series: nw.Series, rows: np.ndarray, values: Sequence) -> nw.Seri
     for row, value in zip(rows, values, strict=True):
         cells[row] = value
     new = nw.new_series(series.name, cells, series.dtype, backend=backend)
-    kept = nw.new_series("", is_kept.tolist(), nw.Boolean, backend=backend)
-    return series.zip_with(kept, new)
+    mask = nw.new_series("", is_kept.tolist(), nw.Boolean, backend=backend)
+    return series.zip_with(mask, new)
 
 
 def with_levels(

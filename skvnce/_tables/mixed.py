@@ -61,7 +61,7 @@ def _columns_of_text(X: ArrayLike) -> list[int]:
     if getattr(getattr(X, "dtype", None), "kind", "") != "O" or np.ndim(X) != 2:
         return []
     cells = cells_of_columns(X) or []
-    return [j for j, one in enumerate(cells) if one.dtype in ("level", "mixed")]
+    return [j for j, source in enumerate(cells) if source.dtype in ("level", "mixed")]
 
 
 def _as_number(column: Column) -> Column:

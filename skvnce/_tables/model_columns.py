@@ -97,10 +97,10 @@ def weighted_rows(
     """Check weights; return the rows of positive weight, and their weights or None."""
     if sample_weight is None:
         return X, None
-    weights, kept = rows_with_data(X, sample_weight)
+    weights, _ = rows_with_data(X, sample_weight)
     check_scale(weights, len(X))
-    kept = weights > 0
-    return X[kept], weights[kept]
+    positive = weights > 0
+    return X[positive], weights[positive]
 
 
 def rows_with_data(
@@ -109,10 +109,10 @@ def rows_with_data(
     """Check weights, and select rows of positive weight with a known cell; bool."""
     weights = checked_weights(sample_weight, X)
     informative = ~np.isnan(X) if informative is None else informative
-    kept = (weights > 0) & informative.any(1)
-    if not kept.any():
+    rows = (weights > 0) & informative.any(1)
+    if not rows.any():
         raise ValueError("No row of X has an observed cell and a positive weight.")
-    return weights, kept
+    return weights, rows
 
 
 # ----------------------------------------
@@ -129,7 +129,7 @@ def nullable(series: nw.Series) -> nw.Series:
     return nw.from_native(native, series_only=True)
 
 
-def taken(series: nw.Series, rows: np.ndarray) -> nw.Series:
+def take_rows(series: nw.Series, rows: np.ndarray) -> nw.Series:
     """Take cells of a column by their rows (n,); -1 gives a missing cell."""
     is_absent = rows < 0
     series = nullable(series) if is_absent.any() else series
@@ -138,9 +138,9 @@ def taken(series: nw.Series, rows: np.ndarray) -> nw.Series:
         cells = native.array.take(rows, allow_fill=bool(is_absent.any()))
         new = type(native)(cells, name=native.name, dtype=native.dtype)
         return nw.from_native(new, series_only=True)
-    found = series[np.maximum(rows, 0).tolist()]
+    cells_of_rows = series[np.maximum(rows, 0).tolist()]
     nothing = [None] * int(is_absent.sum())
-    return with_cells(found, np.flatnonzero(is_absent), nothing)
+    return with_cells(cells_of_rows, np.flatnonzero(is_absent), nothing)
 
 
 def filled_cells(
@@ -151,7 +151,7 @@ def filled_cells(
 ) -> nw.Series:
     """Fill the missing cells of a column by the cells at rows and columns of others."""
     dtype, places, values = series.dtype, [], []
-    missing = [is_missing(one) for one in series.to_list()]
+    missing = [is_missing(cell) for cell in series.to_list()]
     for place in np.flatnonzero(missing).tolist():
         value = item(columns[which[place]][rows[place]])
         if not is_missing(value):
@@ -190,7 +190,7 @@ def as_before(series: nw.Series, before: nw.Series) -> nw.Series:
 
 def floats(name: str, values: np.ndarray, frame: nw.DataFrame) -> nw.Series:
     """Make a column of floats, missing where they are NaN."""
-    cells = [None if np.isnan(one) else one for one in values.tolist()]
+    cells = [None if np.isnan(value) else value for value in values.tolist()]
     return nw.new_series(name, cells, nw.Float64, backend=frame.implementation)
 
 
@@ -198,8 +198,8 @@ def assigned(frame: nw.DataFrame, columns: Sequence[nw.Series]) -> nw.DataFrame:
     """Return a frame with columns added or replaced."""
     if frame.implementation.is_pandas():
         index = frame.to_native().index
-        natives = [one.to_native().set_axis(index) for one in columns]
-        columns = [nw.from_native(one, series_only=True) for one in natives]
+        natives = [series.to_native().set_axis(index) for series in columns]
+        columns = [nw.from_native(series, series_only=True) for series in natives]
     return frame.with_columns(*columns)
 
 
@@ -241,9 +241,9 @@ class ModelCells(NamedTuple):
 
 def observed_columns(schema: Schema, X: np.ndarray) -> np.ndarray:
     """Return the indices of columns that are neither empty nor passed through."""
-    seen = ~np.isnan(X).all(0)
-    seen[schema.passed] = False
-    return np.flatnonzero(seen)
+    observed = ~np.isnan(X).all(0)
+    observed[schema.passed] = False
+    return np.flatnonzero(observed)
 
 
 def without_dropped(schema: Schema, X: ArrayLike) -> ArrayLike:
@@ -292,7 +292,7 @@ def without_constants(
     values = list(map(lower_median, nodes.T[constant]))
     if schema.columns:
         pairs = zip(places, values, strict=True)
-        values = [schema.columns[place].level(one) for place, one in pairs]
+        values = [schema.columns[place].level(code) for place, code in pairs]
     schema = schema._replace(
         constants=dict(zip(places, values, strict=True)),
         model_columns=schema.model_columns[~constant],

@@ -45,27 +45,29 @@ def decoded(columns: Sequence[Column], table: np.ndarray) -> np.ndarray:
 def as_objects(
     X: ArrayLike,  # (n_samples, n_features)
     columns: Sequence[Column],
-    kept: np.ndarray,
+    returned: np.ndarray,
     tables: np.ndarray,
     missing: np.ndarray,
 ) -> np.ndarray:
     """Fill the missing cells of a table, several times, as floats or objects."""
-    kinds, cells = [columns[place] for place in kept], cells_of_columns(X)
+    kinds, cells = [columns[place] for place in returned], cells_of_columns(X)
     passed = [j for j, column in enumerate(kinds) if column.kind == PASSED]
-    numbers = [_numbers_or_none(cells[kept[place]]) for place in passed]
+    numbers = [_numbers_or_none(cells[returned[place]]) for place in passed]
     if all(column.is_number for column in kinds) and all(
-        one is not None for one in numbers
+        values is not None for values in numbers
     ):
         filled = decoded(kinds, tables)
-        for place, found in zip(passed, numbers, strict=True):
-            filled[:, :, place] = found
+        for place, values in zip(passed, numbers, strict=True):
+            filled[:, :, place] = values
         for place in [j for j, column in enumerate(kinds) if column.is_count]:
-            seen = ~missing[:, place]  # observed numbers need not be levels
-            filled[:, seen, place] = cells[kept[place]].numbers("number")[seen]
+            observed = ~missing[:, place]  # observed numbers need not be levels
+            filled[:, observed, place] = cells[returned[place]].numbers("number")[
+                observed
+            ]
         return filled
     filled = np.empty(tables.shape, dtype=object)
     for place, column in enumerate(kinds):
-        filled[:, :, place] = objects(cells[kept[place]].values)
+        filled[:, :, place] = objects(cells[returned[place]].values)
         if column.kind == PASSED:
             continue
         rows = np.flatnonzero(missing[:, place])
@@ -86,7 +88,7 @@ def _numbers_or_none(cells: Cells) -> np.ndarray | None:
 def in_frames(
     X: ArrayLike,
     columns: Sequence[Column] | None,
-    kept: np.ndarray,
+    returned: np.ndarray,
     tables: np.ndarray,
     missing: np.ndarray,
     ends: np.ndarray | None = None,
@@ -98,28 +100,30 @@ def in_frames(
     hold a value, because those of the fit had a wider range.
     """
     frame = nw.from_native(X, eager_only=True)
-    frame = frame[:, [int(place) for place in kept]]
-    own = [columns[place] if columns else Column("numeric") for place in kept]
-    ends = np.full((2, len(own)), np.nan) if ends is None else ends
+    frame = frame[:, [int(place) for place in returned]]
+    kinds = [columns[place] if columns else Column("numeric") for place in returned]
+    ends = np.full((2, len(kinds)), np.nan) if ends is None else ends
     filled, unseen = [], (missing | np.isnan(tables[0])).all(0)
     for place, series in enumerate(frame.iter_columns()):
-        rows, column = np.flatnonzero(missing[:, place]), own[place]
+        rows, column = np.flatnonzero(missing[:, place]), kinds[place]
         if column.kind == PASSED:
             continue
         holds_numbers = series.dtype.is_numeric() or series.dtype == nw.Boolean
         if column.is_plain and not holds_numbers:
             filled.append([_floats(series, cells) for cells in tables[:, :, place]])
         elif len(rows) and unseen[place] and not _holds(series, column, ends[:, place]):
-            filled.append([_made(series, one, column) for one in tables[:, :, place]])
+            filled.append(
+                [_series_of(series, cells, column) for cells in tables[:, :, place]]
+            )
         elif len(rows):
             cells = tables[:, rows, place]
             _check_range(series, column, ends[:, place], cells)
             filled.append(_filled(series, rows, cells, column))
     named = [
-        [nw.from_native(one, series_only=True) for one in found] for found in filled
+        [nw.from_native(cells, series_only=True) for cells in parts] for parts in filled
     ]
     return [
-        frame.with_columns(*(found[k] for found in named)).to_native()
+        frame.with_columns(*(parts[k] for parts in named)).to_native()
         for k in range(len(tables))
     ]
 
@@ -131,17 +135,17 @@ def _filled(
     if _is_view(series):  # pyarrow takes no cells of views
         plain = nw.from_native(_as_text(series.to_native(), "string"), series_only=True)
         parts = _filled(plain, rows, cells, column)
-        return [_as_text(one, "string_view") for one in parts]
+        return [_as_text(part, "string_view") for part in parts]
     n = len(series)
     places = np.concatenate([np.arange(n), np.tile(rows, len(cells))])
     values = _fitting(column, cells.ravel(), series.dtype)
     # an ordered type keeps the order of the levels at fit
-    known = np.arange(n, len(places)), values, column.levels
-    long = replaced(series[places], *known).to_native()
+    new = np.arange(n, len(places))
+    long = replaced(series[places], new, values, column.levels).to_native()
     parts = []
     for part in np.arange(n, len(places)).reshape(cells.shape):
         places[rows] = part
-        parts.append(_taken(long, places[:n], series))
+        parts.append(_take(long, places[:n], series))
     return parts
 
 
@@ -157,7 +161,7 @@ def _as_text(series: ArrayLike, dtype: str) -> ArrayLike:
     return _like(nw.from_native(series, series_only=True), cells, copy=False)
 
 
-def _taken(long: ArrayLike, places: np.ndarray, series: nw.Series) -> ArrayLike:
+def _take(long: ArrayLike, places: np.ndarray, series: nw.Series) -> ArrayLike:
     """Take cells of a column; in pandas with the index of a narwhals series."""
     if not series.implementation.is_pandas():
         return long.gather(places)
@@ -208,24 +212,24 @@ def _holds(series: nw.Series, column: Column, ends: np.ndarray) -> bool:
     """Return whether the data type of a series can hold the values of a column."""
     if _is_too_narrow(series.dtype, column, ends):
         return False
-    dtype, wanted = series.dtype, "number" if column.is_number else column.dtype
+    dtype, needed_kind = series.dtype, "number" if column.is_number else column.dtype
     is_pandas = series.implementation.is_pandas()
     if column.levels == () or (is_pandas and series.to_native().dtype == object):
         return True
     if column.levels is not None:
         is_text = all(isinstance(level, str) for level in column.levels)
-        wanted = "level" if is_text else wanted
+        needed_kind = "level" if is_text else needed_kind
         if isinstance(dtype, nw.Categorical | nw.Enum):
             return is_text or is_pandas
     if dtype == nw.Boolean:
         return column.dtype == "boolean" or set(column.levels or (-1,)) <= {0, 1}
     kind = "number" if dtype.is_numeric() else kind_of_type(dtype)
-    if kind == wanted == "datetime":
+    if kind == needed_kind == "datetime":
         return (dtype.time_zone is None) == (column.zone is None)
-    return kind == wanted
+    return kind == needed_kind
 
 
-def _made(series: nw.Series, cells: np.ndarray, column: Column) -> ArrayLike:
+def _series_of(series: nw.Series, cells: np.ndarray, column: Column) -> ArrayLike:
     """Make a column of the values of codes (n,), with the name and the index."""
     values = _values(column, cells)
     if series.implementation.is_pandas():
@@ -248,21 +252,31 @@ def _like(series: nw.Series, cells: ArrayLike, **options: object) -> ArrayLike:
 
 def _values(column: Column, cells: np.ndarray, missing: object = None) -> list:
     """Convert codes (n,), or numbers, to values."""
+    if column.is_open:
+        kind = int if column.dtype == "integer" else float
+        return [
+            missing if number != number else kind(number)
+            for number in column.numbers(cells)
+        ]
     if column.levels is not None:
         levels = objects([*column.levels, missing])
         places = np.where(np.isnan(cells), len(column.levels), np.rint(cells))
         return levels[places.astype(int)].tolist()
     if column.dtype in TIMES:
-        return [missing if np.isnan(one) else time_of(column, one) for one in cells]
+        return [
+            missing if np.isnan(number) else time_of(column, number) for number in cells
+        ]
     return cells.tolist() if column.is_number else [missing] * len(cells)  # passed
 
 
 def _as_objects(column: Column, cells: np.ndarray) -> list:
     """Convert codes (n,), or numbers, to values for an array of objects."""
-    convert = {"boolean": lambda one: one >= 0.5, "integer": round}.get(column.dtype)
+    convert = {"boolean": lambda number: number >= 0.5, "integer": round}.get(
+        column.dtype
+    )
     if not column.is_plain or convert is None:
         return _values(column, cells)
-    return [None if np.isnan(one) else convert(one) for one in cells.tolist()]
+    return [None if np.isnan(number) else convert(number) for number in cells.tolist()]
 
 
 def _fitting(column: Column, cells: np.ndarray, dtype: nw.dtypes.DType) -> list:
@@ -271,19 +285,21 @@ def _fitting(column: Column, cells: np.ndarray, dtype: nw.dtypes.DType) -> list:
         numbers = np.array(_values(column, cells, np.nan), dtype=np.float64)
         low, high = _range_of(dtype)
         return [
-            None if np.isnan(one) else min(max(round(one), low), high)
-            for one in numbers.tolist()
+            None if np.isnan(value) else min(max(round(value), low), high)
+            for value in numbers.tolist()
         ]
     if dtype == nw.Boolean and column.is_number:
         numbers = _values(column, cells, None)
-        return [None if one is None else one >= 0.5 for one in numbers]
+        return [None if value is None else value >= 0.5 for value in numbers]
     values = _values(column, cells)
     if dtype.is_float() and column.is_number:
-        return [None if one is None else float(one) for one in values]
+        return [None if value is None else float(value) for value in values]
     if dtype == nw.Date:
-        return [one.date() if isinstance(one, datetime) else one for one in values]
+        return [
+            value.date() if isinstance(value, datetime) else value for value in values
+        ]
     if column.dtype == "date" and isinstance(dtype, nw.Datetime):
-        values = [one and datetime.combine(one, time()) for one in values]
+        values = [value and datetime.combine(value, time()) for value in values]
     tick = _TICK.get(getattr(dtype, "time_unit", None))
     return values if tick is None else [_floored(value, tick) for value in values]
 
@@ -335,21 +351,23 @@ def as_given(schema, adapter, table, missing, X, indicators=None, names=None):
 
 def tables_as_given(schema, adapter, tables, missing, X):
     """Return several filled tables (n_tables, n_samples, n_features_out) of X."""
-    kept, columns, original = schema.returned, schema.columns, X
+    returned, columns, original = schema.returned, schema.columns, X
     X = without_marker(X, schema.marker)
     library = None if adapter is None else adapter.container_lib
     frame = _frame(X, library, columns)
     if frame is not None:
-        ends = schema.ends[:, kept]
-        outputs = in_frames(frame, columns, kept, tables, missing[:, kept], ends)
+        ends = schema.ends[:, returned]
+        outputs = in_frames(
+            frame, columns, returned, tables, missing[:, returned], ends
+        )
         if _library(frame) != library:  # without missing cells, data types are kept
-            outputs = [nw.from_native(one).to_pandas() for one in outputs]
+            outputs = [nw.from_native(output).to_pandas() for output in outputs]
         elif (library, _library(X)) == ("pandas", "pyarrow"):
             outputs = list(map(_without_nulls, outputs))
     else:
         outputs = list(_values_of(schema, tables, missing, X))
     if adapter is not None:
-        names = schema.all_names[kept]
+        names = schema.all_names[returned]
         outputs = [_created(adapter, table, X, names) for table in outputs]
     return [with_marker(table, schema.marker, original) for table in outputs]
 
@@ -364,8 +382,8 @@ def _values_of(schema, tables, missing, X):
     columns = schema.columns
     if not columns:
         return tables
-    kept = schema.returned
-    values = as_objects(X, columns, kept, tables, missing[:, kept])
+    returned = schema.returned
+    values = as_objects(X, columns, returned, tables, missing[:, returned])
     is_single = values.dtype != object and getattr(X, "dtype", None) == np.float32
     return values.astype(np.float32) if is_single else values
 
@@ -394,7 +412,9 @@ def _samples(convert, schema, tables, missing, where, X):
     if filled.ndim == 2:
         return convert(schema, tables=tables, missing=filled, X=X)
     pairs = zip(tables[:, None], filled, strict=True)  # each has its own cells
-    return [convert(schema, tables=one, missing=cells, X=X)[0] for one, cells in pairs]
+    return [
+        convert(schema, tables=table, missing=cells, X=X)[0] for table, cells in pairs
+    ]
 
 
 def new_rows(schema, rows):
@@ -431,7 +451,9 @@ def _frame(X, library, columns):
     if library == "pandas":
         return _of_arrow(X) if _library(X) == "pyarrow" else frame.to_pandas()
     for name, column in zip(frame.columns, columns, strict=True):
-        unfit = [one for one in column.levels or () if not isinstance(one, _LEVELS)]
+        unfit = [
+            level for level in column.levels or () if not isinstance(level, _LEVELS)
+        ]
         if unfit:
             raise TypeError(
                 f"Column {name!r} has the level {unfit[0]!r}, which polars does not "

@@ -1,7 +1,7 @@
 """The schema of a table: names, kinds and codes of its columns."""
 
 import numbers
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import cache
 from types import MappingProxyType
@@ -76,6 +76,7 @@ def columns_of_groups(cells: np.ndarray, numbers: np.ndarray) -> list[int]:
     return np.flatnonzero(constant & enough).tolist()
 
 
+_DECIMALS = 9  # of numbers between levels, which are whole
 FROM_DTYPE = "from_dtype"
 PASSED = "passthrough"
 KINDS = ("numeric", "ordinal", "nominal", PASSED)
@@ -96,6 +97,9 @@ class Column(NamedTuple):
     # whether the levels are whole numbers that nobody named. A new number of such a
     # column counts as the nearest level
     is_count: bool = False
+    # whether a formula computes such numbers: other ones than the levels stay what they
+    # are, and are the nearest level for a model only
+    is_open: bool = False
     # number of levels of a column that `fit` passes through because of them
     n_levels: int = 0
     # tuple of str: those of its levels that usually mark missing values
@@ -114,6 +118,28 @@ class Column(NamedTuple):
     def code(self, level: object) -> float:
         """Return the code of a level; a number is its own."""
         return level if self.levels is None else float(self.levels.index(level))
+
+    def codes(self, numbers: np.ndarray) -> np.ndarray:
+        """Convert numbers to the codes of levels that are numbers; NaN stays NaN.
+
+        A number of an open column that is between two levels is in the same proportion
+        between their codes, and beyond the levels the steps of codes are 1. For other
+        columns it is the nearest level, the lower one of two.
+        """
+        levels = np.array(self.levels, dtype=float)
+        if self.is_open:
+            low, high = levels[[0, -1]]
+            beyond = np.minimum(numbers - low, 0) + np.maximum(numbers - high, 0)
+            return np.interp(numbers, levels, np.arange(len(levels))) + beyond
+        halves = (levels[:-1] + levels[1:]) / 2
+        return np.where(np.isnan(numbers), np.nan, np.searchsorted(halves, numbers))
+
+    def numbers(self, codes: np.ndarray) -> np.ndarray:
+        """Convert the codes of levels that are numbers to these; NaN stays NaN."""
+        levels = np.array(self.levels, dtype=float)
+        beyond = np.minimum(codes, 0) + np.maximum(codes - (len(levels) - 1), 0)
+        inside = np.interp(codes, np.arange(len(levels)), levels)
+        return np.round(inside + beyond, _DECIMALS)
 
     @property
     def is_time(self) -> bool:
@@ -151,21 +177,21 @@ def read_columns(
     is_plain = not (_named(categorical_features) or in_groups.columns)
     if cells is None or (not is_frame(X) and is_plain):
         return None
-    asked = asked_kinds(X, len(cells), categorical_features)
+    kinds = asked_kinds(X, len(cells), categorical_features)
     by_dtype = isinstance(categorical_features, dict) or (
         is_frame(X) and isinstance(categorical_features, str)
     )
     of_groups, slopes = (
-        [place_of(one, names_of(X), len(cells), "groups") for one in names]
+        [place_of(name, names_of(X), len(cells), "groups") for name in names]
         for names in (in_groups.columns, in_groups.slopes)
     )
-    asked |= dict.fromkeys(of_groups, PASSED)
+    kinds |= dict.fromkeys(of_groups, PASSED)
     for place in slopes:  # whole numbers would be ordinal
         if cells[place].dtype in ("number", "integer"):
-            asked.setdefault(place, "numeric")
+            kinds.setdefault(place, "numeric")
     columns = [
-        _column(one, asked.get(j), by_dtype)._replace(is_group=j in of_groups)
-        for j, one in enumerate(cells)
+        _column(source, kinds.get(j), by_dtype)._replace(is_group=j in of_groups)
+        for j, source in enumerate(cells)
     ]
     return None if all(column.is_plain for column in columns) else columns
 
@@ -214,29 +240,29 @@ def asked_kinds(
     X: ArrayLike, width: int, categorical_features: object
 ) -> dict[int, object]:
     """Convert `categorical_features` to a dict of indices to kinds or levels."""
-    asked = categorical_features
-    if asked is None or isinstance(asked, str):
+    kinds = categorical_features
+    if kinds is None or isinstance(kinds, str):
         return {}
     names = names_of(X)
-    if isinstance(asked, dict):
-        items = {place_of(key, names, width): value for key, value in asked.items()}
+    if isinstance(kinds, dict):
+        items = {place_of(key, names, width): value for key, value in kinds.items()}
         for key, value in items.items():
             items[key] = _checked_kind(value, column_label(X, key))
         return items
-    asked = list(asked)
-    if not all(isinstance(one, Hashable) for one in asked):
+    kinds = list(kinds)
+    if not all(isinstance(key, Hashable) for key in kinds):
         raise ValueError(
             "categorical_features must be a mask, indices or names of columns, of one "
-            f"dimension. It contains {asked[0]!r}."
+            f"dimension. It contains {kinds[0]!r}."
         )
-    if asked and all(isinstance(one, bool | np.bool_) for one in asked):
-        if len(asked) != width:
+    if kinds and all(isinstance(key, bool | np.bool_) for key in kinds):
+        if len(kinds) != width:
             raise ValueError(
-                f"categorical_features is a mask of {len(asked)} columns, and X has "
+                f"categorical_features is a mask of {len(kinds)} columns, and X has "
                 f"{width}."
             )
-        asked = np.flatnonzero(asked).tolist()
-    return {place_of(one, names, width): "nominal" for one in asked}
+        kinds = np.flatnonzero(kinds).tolist()
+    return {place_of(key, names, width): "nominal" for key in kinds}
 
 
 def _checked_kind(value: object, label: str) -> str | tuple:
@@ -302,28 +328,28 @@ def place_of(
     raise ValueError(f"{parameter} has the key {key!r}, no column of X: {possible}.")
 
 
-def _column(source: Cells, asked: object, by_dtype: bool) -> Column:
-    """Determine what a column is, from its data type or as it was asked for."""
-    dtype, numeric = source.dtype, asked == "numeric"
-    if asked == PASSED:
+def _column(source: Cells, choice: object, by_dtype: bool) -> Column:
+    """Determine what a column is, from its data type or by the choice of the user."""
+    dtype, numeric = source.dtype, choice == "numeric"
+    if choice == PASSED:
         return Column(PASSED, dtype=dtype)
-    if dtype in TIMES and (asked is None or numeric):
+    if dtype in TIMES and (choice is None or numeric):
         zone = source.series.dtype.time_zone if dtype == "datetime" else None
         return Column("numeric", dtype=dtype, zone=zone, unit=source.unit())
     is_count = dtype == "integer"
-    if asked is None and by_dtype:
-        asked, is_count = _kind_by_dtype(source), dtype in ("integer", "number")
-    kept = dtype if dtype in ("integer", "boolean") else None
-    if asked is None or numeric:
+    if choice is None and by_dtype:
+        choice, is_count = _kind_by_dtype(source), dtype in ("integer", "number")
+    number_type = dtype if dtype in ("integer", "boolean") else None
+    if choice is None or numeric:
         if dtype in ("level", "mixed", "unreadable"):
             source.numbers("number")
-        return Column("numeric", dtype=kept or "number")
+        return Column("numeric", dtype=number_type or "number")
     if dtype == "mixed":
         _reject_mixed(source)
-    kind = asked if isinstance(asked, str) else "ordinal"
-    levels = _levels(source, asked)
+    kind = choice if isinstance(choice, str) else "ordinal"
+    levels = _levels(source, choice)
     return Column(
-        kind, levels, kept or "level", is_count=is_count and asked == "ordinal"
+        kind, levels, number_type or "level", is_count=is_count and choice == "ordinal"
     )
 
 
@@ -336,24 +362,24 @@ def _kind_by_dtype(source: Cells) -> str | None:
         is_ordered = series is not None and series.dtype == nw.Enum
         return "ordinal" if is_ordered else "nominal"
     if series is not None and series.dtype.is_numeric():
-        seen, least = source.whole_numbers(), 1 if dtype == "integer" else 2
-        n_values = len(np.unique(seen))
-        is_code = n_values >= least and are_codes(n_values, len(seen))
+        whole, least = source.whole_numbers(), 1 if dtype == "integer" else 2
+        n_values = len(np.unique(whole))
+        is_code = n_values >= least and are_codes(n_values, len(whole))
         return "ordinal" if is_code else None
     return None
 
 
-def _levels(source: Cells, asked: str | tuple) -> tuple:
+def _levels(source: Cells, choice: str | tuple) -> tuple:
     """Find the observed levels of a column, in their order."""
     observed = source.levels()
-    if isinstance(asked, tuple):
-        unknown = observed - set(asked)
+    if isinstance(choice, tuple):
+        unknown = observed - set(choice)
         if unknown:
             raise ValueError(
                 f"X has {source.first(lambda value: value in unknown)}, which is not "
                 "among the levels that categorical_features lists. Add it."
             )
-        return in_order(observed, asked)
+        return in_order(observed, choice)
     if source.dtype == "boolean":
         return (False, True)
     if source.series is not None and source.series.dtype == nw.Enum:
@@ -379,12 +405,15 @@ def _check_zone(source: Cells, column: Column) -> None:
         return
     if column.dtype not in ("date", "datetime"):
         return
-    had, has = column.zone is not None, source.series.dtype.time_zone is not None
-    if had != has:
+    zone_at_fit, zone_now = (
+        column.zone is not None,
+        source.series.dtype.time_zone is not None,
+    )
+    if zone_at_fit != zone_now:
         said = {False: "no time zone", True: "a time zone"}
         raise TypeError(
-            f"Column {source.label} has {said[had]} in the table of fit, but "
-            f"{said[has]} now. Convert it to the data type of fit."
+            f"Column {source.label} has {said[zone_at_fit]} in the table of fit, but "
+            f"{said[zone_now]} now. Convert it to the data type of fit."
         )
 
 
@@ -403,7 +432,7 @@ def _numbers_of_groups(source: Cells) -> np.ndarray:
 def _codes(source: Cells, column: Column, handle_unknown: str) -> np.ndarray:
     """Convert the levels of a column to their codes (n_samples,)."""
     if column.is_count:
-        return _nearest(source.numbers("number"), np.array(column.levels, dtype=float))
+        return column.codes(source.numbers("number"))
     codes = source.codes(column.levels)
     if handle_unknown == "error":
         for row in np.flatnonzero(np.isnan(codes)):
@@ -415,12 +444,6 @@ def _codes(source: Cells, column: Column, handle_unknown: str) -> np.ndarray:
                     'missing, or set handle_unknown="missing".'
                 )
     return codes
-
-
-def _nearest(cells: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """Find the code of the nearest level, the lower one of two; NaN stays NaN."""
-    halves = (levels[:-1] + levels[1:]) / 2
-    return np.where(np.isnan(cells), np.nan, np.searchsorted(halves, cells))
 
 
 def _reject_mixed(source: Cells) -> None:
@@ -576,6 +599,28 @@ class Schema(NamedTuple):
             other_names=self.other_names,
         )
 
+    def with_open(self, places: Collection[int]) -> Self:
+        """Let columns of levels that are numbers take other numbers, too."""
+        columns = [
+            column._replace(is_open=column.is_count and j in places)
+            for j, column in enumerate(self.columns or ())
+        ]
+        return self._replace(columns=columns or None)
+
+    def at_levels(
+        self, cells: np.ndarray, places: Sequence[int] | None = None
+    ) -> np.ndarray:
+        """Replace numbers (..., n) of open columns by the nearest levels, for a model.
+
+        `places` (n,): the columns of the cells; None: all.
+        """
+        for k, j in enumerate(range(self.n_columns) if places is None else places):
+            if self.columns and self.columns[j].is_open:
+                cells = cells.copy()
+                codes = np.ceil(cells[..., k] - 0.5)  # the lower one of two
+                cells[..., k] = codes.clip(0, len(self.columns[j].levels) - 1)
+        return cells
+
     @property
     def joined(self) -> np.ndarray:
         """Numbers of the columns of the model; those that follow from others share one.
@@ -635,7 +680,7 @@ class Schema(NamedTuple):
     @property
     def group_columns(self) -> list[int]:
         """The column that names the groups of rows, or none."""
-        return [j for j, one in enumerate(self.columns or ()) if one.is_group]
+        return [j for j, column in enumerate(self.columns or ()) if column.is_group]
 
     def groups_of(self, X: np.ndarray) -> np.ndarray:
         """Return the groups of rows; without groups each row is one of its own."""
@@ -664,7 +709,7 @@ class Schema(NamedTuple):
         """The numbers, or the codes, of the columns in `constants`."""
         if not self.columns:
             return list(self.constants.values())
-        return [self.columns[j].code(one) for j, one in self.constants.items()]
+        return [self.columns[j].code(level) for j, level in self.constants.items()]
 
     @property
     def with_data(self) -> np.ndarray:

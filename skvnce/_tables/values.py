@@ -38,14 +38,14 @@ def column_moments(
     nodes: np.ndarray, weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Compute weighted means and standard deviations of the observed cells."""
-    seen = ~np.isnan(nodes) * weights[:, None]
+    observed = ~np.isnan(nodes) * weights[:, None]
     with np.errstate(over="ignore", invalid="ignore"):  # the check of the scale follows
-        mean = _means(nodes, seen)
-        return mean, np.sqrt(_means((nodes - mean) ** 2, seen))
+        mean = _means(nodes, observed)
+        return mean, np.sqrt(_means((nodes - mean) ** 2, observed))
 
 
-def _means(values: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    return np.nansum(values * seen, 0) / seen.sum(0)
+def _means(values: np.ndarray, observed: np.ndarray) -> np.ndarray:
+    return np.nansum(values * observed, 0) / observed.sum(0)
 
 
 def fair_scores(errors: np.ndarray) -> np.ndarray:
@@ -113,9 +113,9 @@ def observed_cells(column: np.ndarray) -> np.ndarray:
 
 def lower_median(column: np.ndarray) -> float:
     """Find the median of the observed cells, or the lower one of two."""
-    seen = np.sort(column[~np.isnan(column)])
+    observed = np.sort(column[~np.isnan(column)])
     # the mean of two would be a value that no cell has
-    return seen[(len(seen) - 1) // 2]
+    return observed[(len(observed) - 1) // 2]
 
 
 _SAME = 1e-5  # of a step, within which cells are an observed value
@@ -176,11 +176,11 @@ class ValidValues(NamedTuple):
         free = ~self.given
         _check_inside(schema, X, np.where(free, [[-np.inf], [np.inf]], self.ranges))
         values = {
-            j: np.union1d(known, X[~np.isnan(X[:, j]), j].astype(np.float64))
-            for j, known in self.values.items()
+            j: np.union1d(listed, X[~np.isnan(X[:, j]), j].astype(np.float64))
+            for j, listed in self.values.items()
         }
         few = [len(values.get(j, ())) <= MOST_CODES for j in range(X.shape[1])]
-        marked = [one.levels is not None for one in schema.columns or ()]
+        marked = [column.levels is not None for column in schema.columns or ()]
         codes = self.codes & (few if not marked else few | np.array(marked))
         # else a value that many cells have
         at_end = (self.ranges == before) & (self.ranges != _laws(before)) & ~self.codes
@@ -192,8 +192,8 @@ class ValidValues(NamedTuple):
         for j in np.flatnonzero(self.grid):
             # new cells keep the grid, or have a finer one
             grid[j], origin[j] = grid_of(np.repeat(values[j], 2))
-        known = self.given, values, integers, codes, grid, origin
-        return ValidValues(low, high, *known)
+        laws = values, integers, codes, grid, origin
+        return ValidValues(low, high, self.given, *laws)
 
     def signs(self, ends: np.ndarray) -> np.ndarray:
         """Return the sign of columns whose signs are the only law of their ends, or 0.
@@ -243,7 +243,7 @@ class ValidValues(NamedTuple):
         return np.clip(cells, *within(self.ranges[:, columns], dtype)).astype(dtype)
 
     def whole(
-        self, cells: np.ndarray, columns: np.ndarray, wanted: np.ndarray
+        self, cells: np.ndarray, columns: np.ndarray, where: np.ndarray
     ) -> np.ndarray:
         """Round the wanted cells (..., n_columns) of columns of whole numbers.
 
@@ -257,7 +257,7 @@ class ValidValues(NamedTuple):
             inside, np.clip(rounded, np.ceil(low), np.floor(high)), rounded
         )
         can = self.integers[columns] & (np.ceil(low) <= np.floor(high))
-        return np.where(wanted & can, rounded, cells).astype(cells.dtype)
+        return np.where(where & can, rounded, cells).astype(cells.dtype)
 
     def rounded(self, cells: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Round cells (..., n_columns) of some columns to valid values."""
@@ -321,7 +321,7 @@ def valid_values(
     excess in the sample.
     """
     d = X.shape[1]
-    asked = [
+    bounds = [
         _as_list(schema, value, name, d)
         for value, name in ((min_value, "min_value"), (max_value, "max_value"))
     ]
@@ -330,8 +330,8 @@ def valid_values(
         marked[place] = column.levels is not None
         # bounds are for numbers
         if marked[place] or column.kind == PASSED:
-            asked[0][place] = asked[1][place] = None
-    is_stated = np.array([[value is not None for value in side] for side in asked])
+            bounds[0][place] = bounds[1][place] = None
+    is_stated = np.array([[value is not None for value in side] for side in bounds])
     ranges, values, (grid, origin) = np.zeros((2, d)), {}, np.zeros((2, d))
     integers, codes = np.zeros((2, d), dtype=bool)
     # with a single column, equal rows are repeated values and not duplicates
@@ -339,28 +339,31 @@ def valid_values(
     once = _once_a_group(schema, X)
     for j, column in enumerate(table.T.astype(np.float64)):
         column, is_code = once.get(j, column), marked[j]
-        seen = np.sort(column[~np.isnan(column)])
-        observed = (seen[0], seen[-1]) if len(seen) else (0.0, 0.0)
-        if len(seen):
-            integers[j] = (seen == np.round(seen)).all()
+        cells = np.sort(column[~np.isnan(column)])
+        observed = (cells[0], cells[-1]) if len(cells) else (0.0, 0.0)
+        if len(cells):
+            integers[j] = (cells == np.round(cells)).all()
             if whole is not None:
                 observed, integers[j] = tuple(whole.ends[:, j]), whole.integers[j]
-            if repeats(seen):
+            if repeats(cells):
                 # of a table in parts, a sample of the rows may lack the ends
-                values[j] = np.unique(np.append(seen, observed))
+                values[j] = np.unique(np.append(cells, observed))
                 always = marked[j] or len(values[j]) == 2
-                is_code = always or are_codes(len(values[j]), len(seen))
-                has_bound = any(isinstance(ends[j], float) for ends in asked)
+                is_code = always or are_codes(len(values[j]), len(cells))
+                has_bound = any(isinstance(ends[j], float) for ends in bounds)
                 codes[j] = always or (is_code and not has_bound)
                 if not codes[j]:
-                    grid[j], origin[j] = grid_of(seen)
-        ruled = _ruled(seen, observed, is_code=is_code)
-        for side, ends in enumerate(asked):
+                    grid[j], origin[j] = grid_of(cells)
+        ruled = _ruled(cells, observed, is_code=is_code)
+        for side, ends in enumerate(bounds):
             end = observed[side] if isinstance(ends[j], str) else ends[j]
             ranges[side, j] = ruled[side] if end is None else end
-        if not len(seen):
-            ranges[:, j] = _of_empty(schema, j, *(ends[j] for ends in asked))
-    for j in schema.group_columns:  # other tables have other numbers of groups
+        if not len(cells):
+            ranges[:, j] = _of_empty(schema, j, *(ends[j] for ends in bounds))
+    are_open = [j for j, column in enumerate(schema.columns or ()) if column.is_open]
+    integers[are_open] = False  # codes between those of levels
+    # other tables have other numbers, or other numbers of groups
+    for j in [*are_open, *schema.group_columns]:
         ranges[:, j] = -np.inf, np.inf
         values.pop(j, None)
         codes[j], grid[j] = False, 0.0
@@ -386,10 +389,10 @@ def repeats(values: np.ndarray) -> bool:
     return bool(shared and len(unique) > 1)
 
 
-def _ruled(seen: np.ndarray, observed: tuple, *, is_code: bool) -> np.ndarray:
+def _ruled(sorted_cells: np.ndarray, observed: tuple, *, is_code: bool) -> np.ndarray:
     """Find the range of a column of sorted cells by the rules of this module."""
     ends = np.array(observed, dtype=np.float64)
-    different, counts = np.unique(seen, return_counts=True)
+    different, counts = np.unique(sorted_cells, return_counts=True)
     if is_code or len(different) < 2:
         return ends
     return np.where(masses_at_ends(different, counts), ends, _laws(ends[:, None])[:, 0])
@@ -497,10 +500,12 @@ def spreads(schema: Schema, X: np.ndarray) -> np.ndarray:
     deviations = np.zeros(X.shape[1])
     columns = schema.columns
     for place, cells in enumerate(X.T.astype(np.float64)):
-        seen = cells[~np.isnan(cells)]
+        observed = cells[~np.isnan(cells)]
         if columns and columns[place].is_count:
-            seen = np.array(columns[place].levels, dtype=np.float64)[seen.astype(int)]
-        deviations[place] = seen.std() if len(seen) else 0.0
+            observed = np.array(columns[place].levels, dtype=np.float64)[
+                observed.astype(int)
+            ]
+        deviations[place] = observed.std() if len(observed) else 0.0
     return deviations
 
 
@@ -529,8 +534,8 @@ class CellLimits(NamedTuple):
 
     def of(self, rows: np.ndarray, columns: np.ndarray | None = None) -> Self:
         """Select the limits of some rows, and of some columns."""
-        some = rows if columns is None else np.ix_(rows, columns)
-        return CellLimits(*(part[some] for part in self))
+        index = rows if columns is None else np.ix_(rows, columns)
+        return CellLimits(*(part[index] for part in self))
 
     def rounded(self, integers: np.ndarray) -> Self:
         """Round limits of the columns in `integers`, (n_features,), to integers."""
@@ -719,19 +724,19 @@ def _warn_of_absent_limits(schema: Schema, X: np.ndarray) -> None:
 def check_distance(schema: Schema, limits: Limits, X: object) -> None:
     """Raise an error for limits that are far from the observed cells of a column."""
     for place in limited_columns(schema, limits):
-        seen = X[~np.isnan(X[:, place]), place].astype(np.float64)
-        if not len(seen):
+        observed = X[~np.isnan(X[:, place]), place].astype(np.float64)
+        if not len(observed):
             continue
         low, high = limits.low[:, place], limits.high[:, place]
         # a limit within the tail of a normal distribution is no error
-        margin = 3 * seen.std()
+        margin = 3 * observed.std()
         for end, far in (
-            (high.min(), seen.min() - margin > high.min()),
-            (low.max(), seen.max() + margin < low.max()),
+            (high.min(), observed.min() - margin > high.min()),
+            (low.max(), observed.max() + margin < low.max()),
         ):
             if far:
-                ends = end, seen.min(), seen.max()
-                limit, least, most = (schema.shown(place, one, "g") for one in ends)
+                ends = end, observed.min(), observed.max()
+                limit, least, most = (schema.shown(place, end, "g") for end in ends)
                 raise ValueError(
                     f"The limit {limit} of {schema.label(place)} is far from the "
                     f"observed cells, {least} to {most}, and no normal distribution "
@@ -745,11 +750,11 @@ def _numbers(
     """Convert the limits of a column to floats (n_samples,)."""
     # numpy makes integers of dates in nanoseconds
     listed = list(cells) if cells.dtype.kind in "mM" else cells.tolist()
-    values = [nothing if is_missing(one) else one for one in listed]
+    values = [nothing if is_missing(value) else value for value in listed]
     columns = schema.columns
     if columns and not columns[place].is_plain:
         # a table in the shape of X has cells of these columns, too
-        if all(one == nothing for one in values):
+        if all(value == nothing for value in values):
             return values
         if columns[place].is_time:
             return _times(schema, place, values, name, nothing)
@@ -760,7 +765,7 @@ def _numbers(
             "types, unless categorical_features={column: 'numeric'}."
         )
     try:
-        if any(isinstance(one, str | bytes | bool | np.bool_) for one in values):
+        if any(isinstance(value, str | bytes | bool | np.bool_) for value in values):
             raise TypeError  # numpy would convert them
         return np.array(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -773,7 +778,7 @@ def _times(
     schema: Schema, place: int, values: list, name: str, nothing: float
 ) -> np.ndarray:
     """Convert dates or durations to microseconds (n_samples,)."""
-    numbers = [schema.number_of(place, one, name) for one in values]
+    numbers = [schema.number_of(place, value, name) for value in values]
     for number, value in zip(numbers, values, strict=True):
         if number is value and value != nothing:  # no date
             raise TypeError(
@@ -793,10 +798,10 @@ def columns_given(
     """
     reject_parts(parameter, name)
     if not isinstance(parameter, dict) and not is_frame(parameter):
-        table, wanted = np.asarray(parameter), (n_samples, schema.n_columns)
-        if table.shape != wanted:
+        table, shape = np.asarray(parameter), (n_samples, schema.n_columns)
+        if table.shape != shape:
             raise ValueError(
-                f"{name} must have the shape of X, {wanted}, or be a dict by column, "
+                f"{name} must have the shape of X, {shape}, or be a dict by column, "
                 f"got shape {table.shape}."
             )
         yield from enumerate(table.T)
@@ -819,8 +824,12 @@ def columns_given(
 
 def _check_index(parameter: object, X: object, name: str) -> None:
     """Raise an error if rows of pandas objects would be matched wrongly."""
-    one, other = (getattr(part, "index", None) for part in (X, parameter))
-    if hasattr(one, "equals") and hasattr(other, "equals") and not one.equals(other):
+    index, other_index = (getattr(part, "index", None) for part in (X, parameter))
+    if (
+        hasattr(index, "equals")
+        and hasattr(other_index, "equals")
+        and not index.equals(other_index)
+    ):
         raise ValueError(
             f"{name} has another index than X. Reindex it by {name}.reindex(X.index)."
         )

@@ -27,7 +27,7 @@ from skvnce.relations.closure import closed
 from skvnce.relations.columns import Bounds, describe
 from skvnce.relations.expressions import Expression, sum_of
 from skvnce.relations.formulas import Checked
-from skvnce.relations.obeying import EXACT, Filled, held, is_near, obeyed
+from skvnce.relations.obeying import EXACT, Filled, is_near, obeyed, which_hold
 
 # ----------------------------------------
 # Equations of the user between the columns of a table; see `skvnce.relations`.
@@ -101,7 +101,7 @@ class Equations(NamedTuple):
 
     def _reject(self, row, free, name):
         """Raise an error for a row (1, n_features) whose equations do not hold."""
-        holds = held(self.bounds, self.rules, row, free)[0]
+        holds = which_hold(self.bounds, self.rules, row, free)[0]
         for label, equation, good in zip(self.labels, self.rules, holds, strict=True):
             if not equation.rule.is_sum and not good:
                 raise ValueError(

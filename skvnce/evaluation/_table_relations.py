@@ -68,7 +68,7 @@ def relations_in(read: UserTable) -> RelationsFound:
     cells = closed(columns.bounds, columns.cells, [one.checked for one in relations])
     return RelationsFound(
         relations,
-        int((~columns.seen & ~np.isnan(cells)).sum()),
+        int((~columns.observed & ~np.isnan(cells)).sum()),
         _redundant(relations),
         [one.columns[0] for one in relations if _is_product(one)],
         typos[:_TYPOS],
@@ -111,7 +111,7 @@ def _typos(columns: Columns, relations: list[Relation]) -> Iterator[Typo]:
         places = list(one.rule.columns)
         violated = set(wrong.get(one.text, ()))
         for row in rows:
-            if columns.seen[row, places].all():
+            if columns.observed[row, places].all():
                 accused[row][places] += 1 if row in violated else -1
     done = set()
     for one in sorted(formulas, key=lambda one: one.violations):

@@ -30,7 +30,10 @@ def curves(columns: Columns) -> tuple[int, list[Formula]]:
     with the number of those from which they are chosen.
     """
     terms = [
-        ((x, g),) for x in columns.curved for g in FUNCTIONS if _has(columns, x, g)
+        ((x, g),)
+        for x in columns.curved
+        for g, function in FUNCTIONS.items()
+        if function.exists(*columns.range(x))
     ]
     return _by_terms(columns, terms, columns.curved, _CURVE)
 
@@ -45,10 +48,6 @@ def products(columns: Columns, pairs: Pairs) -> tuple[int, list[Formula]]:
     terms = [((u, "same"), (v, "same")) for u, v in pairs]
     terms += [((u, "same"), (v, "inverse")) for u, v in ratios]
     return _by_terms(columns, terms, columns.numbers, _PRODUCT)
-
-
-def _has(columns: Columns, place: int, g: str) -> bool:
-    return FUNCTIONS[g].exists(*columns.range(place))
 
 
 def _by_terms(
@@ -72,11 +71,11 @@ def _by_terms(
             if y not in [j for j, _ in term]:
                 rank = -round(strength[i, k], digits), order.index(term[-1][1])
                 hits.append((*rank, term, y))
-    found = []
+    formulas = []
     for *_, term, y in sorted(hits):
         right = tuple((k, g) for k, (_, g) in enumerate(term, 1))
-        found.append(Formula((y, *(j for j, _ in term)), (((0, "same"),), right)))
-    return len(terms) * len(places), found
+        formulas.append(Formula((y, *(j for j, _ in term)), (((0, "same"),), right)))
+    return len(terms) * len(places), formulas
 
 
 def triples(columns: Columns, pairs: Pairs, *, logs: bool) -> tuple[int, list[Formula]]:
@@ -91,25 +90,26 @@ def triples(columns: Columns, pairs: Pairs, *, logs: bool) -> tuple[int, list[Fo
         return 0, []
     sample = columns.cells[columns.sample[:_TRIPLE_ROWS]]
     sources, hits = FUNCTIONS[g].of(sample), []
-    wanted = np.stack([FUNCTIONS[t].of(sample[:, z]) for z, t in targets], 1)
+    left_sides = np.stack([FUNCTIONS[t].of(sample[:, z]) for z, t in targets], 1)
     for start in range(0, len(pairs), _CHUNK):
-        some = pairs[start : start + _CHUNK]
-        least = np.ones((len(some), len(targets)))
+        chunk = pairs[start : start + _CHUNK]
+        least = np.ones((len(chunk), len(targets)))
         for rows in blocks(len(sample)):
-            given = _standard(sources[rows]), _standard(wanted[rows]), np.array(some)
-            left, alone = _left_by_pairs(*given)
-            good = (left < _UNEXPLAINED) & (alone > 20 * left + 1e-9) & (alone > 1e-5)
-            least = np.where(good, np.minimum(least, left), least)
+            X, Z = _standard(sources[rows]), _standard(left_sides[rows])
+            residual, alone = _residuals_by_pairs(X, Z, np.array(chunk))
+            more = (alone > 20 * residual + 1e-9) & (alone > 1e-5)
+            good = (residual < _UNEXPLAINED) & more
+            least = np.where(good, np.minimum(least, residual), least)
         hits += [
-            (least[i, k], *some[i], *targets[k])
+            (least[i, k], *chunk[i], *targets[k])
             for i, k in np.argwhere(least < _UNEXPLAINED).tolist()
         ]
-    found = [
+    formulas = [
         Formula((z, x, y), (((0, t),), ((1, g),), ((2, g),)))
         for _, x, y, z, t in sorted(hits)
         if z not in (x, y)
     ]
-    return len(pairs) * len(targets), found
+    return len(pairs) * len(targets), formulas
 
 
 class Pursued(NamedTuple):
@@ -123,9 +123,9 @@ class Pursued(NamedTuple):
     def of(cls, filled: np.ndarray) -> Self:
         """Correlate the cells (rows, places) of a sample, of which some are missing."""
         gram = _ridge_gram(filled)
-        left = 1 / np.diag(np.linalg.inv(gram + 1e-6 * np.eye(len(gram))))
-        targets = np.argsort(left, kind="stable")
-        return cls(gram, targets[left[targets] <= _LOOSE].tolist())
+        residual = 1 / np.diag(np.linalg.inv(gram + 1e-6 * np.eye(len(gram))))
+        targets = np.argsort(residual, kind="stable")
+        return cls(gram, targets[residual[targets] <= _LOOSE].tolist())
 
     def without(self, target: int) -> Self:
         """Leave out a target as a source of others."""
@@ -138,9 +138,9 @@ class Pursued(NamedTuple):
         chosen, swept = [], self.gram.copy()
         pool = np.array([k not in self.excluded | {t} for k in range(len(places))])
         while len(chosen) < _LONGEST:
-            own = np.diag(swept)
-            gain = swept[t] ** 2 / np.maximum(own, 1e-9)
-            gain[~pool | (own < 1e-3)] = 0
+            variances = np.diag(swept)
+            gain = swept[t] ** 2 / np.maximum(variances, 1e-9)
+            gain[~pool | (variances < 1e-3)] = 0
             k = int(gain.argmax())
             if gain[k] < 1e-5:
                 return
@@ -150,24 +150,24 @@ class Pursued(NamedTuple):
             limit = 0.02 if len(chosen) < 3 else _MOST_LEFT
             if len(chosen) < 2 or swept[t, t] > limit:
                 continue
-            some = [places[t], *(places[k] for k in chosen)]
-            left = _left(columns, some)
-            if left is None:
+            related = [places[t], *(places[k] for k in chosen)]
+            residual = _residual_share(columns, related)
+            if residual is None:
                 return
-            if left < _UNEXPLAINED:
-                yield linear(some)
-            if left < 1e-7:
+            if residual < _UNEXPLAINED:
+                yield linear(related)
+            if residual < 1e-7:
                 return
 
 
-def _left(columns: Columns, places: list[int]) -> float | None:
+def _residual_share(columns: Columns, places: list[int]) -> float | None:
     """Return the share of the first column that the others leave; None of few rows."""
     rows, fewest = columns.complete(places)[:1500], 10 + 2 * len(places)
     if len(rows) < fewest:
         return None
     whole, shares = columns.cells[np.ix_(rows, places)], [1.0]
-    for some in blocks(len(rows), max(100, fewest)):
-        part = whole[some] - whole[some].mean(0)
+    for block in blocks(len(rows), max(100, fewest)):
+        part = whole[block] - whole[block].mean(0)
         size = part.std(0)
         if size.all():
             part = part / size
@@ -190,26 +190,26 @@ def pairs_of(places: list[int], same: np.ndarray) -> Pairs:
 # Moments over the rows that observe both columns, or all three
 
 
-def _strengths(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return the largest absolute correlations in blocks of rows (left, right)."""
-    some = [_correlations(left[rows], right[rows]) for rows in blocks(len(left))]
-    return abs(np.stack(some)).max(0)
+def _strengths(features: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Return the largest correlations in blocks of rows; (features, targets)."""
+    pairs = [(features[rows], targets[rows]) for rows in blocks(len(features))]
+    return abs(np.stack([_correlations(*pair) for pair in pairs])).max(0)
 
 
 def _standard(cells: np.ndarray) -> np.ndarray:
     """Centre and scale columns; undefined cells are NaN."""
-    seen = np.isfinite(cells)
-    n = np.maximum(seen.sum(0), 1)  # a sample may observe no cell of a column
-    cells = np.where(seen, cells - np.where(seen, cells, 0).sum(0) / n, np.nan)
+    finite = np.isfinite(cells)
+    n = np.maximum(finite.sum(0), 1)  # a sample may observe no cell of a column
+    cells = np.where(finite, cells - np.where(finite, cells, 0).sum(0) / n, np.nan)
     size = np.sqrt(np.nansum(cells**2, 0) / n)
     return cells / np.where((size > 0) & np.isfinite(size), size, 1)
 
 
-def _correlations(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Correlate columns over the rows that observe both (left, right)."""
-    left, right = _standard(left), _standard(right)
-    M, N = (np.isfinite(one).astype(float) for one in (left, right))
-    X, Y = np.nan_to_num(left), np.nan_to_num(right)
+def _correlations(features: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Correlate columns over the rows that observe both (features, targets)."""
+    features, targets = _standard(features), _standard(targets)
+    M, N = (np.isfinite(part).astype(float) for part in (features, targets))
+    X, Y = np.nan_to_num(features), np.nan_to_num(targets)
     n = np.maximum(M.T @ N, 1)
     x, y = X.T @ N / n, M.T @ Y / n
     covariance = X.T @ Y / n - x * y
@@ -218,7 +218,7 @@ def _correlations(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return np.where(bad, 0, np.nan_to_num(covariance / np.sqrt(vx * vy)))
 
 
-def _left_by_pairs(L: np.ndarray, R: np.ndarray, pairs: np.ndarray) -> tuple:
+def _residuals_by_pairs(L: np.ndarray, R: np.ndarray, pairs: np.ndarray) -> tuple:
     """Return the shares of columns of R that pairs, and their better one, leave.
 
     `L`, `R`: standardised columns; both results are (pairs, columns of R).
@@ -235,11 +235,11 @@ def _left_by_pairs(L: np.ndarray, R: np.ndarray, pairs: np.ndarray) -> tuple:
     cik, cjk = xi.T @ Z / n - si * sk, xj.T @ Z / n - sj * sk
     ckk = m.T @ Z**2 / n - sk**2
     det = cii * cjj - cij**2
-    left = 1 - (cik**2 * cjj - 2 * cik * cjk * cij + cjk**2 * cii) / det / ckk
+    residual = 1 - (cik**2 * cjj - 2 * cik * cjk * cij + cjk**2 * cii) / det / ckk
     alone = 1 - np.maximum(cik**2 / cii, cjk**2 / cjj) / ckk
-    bad = (n < 14) | (ckk < 1e-9) | (det < 1e-9 * cii * cjj) | ~np.isfinite(left)
-    left, alone = np.where(bad, 1, left), np.where(bad, 0, alone)
-    return np.maximum(left, 0), np.nan_to_num(alone)
+    bad = (n < 14) | (ckk < 1e-9) | (det < 1e-9 * cii * cjj) | ~np.isfinite(residual)
+    residual, alone = np.where(bad, 1, residual), np.where(bad, 0, alone)
+    return np.maximum(residual, 0), np.nan_to_num(alone)
 
 
 def _ridge_gram(cells: np.ndarray, rounds: int = 12) -> np.ndarray:

@@ -27,21 +27,21 @@ def closed(
     formulas alone, and parts and factors do not follow from doubtful cells if they are.
     """
     cells = cells.copy()
-    rules = sorted(rules, key=lambda one: (one.rule.rank, len(one.rule.columns)))
+    rules = sorted(rules, key=lambda checked: (checked.rule.rank, len(checked.columns)))
     with np.errstate(all="ignore"):
         doubtful = _doubtful(bounds, cells, rules, are_observed=are_observed)
         # what follows from doubtful cells comes last
         for uses_all in (False, True) if doubtful.any() else (True,):
             n_left = -1
             while n_left != (n_left := np.isnan(cells).sum()):
-                for one in rules:
-                    _apply(bounds, cells, one, doubtful, uses_all=uses_all)
+                for checked in rules:
+                    _apply(bounds, cells, checked, doubtful, uses_all=uses_all)
     return cells
 
 
 def holds(bounds: Bounds, cells: np.ndarray, checked: Checked) -> bool:
     """Return whether at most 1 % of the rows (rows, p), or one row, violate a rule."""
-    part = cells[:, list(checked.rule.columns)]
+    part = cells[:, list(checked.columns)]
     part = part[~np.isnan(part).any(1)]
     wrong = misses(bounds, part, checked)
     return wrong.sum() <= max(_MOST_WRONG * len(part), 1)
@@ -49,7 +49,7 @@ def holds(bounds: Bounds, cells: np.ndarray, checked: Checked) -> bool:
 
 def misses(bounds: Bounds, part: np.ndarray, checked: Checked) -> np.ndarray:
     """Return which rows (rows, k) of the columns of a rule violate it (rows,)."""
-    places, wrong = checked.rule.columns, np.ones(len(part), bool)
+    places, wrong = checked.columns, np.ones(len(part), bool)
     with np.errstate(all="ignore"):
         for k, j in enumerate(places):
             if j not in checked.solves:
@@ -98,14 +98,14 @@ def suspects(
     """List doubtful cells from which formulas compute cells far from observed ones."""
     doubtful, listed = _doubtful(bounds, cells, rules), []
     filled = closed(bounds, cells, rules) if doubtful.any() else cells
-    for one in rules:
-        places = list(one.rule.columns)
+    for checked in rules:
+        places = list(checked.columns)
         missing = np.isnan(cells[:, places])
         rows = doubtful[:, places].any(1) & (missing.sum(1) == 1)
-        for row in np.flatnonzero(rows & isinstance(one.rule, Formula)).tolist():
+        for row in np.flatnonzero(rows & isinstance(checked.rule, Formula)).tolist():
             k, part = int(missing[row].argmax()), cells[[row]][:, places]
-            follows = places[k] in one.solves
-            solved = one.rule.solve(part, k)
+            follows = places[k] in checked.solves
+            solved = checked.rule.solve(part, k)
             if follows and not bounds.allow(solved, places[k])[0]:
                 column = places[int(doubtful[row, places].argmax())]
                 is_used = bool(np.isclose(filled[row, places[k]], solved)[0])
@@ -127,11 +127,11 @@ def _doubtful(
     """
     gross = bounds.gross(cells)
     rows, blocks = np.flatnonzero(gross.any(1)), []
-    for one in rules if len(rows) else ():
-        if isinstance(one.rule, Formula):
-            places = list(one.rule.columns)
+    for checked in rules if len(rows) else ():
+        if isinstance(checked.rule, Formula):
+            places = list(checked.columns)
             part = cells[np.ix_(rows, places)]
-            confirms = ~np.isnan(part).any(1) & ~misses(bounds, part, one)
+            confirms = ~np.isnan(part).any(1) & ~misses(bounds, part, checked)
             blocks.append(np.ix_(rows[confirms], places))
     if are_observed:
         for block in blocks:
@@ -144,11 +144,6 @@ def _doubtful(
     return gross
 
 
-def _restates(formula: Formula, place: int) -> bool:
-    """Tell whether a column says what the others say: a total, or a function."""
-    return place == formula.total or len(formula.columns) == 2
-
-
 def _apply(
     bounds: Bounds,
     cells: np.ndarray,
@@ -158,7 +153,7 @@ def _apply(
     uses_all: bool,  # also doubtful cells
 ) -> None:
     """Fill, in place, where a single column of a rule is missing."""
-    rule, places = checked.rule, list(checked.rule.columns)
+    rule, places = checked.rule, list(checked.columns)
     missing = np.isnan(cells[:, places])
     if is_set(bounds, rule):  # beside a 1 there are zeros
         rows = missing.any(1) & (np.nansum(cells[:, places], 1) == 1)
@@ -176,6 +171,8 @@ def _apply(
         doubt = doubtful[np.ix_(rows, places)].any(1)
         good = bounds.allow(new, j)
         if is_exact(rule):
-            good |= np.isfinite(new) & (_restates(rule, k) | ~doubt)
+            # a total, or a function, says what the others say
+            restates = k == rule.total or len(places) == 2
+            good |= np.isfinite(new) & (restates | ~doubt)
         good &= uses_all | ~doubt
         cells[rows[good], j], doubtful[rows[good], j] = new[good], doubt[good]

@@ -66,7 +66,7 @@ class Columns(NamedTuple):
     rng: np.random.Generator  # of samples and shuffles
 
     @property
-    def seen(self) -> np.ndarray:
+    def observed(self) -> np.ndarray:
         """Which cells are observed (n, p)."""
         return self.codes >= 0
 
@@ -134,25 +134,25 @@ def describe(cells: np.ndarray, is_number: np.ndarray, names: list[str]) -> Colu
     unit, deviation, names_rows, values = np.zeros(p), np.ones(p), np.zeros(p, bool), []
     low, high, middle, reach = np.full((4, p), np.nan)
     for j in range(p):
-        seen = ~np.isnan(cells[:, j])
-        column = cells[seen, j]
-        found, codes[seen, j] = np.unique(column, return_inverse=True)
-        values.append(found)
-        if len(found):
-            mode[j] = found[np.bincount(codes[seen, j]).argmax()]
-            low[j], high[j], middle[j] = *found[[0, -1]], np.median(column)
+        observed = ~np.isnan(cells[:, j])
+        column = cells[observed, j]
+        different, codes[observed, j] = np.unique(column, return_inverse=True)
+        values.append(different)
+        if len(different):
+            mode[j] = different[np.bincount(codes[observed, j]).argmax()]
+            low[j], high[j], middle[j] = *different[[0, -1]], np.median(column)
             apart = abs(column - middle[j])
             reach[j] = _reach(np.sort(apart))
             deviation[j] = column[apart <= reach[j]].std() or 1.0
-            unit[j] = _last_digit(found) if is_number[j] else 0.0
-            if len(found) == 2:
-                pair[j] = found
+            unit[j] = _last_digit(different) if is_number[j] else 0.0
+            if len(different) == 2:
+                pair[j] = different
             names_rows[j] = unit[j] >= 1 and are_numbers_of_rows(column)
     rng = np.random.default_rng(0)
     sample = np.sort(rng.permutation(n)[:_SAMPLE])
     bounds = Bounds(unit, deviation, low, high, pair, middle, reach)
-    found = names_rows, codes, values, mode, bounds
-    return Columns(names, cells, is_number, *found, sample, rng)
+    rest = names_rows, codes, values, mode, bounds, sample, rng
+    return Columns(names, cells, is_number, *rest)
 
 
 def _read(source: Cells) -> tuple[np.ndarray, bool]:

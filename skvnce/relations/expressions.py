@@ -113,31 +113,31 @@ def _zero_of(
     # each pass but the first leaves out changes of sign where the gap jumps
     for _ in range(len(change)):
         best = np.where(change, distance, np.inf).argmin(0)
-        found = change[best, rows] & np.isnan(root)
-        if not found.any():
+        crosses = change[best, rows] & np.isnan(root)
+        if not crosses.any():
             break
         ends = points[best, rows], points[best + 1, rows]
         new = _bisected(gap, *ends, gaps[best, rows])
         error, apart = abs(gap(new)), abs(gaps[[best, best + 1], rows]).max(0)
-        root = np.where(found & np.isfinite(error) & (2 * error <= apart), new, root)
+        root = np.where(crosses & np.isfinite(error) & (2 * error <= apart), new, root)
         change[best, rows] = False
     return root
 
 
 def _bisected(
     gap: Callable[[np.ndarray], np.ndarray],
-    left: np.ndarray,
-    right: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
     first: np.ndarray,
 ) -> np.ndarray:
-    """Find where a gap changes its sign between points (n,); `first`: of the left."""
+    """Find where a gap changes its sign between points (n,); `first`: of `low`."""
     sign = np.sign(first)
     # bisection comes close to a zero at 0, but not relative to its size
-    around = (left <= 0) & (right >= 0) & (gap(np.zeros(len(left))) == 0)
-    exact = np.where(around, 0.0, np.where(sign == 0, left, np.nan))
+    around = (low <= 0) & (high >= 0) & (gap(np.zeros(len(low))) == 0)
+    exact = np.where(around, 0.0, np.where(sign == 0, low, np.nan))
     for _ in range(_HALVINGS):
-        # left + right may overflow
-        middle = left + (right - left) / 2
+        # low + high may overflow
+        middle = low + (high - low) / 2
         below = np.sign(gap(middle)) == sign
-        left, right = np.where(below, middle, left), np.where(below, right, middle)
-    return np.where(np.isnan(exact), right, exact)
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return np.where(np.isnan(exact), high, exact)

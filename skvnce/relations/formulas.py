@@ -99,7 +99,7 @@ class Formula(NamedTuple):
         factors = [
             [FUNCTIONS[g].of(part[:, j]) for j, g in term] for term in self.terms
         ]
-        return np.stack([np.prod(some, 0) for some in factors], 1)
+        return np.stack([np.prod(values, 0) for values in factors], 1)
 
     def gap(self, part: np.ndarray) -> np.ndarray:
         """Return by how much the sides differ (rows,)."""
@@ -147,7 +147,7 @@ class Formula(NamedTuple):
         for k, term in enumerate(self.terms):
             for j, g in term:
                 if j == place:
-                    return k, g, [one for one in term if one[0] != place]
+                    return k, g, [factor for factor in term if factor[0] != place]
         raise KeyError(place)
 
     def change(self, part: np.ndarray, place: int, step: float) -> np.ndarray:
@@ -165,16 +165,16 @@ class Formula(NamedTuple):
         The root of a square with both signs has the sign of the cell of `part`.
         """
         k, g, others = self.split(place)
-        kept = part.copy()
+        cells = part.copy()
         if place and g != "same":
-            kept[np.isin(part[:, 0], self.voids), 0] = np.nan
-        kept[:, place] = 1.0  # whatever: its term is not in the sum
-        rest = self.features(kept) * self.coefs
-        needed = (self.constant - np.delete(rest, k, 1).sum(1)) / self.coefs[k]
+            cells[np.isin(part[:, 0], self.voids), 0] = np.nan
+        cells[:, place] = 1.0  # whatever: its term is not in the sum
+        rest = self.features(cells) * self.coefs
+        value = (self.constant - np.delete(rest, k, 1).sum(1)) / self.coefs[k]
         for j, other in others:
-            factor = FUNCTIONS[other].of(kept[:, j])
-            needed = needed / np.where(factor != 0, factor, np.nan)
-        solved = FUNCTIONS[g].inverse(needed)
+            factor = FUNCTIONS[other].of(cells[:, j])
+            value = value / np.where(factor != 0, factor, np.nan)
+        solved = FUNCTIONS[g].inverse(value)
         if g == "even":
             solved = np.where(part[:, place] < 0, -1, 1) * solved
             solved = np.where(np.isnan(part[:, place]), np.nan, solved)
@@ -221,6 +221,11 @@ class Checked(NamedTuple):
     violations: int
     solves: tuple[int, ...]  # columns that it determines
 
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """The columns of the rule."""
+        return self.rule.columns
+
 
 def _signed(number: float, term: str = "") -> str:
     size = f"{abs(number):.6g}"
@@ -260,11 +265,11 @@ def fit(columns: Columns, formula: Formula, tried: int) -> Checked | None:
     for level, (tier, _) in enumerate(_LEVELS):
         limit = _limit(columns, start, part, level)
         for coefs, free in _simplest(formula, features, (beta, constant), limit):
-            some = _with(formula, coefs, free)
-            gap = abs(some.gap(part))
-            if (gap > _limit(columns, some, part, level)).mean() > TYPOS:
+            simple = _with(formula, coefs, free)
+            gap = abs(simple.gap(part))
+            if (gap > _limit(columns, simple, part, level)).mean() > TYPOS:
                 continue
-            checked = check(columns, some, tried)
+            checked = check(columns, simple, tried)
             if checked is None:
                 break
             if checked.rule.tier <= tier:
@@ -360,9 +365,9 @@ def _regressed(features: np.ndarray, rounding: float) -> tuple | None:
     """
     every = np.arange(len(features))
     for block in blocks(len(features))[: 1 + _STARTS]:
-        found = _trimmed(features, every[block], rounding)
-        if found is not None:
-            return found
+        regression = _trimmed(features, every[block], rounding)
+        if regression is not None:
+            return regression
     return None
 
 
@@ -380,10 +385,10 @@ def _trimmed(features: np.ndarray, rows: np.ndarray, rounding: float) -> tuple |
         beta = beta / deviation
         error = abs(y - centre - (X - mean) @ beta)
         typical = np.quantile(error, 0.8)
-        kept = np.flatnonzero(error <= 4 * typical + 1e-12 * abs(y))
-        if len(kept) < 0.8 * len(y) or len(kept) == len(rows):
+        close = np.flatnonzero(error <= 4 * typical + 1e-12 * abs(y))
+        if len(close) < 0.8 * len(y) or len(close) == len(rows):
             break
-        rows = kept
+        rows = close
     deviation = y[rows].std()
     if typical > max(_MISFIT * deviation, min(rounding, _LOOSEST * deviation)):
         return None
@@ -433,16 +438,16 @@ def check(columns: Columns, formula: Formula, tried: int) -> Checked | None:
         # a curve through as many points as it has coefficients is a lookup
         if len(np.unique(part[:, 1:], axis=0)) < n_coefs + 3:
             return None
-    held = tier_of(columns, formula, part)
-    if held is None:
+    tolerated = tier_of(columns, formula, part)
+    if tolerated is None:
         return None
-    tier, limit, wrong = held
+    tier, limit, wrong = tolerated
     if tier and _maps_grids(columns, formula):
         return None
     deviation, unit = columns.bounds.deviation[places], columns.bounds.unit[places]
     steps = 2e-5 * deviation
     slopes = [formula.change(part, k, step) / step for k, step in enumerate(steps)]
-    slack = np.array([np.median(limit / np.maximum(one, 1e-300)) for one in slopes])
+    slack = np.array([np.median(limit / np.maximum(slope, 1e-300)) for slope in slopes])
     fine = slack <= np.maximum(0.51 * unit, _SOLVED * deviation)
     solves = [k for k in range(len(places)) if _solves(columns, formula, part, k)]
     if not fine[solves].any() or (slack / deviation).min() > _LOOSEST:

@@ -41,20 +41,20 @@ class Lookup(NamedTuple):
 
     def solve(self, part: np.ndarray, place: int = 0) -> np.ndarray:
         """Look up the first of `columns` (rows,); NaN for other keys."""
-        own, number = self._numbers(self.keys)[0], self._numbers(part[:, 1:])
-        place = np.searchsorted(own, number[0]).clip(max=len(own) - 1)
-        known = number[1] & (own[place] == number[0])
-        return np.where(known, self.results[place], np.nan)
+        keys, number = self._numbers(self.keys)[0], self._numbers(part[:, 1:])
+        place = np.searchsorted(keys, number[0]).clip(max=len(keys) - 1)
+        is_key = number[1] & (keys[place] == number[0])
+        return np.where(is_key, self.results[place], np.nan)
 
     def _numbers(self, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Give keys numbers in their order; tell which cells (m, sources) have one."""
-        number, known = np.zeros(len(cells), int), np.ones(len(cells), bool)
+        number, is_key = np.zeros(len(cells), int), np.ones(len(cells), bool)
         for keys, column in zip(self.keys.T[::-1], cells.T[::-1], strict=True):
             values = np.unique(keys)
             place = np.searchsorted(values, column).clip(max=len(values) - 1)
             number = len(values) * number + place
-            known &= values[place] == column
-        return number, known
+            is_key &= values[place] == column
+        return number, is_key
 
     __eq__, __ne__, __hash__ = _is_same, _differs, _hash_of_columns
 
@@ -89,12 +89,12 @@ def one_of_sets(columns: Columns) -> list[Checked]:
     places = [j for j in columns.numbers if columns.values[j].tolist() == [0, 1]]
     if len(places) < 2:
         return []
-    M = columns.seen[:, places]
+    M = columns.observed[:, places]
     X = np.where(M, columns.cells[:, places], 0)
     together, n = X.T @ X, M.sum(0)
     mean = X.sum(0) / n
     expected = (M.T.astype(float) @ M) * np.outer(mean, mean)
-    free, found = np.argsort(-mean, kind="stable").tolist(), []
+    free, sets = np.argsort(-mean, kind="stable").tolist(), []
     while free:
         group = [free.pop(0)]
         for j in free:
@@ -106,12 +106,13 @@ def one_of_sets(columns: Columns) -> list[Checked]:
             pairs = expected[np.ix_(members, members)]
             if _is_set(X[:, members], M[:, members], pairs, len(places)):
                 free = [j for j in free if j not in members]
-                some = [places[j] for j in members]
-                whole = linear(some)._replace(coefs=(1.0,) * len(some), constant=1.0)
+                indices = [places[j] for j in members]
+                coefs = (1.0,) * len(indices)
+                whole = linear(indices)._replace(coefs=coefs, constant=1.0)
                 support = int(M[:, members].all(1).sum())
-                found.append(Checked(whole, support, 0, tuple(some)))
+                sets.append(Checked(whole, support, 0, tuple(indices)))
                 break
-    return found
+    return sets
 
 
 def _is_set(X: np.ndarray, M: np.ndarray, expected: np.ndarray, tried: int) -> bool:
@@ -138,11 +139,11 @@ def _chance_of_rare(X: np.ndarray, M: np.ndarray, tried: int) -> float:
     """
     total = 0.0
     for j in np.flatnonzero(X.sum(0) < INFORMATIVE):
-        n, ones, needed = M[:, j].sum(), X[:, j].sum(), X[M.all(1), j].sum()
+        n, ones, least = M[:, j].sum(), X[:, j].sum(), X[M.all(1), j].sum()
         free = (M[:, j] & (np.delete(X, j, 1).sum(1) == 0)).sum()
-        if not needed:
+        if not least:
             return 0.0
-        ways = comb(int(free - needed), int(ones - needed)), comb(int(n), int(ones))
+        ways = comb(int(free - least), int(ones - least)), comb(int(n), int(ones))
         total += np.log10(tried * ways[0] / ways[1])
     return total or 2 * CHANCE
 
@@ -153,50 +154,48 @@ def _chance_of_rare(X: np.ndarray, M: np.ndarray, tried: int) -> float:
 
 def lookups(columns: Columns, sources: list[int], *, wide: bool) -> list[Checked]:
     """Find lookups by one of the sources and, unless the table is wide, by two."""
-    n_values, n_seen = columns.n_values, columns.seen.sum(0)
+    n_values, n_observed = columns.n_values, columns.observed.sum(0)
     varied = (n_values >= 2) & ~columns.names_rows
     # keys repeat in 30 % of the cells; both cells of a pair are observed more rarely
-    repeats = n_seen - n_values >= _REPEATS * n_seen**2 / len(columns.cells)
-    keys = np.flatnonzero(varied & repeats & (n_seen >= 15))
+    repeats = n_observed - n_values >= _REPEATS * n_observed**2 / len(columns.cells)
+    keys = np.flatnonzero(varied & repeats & (n_observed >= 15))
     keys = np.intersect1d(keys, sources)
     targets = np.flatnonzero(varied)
     if not len(keys):
         return []
     agree, differ = _pairs_of_rows(columns, keys)
     wrong, right = agree.T @ differ, agree.T @ agree
-    found, single = [], np.zeros(wrong.shape, bool)
+    rules, single = [], np.zeros(wrong.shape, bool)
     for x, y in np.argwhere((wrong == 0) & (right >= 5)).tolist():
         if x != y and x in keys and y in targets:
-            one = _lookup(columns, (x,), y, len(keys) * len(targets))
-            found += [one] * (one is not None)
-            single[x, y] = one is not None
+            lookup = _lookup(columns, (x,), y, len(keys) * len(targets))
+            rules += [lookup] * (lookup is not None)
+            single[x, y] = lookup is not None
     few = keys[n_values[keys] <= max(200, len(columns.cells) // 20)]
     a, b = few[np.stack(np.triu_indices(len(few), 1))]
     apart = ~single[a, b] & ~single[b, a]
     pairs = np.stack([a, b], 1)[apart][: 0 if wide else None]
     by_target = {}
     for start in range(0, len(pairs), _CHUNK):
-        some = pairs[start : start + _CHUNK]
-        both = agree[:, some[:, 0]] * agree[:, some[:, 1]]
+        chunk = pairs[start : start + _CHUNK]
+        both = agree[:, chunk[:, 0]] * agree[:, chunk[:, 1]]
         support = both.T @ agree
         good = (both.T @ differ == 0) & (support >= 10)
         for i, y in np.argwhere(good).tolist():
-            u, v = some[i].tolist()
+            u, v = chunk[i].tolist()
             if y in targets and y not in (u, v) and not single[[u, v], y].any():
                 by_target.setdefault(y, []).append((support[i, y], u, v))
-    for y, some in by_target.items():
+    for y, pairs_of_y in by_target.items():
         tried = len(pairs) * len(targets)
-        made = [
-            _lookup(columns, (u, v), y, tried)
-            for _, u, v in sorted(some, reverse=True)[:8]
-        ]
-        found += [one for one in made if one is not None][:_PER_TARGET]
-    return found
+        best = sorted(pairs_of_y, reverse=True)[:8]
+        of_y = [_lookup(columns, (u, v), y, tried) for _, u, v in best]
+        rules += [lookup for lookup in of_y if lookup is not None][:_PER_TARGET]
+    return rules
 
 
 def _pairs_of_rows(columns: Columns, keys: np.ndarray) -> tuple:
     """Pair rows that agree in a column; say where they agree, and where they differ."""
-    left, right = [], []
+    firsts, seconds = [], []
     for j in keys:
         rows = columns.complete([j])
         rows = columns.rng.permutation(rows)[:3000]
@@ -204,12 +203,12 @@ def _pairs_of_rows(columns: Columns, keys: np.ndarray) -> tuple:
         same = np.flatnonzero(np.diff(columns.codes[rows, j]) == 0)
         most = max(100, _PAIRS // columns.cells.shape[1])
         same = columns.rng.permutation(same)[:most]
-        left.append(rows[same])
-        right.append(rows[same + 1])
-    one, other = (columns.codes[np.concatenate(side)] for side in (left, right))
-    known = (one >= 0) & (other >= 0)
-    equal = one == other
-    return (known & equal).astype(np.float32), (known & ~equal).astype(np.float32)
+        firsts.append(rows[same])
+        seconds.append(rows[same + 1])
+    first, second = (columns.codes[np.concatenate(side)] for side in (firsts, seconds))
+    both = (first >= 0) & (second >= 0)
+    equal = first == second
+    return (both & equal).astype(np.float32), (both & ~equal).astype(np.float32)
 
 
 def _lookup(columns: Columns, sources: tuple, y: int, tried: int) -> Checked | None:
@@ -287,7 +286,7 @@ def steps(columns: Columns, sources: list[int]) -> list[Checked]:
     n_values = columns.n_values
     xs = [j for j in sources if n_values[j] >= 8 and not columns.names_rows[j]]
     ys = np.flatnonzero((n_values >= 2) & (n_values <= _LEVELS_OF_STEPS)).tolist()
-    found = []
+    rules = []
     for x in xs:
         rows = columns.sample[columns.codes[columns.sample, x] >= 0]
         rows = rows[np.argsort(columns.codes[rows, x], kind="stable")]
@@ -297,21 +296,21 @@ def steps(columns: Columns, sources: list[int]) -> list[Checked]:
             codes = codes[codes >= 0]
             few = np.count_nonzero(np.diff(codes)) <= n_values[y] - 1
             if x != y and few and 2 * n_values[y] <= n_values[x]:
-                one = _steps(columns, x, y, len(xs) * len(ys))
-                found += [one] * (one is not None)
-    return found
+                rule = _steps(columns, x, y, len(xs) * len(ys))
+                rules += [rule] * (rule is not None)
+    return rules
 
 
 def _steps(columns: Columns, x: int, y: int, tried: int) -> Checked | None:
     rows = columns.complete([x, y])
     rows = rows[np.lexsort(columns.codes[np.ix_(rows, [y, x])].T)]
-    own, key = columns.codes[rows, y], columns.codes[rows, x]
-    change = np.flatnonzero(np.diff(own)) + 1
-    if len(change) > len(np.unique(own)) - 1 or (key[change] == key[change - 1]).any():
+    codes, key = columns.codes[rows, y], columns.codes[rows, x]
+    change = np.flatnonzero(np.diff(codes)) + 1
+    if len(change) >= len(np.unique(codes)) or (key[change] == key[change - 1]).any():
         return None
     begin = np.r_[0, change]
-    sizes = np.diff(np.r_[begin, len(own)])
-    n, k = len(own), len(sizes)
+    sizes = np.diff(np.r_[begin, len(codes)])
+    n, k = len(codes), len(sizes)
     if n - sizes.max() < INFORMATIVE + k or n < _ROWS_OF_STEPS + 2 * k:
         return None
     orders = lgamma(k + 1) - lgamma(n + 1) + sum(lgamma(size + 1) for size in sizes)

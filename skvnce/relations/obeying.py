@@ -45,8 +45,8 @@ class Filled(NamedTuple):
 
     def of(self, rows: np.ndarray, values: np.ndarray | None = None) -> Self:
         """Select rows, with other values, if given."""
-        own = (self.values if values is None else values)[rows]
-        return Filled(own, self.free[rows], self.ranges[:, rows], self.scores[rows])
+        cells = (self.values if values is None else values)[rows]
+        return Filled(cells, self.free[rows], self.ranges[:, rows], self.scores[rows])
 
 
 @np.errstate(all="ignore")  # cells without a solution become infinite
@@ -63,18 +63,20 @@ def obeyed(
     """
     values = np.where(cells.free, cells.values.clip(*cells.ranges), cells.values)
     number, hold = joined_columns(formulas, values.shape[1]), np.ones(len(values), bool)
-    of_formulas = np.array([number[one.rule.columns[0]] for one in formulas])
+    of_formulas = np.array([number[checked.columns[0]] for checked in formulas])
     for group in np.unique(of_formulas):
-        some = _in_order(list(compress(formulas, of_formulas == group)))
-        left = np.flatnonzero(cells.free[:, number == group].any(1))
+        connected = _in_order(list(compress(formulas, of_formulas == group)))
+        rows = np.flatnonzero(cells.free[:, number == group].any(1))
         for locked in (fixed, ()) if len(fixed) else ((),):
-            now = cells.of(left, values)
+            now = cells.of(rows, values)
             now.free[:, list(locked)] = False
-            values[left], good = _solved(bounds, some, now)
-            rest = [one for one in some if set(locked) & set(one.rule.columns)]
-            good &= held(bounds, rest, values[left], cells.free[left]).all(1)
-            left = left[~good]
-        hold[left] = False
+            values[rows], good = _solved(bounds, connected, now)
+            rest = [
+                checked for checked in connected if set(locked) & set(checked.columns)
+            ]
+            good &= which_hold(bounds, rest, values[rows], cells.free[rows]).all(1)
+            rows = rows[~good]
+        hold[rows] = False
     return values, hold
 
 
@@ -83,20 +85,20 @@ def _solved(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Solve formulas in turn and, where that fails, together; see `obeyed`."""
     solved = _in_turn(bounds, formulas, cells)
-    n_held = held(bounds, formulas, solved, cells.free).sum(1)
+    n_held = which_hold(bounds, formulas, solved, cells.free).sum(1)
 
     def take(rows: np.ndarray, new: np.ndarray) -> None:
         """Take new cells of rows in which more formulas hold by them."""
-        n_new = held(bounds, formulas, new, cells.free[rows]).sum(1)
+        n_new = which_hold(bounds, formulas, new, cells.free[rows]).sum(1)
         better = n_new > n_held[rows]
         solved[rows[better]], n_held[rows[better]] = new[better], n_new[better]
 
-    smooth = [one for one in formulas if not is_set(bounds, one.rule)]
-    if len(smooth) < len(formulas):
+    smooth = [checked for checked in formulas if not is_set(bounds, checked.rule)]
+    sets = [checked for checked in formulas if is_set(bounds, checked.rule)]
+    if sets:
         # a 1 of a set may contradict an observed total of some of its columns
         wrong = np.flatnonzero(n_held < len(formulas))
-        last = [*smooth, *(one for one in formulas if is_set(bounds, one.rule))]
-        take(wrong, _in_turn(bounds, last, cells.of(wrong)))
+        take(wrong, _in_turn(bounds, smooth + sets, cells.of(wrong)))
     # far cells may lead to no solution; then those of average rows do mostly
     usual = np.where(cells.free, bounds.middle.clip(*cells.ranges), cells.values)
     beyond = _FAR * (bounds.high - bounds.low)
@@ -107,12 +109,12 @@ def _solved(
         wrong = np.flatnonzero(n_held < len(formulas))
         if not len(wrong):
             break
-        some = cells._replace(ranges=np.stack([low, high])).of(wrong, start)
-        joint = _together(smooth, bounds.deviation, some)
+        trial = cells._replace(ranges=np.stack([low, high])).of(wrong, start)
+        joint = _together(smooth, bounds.deviation, trial)
         unrounded.append((wrong, joint))
-        some = cells.of(wrong)._replace(values=joint)
-        take(wrong, _in_turn(bounds, formulas, some))
-    if len(smooth) == len(formulas):
+        trial = cells.of(wrong)._replace(values=joint)
+        take(wrong, _in_turn(bounds, formulas, trial))
+    if not sets:
         # last, cells with more digits than their columns have: rounding of one cell
         # may leave other formulas without a solution
         for rows, joint in unrounded:
@@ -120,20 +122,20 @@ def _solved(
     return solved, n_held == len(formulas)
 
 
-def held(
+def which_hold(
     bounds: Bounds, formulas: Sequence[Checked], values: np.ndarray, free: np.ndarray
 ) -> np.ndarray:
     """Return which formulas hold, or have no free cell; bool (n, formulas)."""
-    found = np.ones((len(values), len(formulas)), bool)
-    for k, one in enumerate(formulas):
-        places = list(one.rule.columns)
+    hold = np.ones((len(values), len(formulas)), bool)
+    for k, checked in enumerate(formulas):
+        places = list(checked.columns)
         rows = np.flatnonzero(free[:, places].any(1))
-        rule, part = one.rule, values[np.ix_(rows, places)]
+        rule, part = checked.rule, values[np.ix_(rows, places)]
         if rule.tier > 0:
-            found[rows, k] = ~_is_off(bounds, rule, part, 0.51)
+            hold[rows, k] = ~_is_off(bounds, rule, part, 0.51)
         else:
-            found[rows, k] = is_near(rule, part, _PRECISIONS[rule.tier][1])
-    return found
+            hold[rows, k] = is_near(rule, part, _PRECISIONS[rule.tier][1])
+    return hold
 
 
 def is_near(rule: Formula, part: np.ndarray, precision: float) -> np.ndarray:
@@ -151,33 +153,35 @@ def is_near(rule: Formula, part: np.ndarray, precision: float) -> np.ndarray:
 
 def _in_turn(bounds: Bounds, formulas: list[Checked], cells: Filled) -> np.ndarray:
     """Solve formulas for cells that no earlier one has changed; returns (n, p)."""
-    left = cells._replace(values=cells.values.copy(), free=cells.free.copy())
-    for one in formulas:
-        if is_set(bounds, one.rule):
-            _choose(one, left)
+    unsolved = cells._replace(values=cells.values.copy(), free=cells.free.copy())
+    for checked in formulas:
+        if is_set(bounds, checked.rule):
+            _choose(checked, unsolved)
         else:
-            _solve(bounds, one, left)
-    return left.values
+            _solve(bounds, checked, unsolved)
+    return unsolved.values
 
 
 def _in_order(formulas: Sequence[Checked]) -> list[Checked]:
     """Order formulas so that totals come before those that are made of them."""
-    ordered, left = [], list(formulas)
-    while left:
-        totals = [one.rule.columns[one.rule.total] for one in left]
+    ordered, rest = [], list(formulas)
+    while rest:
+        totals = [checked.columns[checked.rule.total] for checked in rest]
         free = [
-            not set(one.rule.columns) & set(totals) - {total}
-            for one, total in zip(left, totals, strict=True)
+            not set(checked.columns) & set(totals) - {total}
+            for checked, total in zip(rest, totals, strict=True)
         ]
-        free = free if any(free) else [True] * len(left)  # a circle, in any order
-        ordered += compress(left, free)
-        left = [one for one, is_next in zip(left, free, strict=True) if not is_next]
+        free = free if any(free) else [True] * len(rest)  # a circle, in any order
+        ordered += compress(rest, free)
+        rest = [
+            checked for checked, is_next in zip(rest, free, strict=True) if not is_next
+        ]
     return ordered
 
 
 def _choose(checked: Checked, cells: Filled) -> None:
     """Let one column of a set be 1, in place."""
-    places = list(checked.rule.columns)
+    places = list(checked.columns)
     values, free, _, scores = cells
     rows = np.flatnonzero(free[:, places].any(1))
     block = np.ix_(rows, places)
@@ -196,7 +200,7 @@ def _solve(bounds: Bounds, checked: Checked, cells: Filled) -> None:
     The total comes first.  If it is observed, all other cells of a sum move.  Factors
     that the formula does not determine, for its rounding or their sign, come last.
     """
-    rule, places = checked.rule, list(checked.rule.columns)
+    rule, places = checked.rule, list(checked.columns)
     values, free, ranges, _ = cells
     rows = np.flatnonzero(free[:, places].any(1))
     part, missing = values[np.ix_(rows, places)], free[np.ix_(rows, places)]
@@ -209,23 +213,23 @@ def _solve(bounds: Bounds, checked: Checked, cells: Filled) -> None:
     part = np.where(missing & (units > 0) & ~has_more, rounded, part)
     part = np.where(missing, part.clip(*ends), part)
     solvable = [k for k, j in enumerate(places) if j in checked.solves]
-    left = np.ones(len(rows), bool)
+    unsolved = np.ones(len(rows), bool)
     if isinstance(rule, Formula) and not rule.is_sum and len(places) > 2:
-        left = ~_moved_factors(bounds, checked, part, missing, ends)
+        unsolved = ~_moved_factors(bounds, checked, part, missing, ends)
     tried = solvable if rule.is_sum else range(len(places))
     tried = sorted(tried, key=lambda k: (k != total, k not in solvable))
     # cells get more digits than their columns have if no cell agrees without
     for has_digits, k in product((True, False)[: 1 + exact], tried):
-        some = np.flatnonzero(left & missing[:, k])
-        if not len(some):
+        where = np.flatnonzero(unsolved & missing[:, k])
+        if not len(where):
             continue
         if k in solvable:
-            solved = new = rule.solve(part[some], k)
+            solved = new = rule.solve(part[where], k)
             if has_digits:
-                new = np.where(has_more[some, 0], new, snapped(new, units[k]))
+                new = np.where(has_more[where, 0], new, snapped(new, units[k]))
         else:
-            solved = new = _nearest(rule, part[some], k, units)
-        good = (low[some, k] <= new) & (new <= high[some, k])
+            solved = new = _nearest(rule, part[where], k, units)
+        good = (low[where, k] <= new) & (new <= high[where, k])
         if exact:
             digit, error = _PRECISIONS[rule.tier]
             good &= abs(new - solved) <= digit * units[k] + error * abs(solved)
@@ -233,11 +237,11 @@ def _solve(bounds: Bounds, checked: Checked, cells: Filled) -> None:
             good &= bounds.allow(
                 new, places[k], _FAR if exact and rule.is_sum else BEYOND
             )
-        part[some[good], k] = new[good]
-        left[some[good]] = False
-    done = rows[~left]
-    values[np.ix_(done, places)] = part[~left]
-    free[np.ix_(done, places)] = False
+        part[where[good], k] = new[good]
+        unsolved[where[good]] = False
+    solved_rows = rows[~unsolved]
+    values[np.ix_(solved_rows, places)] = part[~unsolved]
+    free[np.ix_(solved_rows, places)] = False
 
 
 def _nearest(
@@ -256,19 +260,19 @@ def _nearest(
 
 
 def _moved_factors(
-    bounds: Bounds, one: Checked, part: np.ndarray, missing: np.ndarray, ends: tuple
+    bounds: Bounds, checked: Checked, part: np.ndarray, missing: np.ndarray, ends: tuple
 ) -> np.ndarray:
     """Move two filled columns of a product to the nearest numbers that agree, in place.
 
     Returns the rows that agree now (rows,).
     """
-    rule, best = one.rule, np.full(len(part), np.inf)
+    rule, best = checked.rule, np.full(len(part), np.inf)
     start, is_rounded = part.copy(), rule.tier == 1
     for k, other in permutations(range(len(rule.columns)), 2):
         rows, pair = np.flatnonzero(missing[:, k] & missing[:, other]), [k, other]
         places = [rule.columns[k], rule.columns[other]]
         # the other one is solved for; a factor may be finer than a rounded total tells
-        if not set(places[is_rounded:]) <= set(one.solves):
+        if not set(places[is_rounded:]) <= set(checked.solves):
             continue
         low = np.maximum(ends[0][rows][:, pair], bounds.low[places])
         high = np.minimum(ends[1][rows][:, pair], bounds.high[places])
@@ -340,11 +344,11 @@ def _together(
 
     Steps are the shortest ones of the linearized formulas, in the units of eq. (1).
     """
-    used = sorted({j for one in formulas for j in one.rule.columns})
+    used = sorted({j for checked in formulas for j in checked.columns})
     values, rows = cells.values.copy(), np.arange(len(cells.values))
     for _ in range(_STEPS):
         now = values[rows]
-        parts = [(one.rule, now[:, one.rule.columns]) for one in formulas]
+        parts = [(checked.rule, now[:, checked.columns]) for checked in formulas]
         hold = np.all([is_near(rule, part, FLOAT64) for rule, part in parts], 0)
         rows = rows[~hold]
         if not len(rows):
@@ -361,23 +365,25 @@ def _together(
         stuck = now[:, used] <= ends[0][:, used], now[:, used] >= ends[1][:, used]
         shortest = _shortest_steps(weight[..., None] * slopes, gaps, stuck)
         steps[:, used] = shortest * deviation[used]
-        enough, left = _CREEPING * (gaps**2).sum(1), np.arange(len(rows))
+        enough, active = _CREEPING * (gaps**2).sum(1), np.arange(len(rows))
         for cut in range(_CUTS):
-            moved = (now[left] + steps[left] / 2**cut).clip(*ends[:, left])
-            moved = np.where(movable[left], moved, now[left])
-            error = ((weight[left] * _gaps(formulas, moved)) ** 2).sum(1)
-            closer = error < enough[left]
-            values[rows[left[closer]]] = moved[closer]
-            left = left[~closer]
-            if not len(left):
+            moved = (now[active] + steps[active] / 2**cut).clip(*ends[:, active])
+            moved = np.where(movable[active], moved, now[active])
+            error = ((weight[active] * _gaps(formulas, moved)) ** 2).sum(1)
+            closer = error < enough[active]
+            values[rows[active[closer]]] = moved[closer]
+            active = active[~closer]
+            if not len(active):
                 break
-        rows = np.delete(rows, left)  # those that come no closer to a solution
+        rows = np.delete(rows, active)  # those that come no closer to a solution
     return values
 
 
 def _gaps(formulas: list[Checked], cells: np.ndarray) -> np.ndarray:
     """Return by how much formulas are missed; (n, formulas)."""
-    return np.stack([one.rule.gap(cells[:, one.rule.columns]) for one in formulas], 1)
+    return np.stack(
+        [checked.rule.gap(cells[:, checked.columns]) for checked in formulas], 1
+    )
 
 
 def _slopes(
@@ -385,19 +391,19 @@ def _slopes(
 ) -> np.ndarray:
     """Return slopes of the gaps by differences; (n, formulas, n_used)."""
     slopes = np.zeros((len(cells), len(formulas), len(used)))
-    for k, one in enumerate(formulas):
-        places = list(one.rule.columns)
-        own = [used.index(j) for j in places]
-        if one.rule.is_sum:
-            slopes[:, k, own] = one.rule.weights
+    for k, checked in enumerate(formulas):
+        places = list(checked.columns)
+        indices = [used.index(j) for j in places]
+        if checked.rule.is_sum:
+            slopes[:, k, indices] = checked.rule.weights
             continue
         part = cells[:, places]
-        gap = one.rule.gap(part)
+        gap = checked.rule.gap(part)
         for i, j in enumerate(places):
             moved = part.copy()
             moved[:, i] += steps[:, j]
-            slope = (one.rule.gap(moved) - gap) / (moved[:, i] - part[:, i])
-            slopes[:, k, own[i]] = np.where(np.isfinite(slope), slope, 0.0)
+            slope = (checked.rule.gap(moved) - gap) / (moved[:, i] - part[:, i])
+            slopes[:, k, indices[i]] = np.where(np.isfinite(slope), slope, 0.0)
     return slopes
 
 
@@ -409,13 +415,13 @@ def _shortest_steps(
     steps, rows = np.zeros(slopes[:, 0].shape), np.arange(len(slopes))
     # each pass but the last stops cells at the ends of their range
     for _ in range(slopes.shape[2]):
-        own = slopes[rows]
-        back = own.transpose(0, 2, 1)
+        jacobian = slopes[rows]
+        back = jacobian.transpose(0, 2, 1)
         # of all formulas, which are fewer than their columns
-        inverse = np.linalg.pinv(own @ back, _RANK, hermitian=True)
-        some = -(back @ (inverse @ gaps[rows]))[..., 0]
-        steps[rows] = some
-        outward = stuck[0][rows] & (some < 0) | stuck[1][rows] & (some > 0)
+        inverse = np.linalg.pinv(jacobian @ back, _RANK, hermitian=True)
+        shortest = -(back @ (inverse @ gaps[rows]))[..., 0]
+        steps[rows] = shortest
+        outward = stuck[0][rows] & (shortest < 0) | stuck[1][rows] & (shortest > 0)
         slopes[rows] = np.where(outward[:, None], 0.0, slopes[rows])
         rows = rows[outward.any(1)]
         if not len(rows):

@@ -148,17 +148,17 @@ def relations_of(columns: Columns) -> list[Relation]:
     if n < _FEWEST_ROWS:
         return []
     links = _Links(p)
-    found = _formulas(columns, links)
+    rules = _formulas(columns, links)
     if n >= _FEWEST_OF_LOOKUPS:
-        found += _others(columns, links)
-    return [_described(columns, one) for one in found]
+        rules += _others(columns, links)
+    return [_described(columns, checked) for checked in rules]
 
 
 def joined_columns(relations: Iterable[Relation], p: int) -> np.ndarray:
     """Give the columns that relations join a number in common; int (p,)."""
     number = np.arange(p)
-    for one in relations:
-        places = list(one.rule.columns)
+    for relation in relations:
+        places = list(relation.rule.columns)
         number[np.isin(number, number[places])] = number[places].min()
     return number
 
@@ -172,7 +172,7 @@ class _Links:
 
     def add(self, checked: Checked) -> None:
         """Remember a formula."""
-        columns = list(checked.rule.columns)
+        columns = list(checked.columns)
         self._linked.add(frozenset(self.same[columns].tolist()))
         if len(columns) == len(checked.solves) == 2:
             first, second = self.same[columns]
@@ -187,57 +187,57 @@ class _Links:
 
 def _formulas(columns: Columns, links: _Links) -> list[Checked]:
     """Find sets of which one is 1, and formulas: short ones first."""
-    found = one_of_sets(columns)
-    for one in found:
-        links.add(one)
-    found += _fitted(columns, links, *candidates.curves(columns))
+    formulas = one_of_sets(columns)
+    for checked in formulas:
+        links.add(checked)
+    formulas += _fitted(columns, links, *candidates.curves(columns))
     places = columns.numbers
     pairs = candidates.pairs_of(places, links.same) if len(places) <= _WIDEST else []
-    found += _fitted(columns, links, *candidates.products(columns, pairs))
+    formulas += _fitted(columns, links, *candidates.products(columns, pairs))
     for logs in (False, True):
-        some = candidates.triples(columns, pairs, logs=logs)
-        found += _fitted(columns, links, *some)
-    return found + _long(columns, links, found)
+        triples = candidates.triples(columns, pairs, logs=logs)
+        formulas += _fitted(columns, links, *triples)
+    return formulas + _long(columns, links, formulas)
 
 
 def _fitted(
     columns: Columns, links: _Links, tried: int, formulas: list[Formula]
 ) -> list[Checked]:
     """Keep the candidates that hold and that say something new."""
-    found, failures = [], 0
+    fits, failures = [], 0
     for formula in formulas:
         if links.have(formula.columns):
             continue
-        one = fit(columns, formula, tried)
-        if one is not None and not links.have(one.rule.columns):
-            links.add(one)
-            found.append(one)
+        checked = fit(columns, formula, tried)
+        if checked is not None and not links.have(checked.columns):
+            links.add(checked)
+            fits.append(checked)
             continue
         failures += 1
         if failures == _FAILURES:
             break
-    return found
+    return fits
 
 
-def _long(columns: Columns, links: _Links, found: list[Checked]) -> list[Checked]:
+def _long(columns: Columns, links: _Links, short: list[Checked]) -> list[Checked]:
     """Find linear relations of many columns, by cells that others fill."""
     places = [j for j in columns.numbers if links.same[j] == j]
     if len(places) < 3:
         return []
     rows = np.sort(columns.rng.permutation(len(columns.cells))[:_FILLED])
-    filled = closed(columns.bounds, columns.cells[rows], found)
+    filled = closed(columns.bounds, columns.cells[rows], short)
     filled = np.where(columns.bounds.gross(filled), np.nan, filled)[:, places]
     pursued, tried, more = candidates.Pursued.of(filled), 50 * len(places), []
     for target in pursued.targets:
         for formula in pursued.formulas(columns, places, target):
             if links.have(formula.columns):
                 break
-            one = fit(columns, formula, tried)
-            if one is not None and not links.have(one.rule.columns):
-                links.add(one)
-                more.append(one)
+            checked = fit(columns, formula, tried)
+            if checked is not None and not links.have(checked.columns):
+                links.add(checked)
+                more.append(checked)
                 pursued = pursued.without(target)
-            if one is not None:
+            if checked is not None:
                 break
     return more
 
@@ -245,32 +245,32 @@ def _long(columns: Columns, links: _Links, found: list[Checked]) -> list[Checked
 def _others(columns: Columns, links: _Links) -> list[Checked]:
     """Find lookups and steps that formulas do not contain."""
     sources = [j for j in range(len(columns.names)) if links.same[j] == j]
-    found = [
-        one
-        for one in steps(columns, [j for j in sources if columns.is_number[j]])
-        if not links.have(one.rule.columns)
+    rules = [
+        checked
+        for checked in steps(columns, [j for j in sources if columns.is_number[j]])
+        if not links.have(checked.columns)
     ]
-    pairs = {one.rule.columns for one in found}  # steps say more than lookups
-    for one in lookups(columns, sources, wide=len(columns.names) > _WIDEST):
-        target, *keys = one.rule.columns
+    pairs = {checked.columns for checked in rules}  # steps say more than lookups
+    for checked in lookups(columns, sources, wide=len(columns.names) > _WIDEST):
+        target, *keys = checked.columns
         is_new = not any(links.have([target, key]) for key in keys)
-        if is_new and one.rule.columns not in pairs and not links.have([target, *keys]):
-            found.append(one)
-    return found
+        if is_new and checked.columns not in pairs and not links.have([target, *keys]):
+            rules.append(checked)
+    return rules
 
 
-def _described(columns: Columns, one: Checked) -> Relation:
-    names = [columns.names[j] for j in one.rule.columns]
-    solves = tuple(columns.names[j] for j in one.solves)
-    if isinstance(one.rule, Formula):
-        kind, text = _kind(one.rule), one.rule.text(columns.names)
-        if is_set(columns.bounds, one.rule):
+def _described(columns: Columns, checked: Checked) -> Relation:
+    names = [columns.names[j] for j in checked.columns]
+    solves = tuple(columns.names[j] for j in checked.solves)
+    if isinstance(checked.rule, Formula):
+        kind, text = _kind(checked.rule), checked.rule.text(columns.names)
+        if is_set(columns.bounds, checked.rule):
             kind, text = "one-of", f"{' + '.join(names)} = 1"
-    elif isinstance(one.rule, Lookup):
+    elif isinstance(checked.rule, Lookup):
         kind, text = "lookup", f"{', '.join(names[1:])} -> {names[0]}"
     else:
         kind, text = "steps", f"cut points of {names[1]} -> {names[0]}"
-    rest = one.support, one.violations, solves, one.rule
+    rest = checked.support, checked.violations, solves, checked.rule
     return Relation(text, kind, tuple(names), *rest)
 
 

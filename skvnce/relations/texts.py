@@ -13,24 +13,24 @@ _NEGATIVE = frozenset({("", 1)})  # of logarithms: the products have unlike sign
 
 def say_the_same(text: str, other: str) -> bool:
     """Tell whether two texts of relations do, such as "c = a + b" and "a = c - b"."""
-    one, two = _normal_form(text), _normal_form(other)
-    if not one or one.keys() != two.keys():
+    form, other_form = _normal_form(text), _normal_form(other)
+    if not form or form.keys() != other_form.keys():
         return text == other
     return np.allclose(
-        [one[key] for key in one], [two[key] for key in one], *_PRECISION
+        [form[key] for key in form], [other_form[key] for key in form], *_PRECISION
     )
 
 
 def _normal_form(text: str) -> dict[Product, float]:
     """Return coefficients of products, whose sum is 0; none if it is no equation."""
-    left, equals, right = text.partition(" = ")
-    if not equals or " = " in right:
+    first, equals, second = text.partition(" = ")
+    if not equals or " = " in second:
         return {}
-    inverse = re.fullmatch(r"exp\((.*)\)", right)
+    inverse = re.fullmatch(r"exp\((.*)\)", second)
     if inverse:
-        left, right = f"log({left})", inverse[1]
+        first, second = f"log({first})", inverse[1]
     terms = Counter()
-    for sign, side in ((1, left), (-1, right)):
+    for sign, side in ((1, first), (-1, second)):
         for term in re.split(r" (?=[+-] )", side):
             product, coef = _term(term)
             terms[product] += sign * coef
@@ -62,11 +62,11 @@ def _term(text: str) -> tuple[Product, float]:
     return frozenset(exponents.items()), coef
 
 
-def _of_logs(one: tuple, other: tuple) -> dict[Product, float]:
+def _of_logs(term: tuple, other: tuple) -> dict[Product, float]:
     """Write that two products add up to 0 as a sum of logarithms."""
-    (left, a), (right, b) = one, other
-    exponents = Counter(dict(left))
-    exponents.subtract(dict(right))
+    (product, a), (divisor, b) = term, other
+    exponents = Counter(dict(product))
+    exponents.subtract(dict(divisor))
     terms = {
         frozenset({(f"log({name})", 1)}): power for name, power in exponents.items()
     }

@@ -229,7 +229,7 @@ class VGIImputer(DrawnByMembers):
         DivergenceError
             If training diverges.
         """
-        X, members = self._checked(X), []
+        X, members = self._schema.at_levels(self._checked(X)), []
         for member in self.estimators_:
             state = {"conditionals_state_": member._tune(X, self.random_state)}
             members.append(clone(member)._publish(member._with_report(state)))
@@ -258,7 +258,7 @@ class VGIImputer(DrawnByMembers):
         float
             0 if all columns were constant at `fit`; NaN if all rows are missing.
         """
-        X = self._checked(X)
+        X = self._schema.at_levels(self._checked(X))
         if self.estimators_ and np.isnan(X[:, self.feature_indices_]).all():
             return np.nan
         with one_thread(), seeded(0):

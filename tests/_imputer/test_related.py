@@ -782,3 +782,106 @@ def test_functions_follow_whole_numbers_that_are_sums(number):
     for table in (imputer.transform(X), *imputer.sample(X, n_draws=1, random_state=0)):
         assert_allclose(table["total"], table[list("abcd")].sum(axis=1))
         assert (abs(table["percent"] - 1.25 * table["total"]) < 0.051).all()
+
+
+def counts(rng, n=300):
+    """A table with three columns of counts and their total."""
+    means = {"a": 1, "b": 1.5, "c": 2}
+    X = pd.DataFrame({name: rng.poisson(mean, n) for name, mean in means.items()})
+    X["total"] = X.sum(axis=1)
+    X["x"] = X["a"] + rng.normal(size=n)
+    return X
+
+
+NEW_COUNTS = pd.DataFrame(  # and what follows
+    [
+        [9, 9, 9, None, 0.0, 9, 9, 9, 27],
+        [None, 9, 9, 30, 0.0, 12, 9, 9, 30],
+        [8, 7, 6, 21, 0.0, 8, 7, 6, 21],
+    ],
+    columns=[*"abc", "total", "x", "A", "B", "C", "TOTAL"],
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [*((name, "float64") for name in ANY), ("TableImputer", "Int64")]
+)
+def test_counts_of_formulas_may_be_other_ones_than_those_observed(
+    name, dtype, rng, short_training
+):
+    imputer = clone(ANY[name]).set_params(relations="auto")
+    if name == "VGIImputer":  # of which other densities take no levels
+        imputer.set_params(model=IncompleteDensity("vae", max_iter=1))
+    types = dict.fromkeys([*"abc", "total"], dtype)
+    X = hidden(rng, counts(rng), 0.2).astype(types)
+    imputer.set_output(transform="pandas").fit(X)
+    new = NEW_COUNTS[list(X)].astype({"x": float, **types})
+    expected = NEW_COUNTS[["A", "B", "C", "TOTAL"]].to_numpy(float)
+    tables = [imputer.transform(new), *imputer.interval(new, 0.5, 3)]
+    tables += imputer.sample(new, 1, random_state=0)  # warnings are errors
+    for table in tables:
+        assert (table.dtypes[list(types)] == dtype).all()
+        assert_array_equal(table[list(types)].to_numpy(float), expected)
+    filled = imputer.transform(X)
+    assert_array_equal(filled["total"], filled[["a", "b", "c"]].sum(axis=1))
+
+
+@TWO
+def test_filled_counts_exceed_those_observed_only_if_a_total_does(name, rng):
+    imputer = clone(ANY[name]).set_params(relations="auto")
+    X = hidden(rng, counts(rng), 0.2)
+    imputer.set_output(transform="pandas").fit(X)
+    new = pd.DataFrame(
+        {"a": [9, 9, 2], "b": np.nan, "c": np.nan, "total": [9, 30, 5], "x": 0.0}
+    )
+    for table in [imputer.transform(new), *imputer.sample(new, 5, random_state=0)]:
+        parts = table[["b", "c"]].to_numpy()
+        assert_array_equal(parts.sum(1), [0, 21, 3])
+        assert (parts >= 0).all() and (parts == parts.round()).all()
+
+
+def test_counts_of_formulas_are_shifted_and_have_references(rng):
+    X = hidden(rng, counts(rng), 0.2)
+    imputer, new = fitted(X), NEW_COUNTS[list(X)].astype(float)
+    expected = NEW_COUNTS[["A", "B", "C", "TOTAL"]].to_numpy(float)
+    for shift in ({"x": 1.0}, {"a": 1.0}, {"a": {1: 1.0}, "x": -1.0}):
+        [table] = imputer.sample(new, random_state=0, shift=shift)
+        assert_array_equal(table.to_numpy()[:, :4], expected)
+    [table] = imputer.sample(new, random_state=0, reference=counts(rng, 30) + 5.0)
+    seen = new.notna().to_numpy()
+    assert_array_equal(table.to_numpy()[seen], new.to_numpy()[seen])
+    shares = imputer.category_probabilities(new)
+    assert_allclose(shares["a"].sum(axis=1), 1)
+    assert_array_equal(shares["a"].iloc[0], np.eye(shares["a"].shape[1])[-1])
+
+
+def test_scores_of_new_counts_are_those_of_the_nearest_levels(rng):
+    X = hidden(rng, counts(rng), 0.2)
+    imputer = GaussianImputer(random_state=0, relations="auto").fit(X)
+    new = X.dropna().head(3)
+    far = new.assign(a=[40.0, 50.0, 60.0])
+    near = new.assign(a=X["a"].max())
+    assert_array_equal(imputer.score_samples(far), imputer.score_samples(near))
+
+
+def test_levels_that_are_no_counts_stay_levels(rng):
+    X = counts(rng, 400)
+    X["level"] = rng.integers(1, 4, 400)
+    X["middle"], X["high"] = (X["level"] == 2) * 1, (X["level"] == 3) * 1
+    X["items"] = [0.0] * 400
+    for k in range(4):
+        X[f"item{k}"] = rng.integers(0, 2, 400)
+        X["items"] += X[f"item{k}"]
+    X["age"] = rng.choice([20, 25, 30, 35], 400)  # in steps of 5
+    X["both"] = X["age"] + X["b"]
+    masked = hidden(rng, X, 0.15).astype({"c": "Int64"})
+    imputer = fitted(masked, categorical_features={"c": "ordinal"})
+    filled = imputer.transform(masked)
+    for name in ("c", "level", "age", "item0"):
+        assert set(filled[name]) == set(masked[name].dropna()), name
+    are_open = {
+        str(name)
+        for name, column in zip(X, imputer._schema.columns, strict=True)
+        if column.is_open
+    }
+    assert are_open == {"a", "b", "items", "age"}

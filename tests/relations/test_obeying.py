@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from skvnce.relations.columns import Bounds
 from skvnce.relations.expressions import Expression, sum_of
 from skvnce.relations.formulas import Checked
-from skvnce.relations.obeying import Filled, held, obeyed
+from skvnce.relations.obeying import Filled, obeyed, which_hold
 
 POSITIVE = np.array([0.0, np.inf])
 
@@ -21,7 +21,7 @@ def solved(rules, rows, free, bounds=None, ends=POSITIVE):
     ranges = ends[:, None, None] * np.ones(values.shape)
     cells, all_hold = obeyed(bounds, rules, Filled(values, free, ranges, values))
     assert_array_equal(cells[~free], values[~free])
-    holds = held(bounds, rules, cells, free)
+    holds = which_hold(bounds, rules, cells, free)
     assert_array_equal(holds.all(1), all_hold)
     return cells, holds
 
