@@ -135,8 +135,8 @@ def reader_of(settings, source):
     if not hasattr(settings, "categorical_features"):
         return TableReader(without_marker(head, marker), missing_values=marker)
     with step("reading levels"):
-        asked = settings.categorical_features
-        columns = columns_of_parts(source, head, asked, marker)
+        kinds = settings.categorical_features
+        columns = columns_of_parts(source, head, kinds, marker)
     head = without_marker(head, marker)
     return TableReader(head, columns, settings.handle_unknown, TEXT_IN_PARTS, marker)
 
@@ -215,8 +215,8 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
     def _publish(self, fitted):
         """Store the value of a fit and its report; a failed fit changes nothing."""
         report = {**fitted.report, **self._attributes_of(fitted.schema)}
-        fitted, kept = fitted._replace(report=report), without_fit(vars(self))
-        self.__dict__ = {**kept, **report, "_fitted": fitted}
+        fitted, others = fitted._replace(report=report), without_fit(vars(self))
+        self.__dict__ = {**others, **report, "_fitted": fitted}
         return self
 
     def _in_turns(self, n_draws, seed):
@@ -254,13 +254,16 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         """Apply a method of number and part, which fills it, to all parts."""
         is_frame = getattr(source, "is_frame", False)
         if is_frame and self._schema.columns and hasattr(self, "sample"):
-            one = self._with_frames()
-            row = typical_row(one._schema, source.collection._meta)
-            made = one._without_equations()._reading_nan()
-            meta = source._as_meta(fill(made, *arguments, 0, row))
-            call = partial(called, partial(fill, one, *arguments))
+            estimator = self._with_frames()
+            row = typical_row(estimator._schema, source.collection._meta)
+            filler = estimator._without_equations()._reading_nan()
+            meta = source._as_meta(fill(filler, *arguments, 0, row))
+            call = partial(called, partial(fill, estimator, *arguments))
             return source._frame(partial(call, meta), meta)
-        fills = [partial(fill, one, *arguments) for one in (self, self._reading_nan())]
+        fills = [
+            partial(fill, estimator, *arguments)
+            for estimator in (self, self._reading_nan())
+        ]
         return source._tables(partial(called, *fills), names)
 
     def _with_frames(self):
@@ -361,7 +364,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
 
     def _bounds(self):
         """List the parameters that bound columns."""
-        return [getattr(self, one, None) for one in _BOUNDS]
+        return [getattr(self, name, None) for name in _BOUNDS]
 
     def _large_table(self, source, sample_weight=None, impossible=None):
         """Read a table in parts, and choose the columns of the model."""
@@ -478,7 +481,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         empty = "dropped by transform"
         if self._keeps_empty():
             empty = "filled by 0"
-            bounds = [one for one in _BOUNDS if getattr(self, one, None) is not None]
+            bounds = [name for name in _BOUNDS if getattr(self, name, None) is not None]
             if bounds:
                 within = " and ".join(bounds)
                 empty += f", or by the value within {within} that is nearest to 0"
@@ -490,9 +493,9 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         """Round what fills columns of whole numbers, if X is a data frame."""
         if not is_frame(X):
             return tables
-        kept = self._schema.returned
+        columns = self._schema.returned
         possible = self._schema.values
-        return possible.whole(tables, kept, np.isnan(checked)[:, kept])
+        return possible.whole(tables, columns, np.isnan(checked)[:, columns])
 
     def _whole(self, tables, checked, X):
         """Round whole numbers of complete rows; parameters are those of `_rounded`."""

@@ -40,7 +40,7 @@ def fill(
 ) -> Predicted:
     """Fill the missing cells of a table by predictions."""
     X, [model] = _related(schema, X, [model], limits)
-    filled, found = with_constants(schema, X), certain(schema, X)
+    filled, shares = with_constants(schema, X), certain(schema, X)
     for (rows, columns), nodes in incomplete_chunks(schema, X, n_chains(model)):
         ends = limits.of(rows[:, 0], columns[0])
         missing = np.isnan(nodes)  # before, as a model may fill in place
@@ -48,9 +48,9 @@ def fill(
         _check_complete(schema, columns[0], cells)
         filled[rows, columns] = _converted(schema, model, nodes, cells, X.dtype)
         for node, levels in probabilities.items():
-            some = missing[:, node]
-            found[columns[0, node]][rows[some, 0]] = levels[some]
-    return Predicted(limits.clipped(filled), found)
+            gaps = missing[:, node]
+            shares[columns[0, node]][rows[gaps, 0]] = levels[gaps]
+    return Predicted(limits.clipped(filled), shares)
 
 
 def draw(
@@ -176,11 +176,11 @@ def returned(schema: Schema, filled: np.ndarray, X: np.ndarray) -> np.ndarray:
     Empty columns are kept or dropped; `filled` has values for them.
     """
     filled = np.where(np.isnan(X), filled, X)
-    kept = schema.returned
-    if len(kept) > len(schema.model_columns):  # all of which are kept
-        empty = np.setdiff1d(kept, schema.model_columns)
+    columns = schema.returned
+    if len(columns) > len(schema.model_columns):  # all of which are kept
+        empty = np.setdiff1d(columns, schema.model_columns)
         filled[..., empty] = np.nan_to_num(filled[..., empty])
-    return filled[..., kept]
+    return filled[..., columns]
 
 
 def chunks(schema: Schema, X: np.ndarray, n_chains: int = 1) -> Iterator:
@@ -202,10 +202,10 @@ def _chunks(
         return
     parts = split(schema, X, max(1, _CHUNK // (len(columns) * n_chains)), rows)
     end, total = 0, sum(map(len, parts))
-    for some in parts:
-        end += len(some)
+    for part in parts:
+        end += len(part)
         with step(work, end, total, is_brief=True):
-            cells = np.ix_(some, columns)
+            cells = np.ix_(part, columns)
             yield cells, X[cells].astype(np.float64)
 
 
@@ -308,9 +308,9 @@ class Marginal(NamedTuple):
     @classmethod
     def of(cls, column: np.ndarray, weights: np.ndarray, *, is_category: bool) -> Self:
         """Find the distribution of a column (n,) of rows with weights (n,)."""
-        seen = ~np.isnan(column)
-        order = np.argsort(column[seen], kind="stable")
-        values, weight = column[seen][order], weights[seen][order]
+        observed = ~np.isnan(column)
+        order = np.argsort(column[observed], kind="stable")
+        values, weight = column[observed][order], weights[observed][order]
         share = weight / weight.sum()
         best = share @ values
         if is_category:
@@ -355,12 +355,12 @@ class ValidCells(NamedTuple):
     def fill(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> Filled:
         """Fill missing cells; see `CellModel`."""
         cells, probabilities = self._predicted(nodes, limits)
-        for node, one in self.marginals.items():
+        for node, marginal in self.marginals.items():
             best = self._best(node, is_number=node not in probabilities)
             cells[..., node] = limits.spare(cells, node, best)
             if node in probabilities:
                 levels = probabilities[node]
-                levels[:] = one.probabilities(levels.shape[1])
+                levels[:] = marginal.probabilities(levels.shape[1])
         return cells, probabilities
 
     def determined(self, nodes: np.ndarray) -> np.ndarray:
@@ -373,8 +373,8 @@ class ValidCells(NamedTuple):
         """Represent the distributions of cells; see `skvnce._imputer.fill`."""
         points, probabilities = self.model.points(nodes, levels, limits)
         middles = (np.arange(len(points)) + 0.5) / len(points)
-        for node, one in self.marginals.items():
-            quantiles = one.quantiles(middles)[:, None]
+        for node, marginal in self.marginals.items():
+            quantiles = marginal.quantiles(middles)[:, None]
             points[..., node] = limits.spare(points, node, quantiles)
         return self.values.rounded(points, self.columns), probabilities
 
@@ -388,19 +388,19 @@ class ValidCells(NamedTuple):
 
     def _best(self, node: int, *, is_number: bool) -> float:
         """Return what fills a column by its marginal distribution."""
-        one, strategy = self.marginals[node], STRATEGIES[self.strategy]
+        marginal, strategy = self.marginals[node], STRATEGIES[self.strategy]
         if strategy and is_number:
-            points = one.quantiles(strategy.levels)[:, None]
+            points = marginal.quantiles(strategy.levels)[:, None]
             return strategy.of(points, self.values, self.columns[[node]])[0]
-        return one.best
+        return marginal.best
 
     def draw(
         self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells; see `CellModel`."""
         cells = self.model.draw(nodes, n_draws, limits)
-        for node, one in self.marginals.items():
-            drawn = one.draws(cells.shape[:-1])
+        for node, marginal in self.marginals.items():
+            drawn = marginal.draws(cells.shape[:-1])
             cells[..., node] = limits.spare(cells, node, drawn)
         # last, because draws from marginals need not be within the user's bounds
         return self.values.rounded(cells, self.columns)
@@ -449,9 +449,9 @@ def ranks_of_quantiles(q: object, n_draws: int) -> list[int]:
     return ranks
 
 
-def _reject(asked: str, share: float, n_draws: int) -> None:
+def _reject(setting: str, share: float, n_draws: int) -> None:
     raise ValueError(
-        f"{asked} needs n_draws of at least {least_draws(share)}, got "
+        f"{setting} needs n_draws of at least {least_draws(share)}, got "
         f"n_draws={n_draws}."
     )
 

@@ -81,8 +81,8 @@ def in_turn(n_models: int, n_draws: int) -> np.ndarray:
 def made_in_turn(parameters: Sequence, n_draws: int, make: Callable) -> list:
     """Make something of each of several parameters, once, and list it in turn."""
     turns = in_turn(len(parameters), n_draws).tolist()
-    made = {turn: make(parameters[turn]) for turn in set(turns)}
-    return [made[turn] for turn in turns]
+    results = {turn: make(parameters[turn]) for turn in set(turns)}
+    return [results[turn] for turn in turns]
 
 
 def average_density(
@@ -159,14 +159,14 @@ def plain(value: object) -> object:
     if isinstance(value, tuple):
         fields = getattr(value, "_fields", range(len(value)))
         items = {
-            str(name): {} if name in _NOT_STORED else plain(one)
-            for name, one in zip(fields, value, strict=True)
+            str(name): {} if name in _NOT_STORED else plain(item)
+            for name, item in zip(fields, value, strict=True)
         }
         return {_KIND: _name_of(type(value)), **items}
     if isinstance(value, dict):
-        return {"keys": list(value), "values": [plain(one) for one in value.values()]}
+        return {"keys": list(value), "values": [plain(item) for item in value.values()]}
     if isinstance(value, list):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     return value
 
 
@@ -210,8 +210,8 @@ def with_plain_fit(state: dict) -> dict:
     fitted = state.get("_fitted")
     if not isinstance(fitted, Fitted):
         return state
-    kept = {name: value for name, value in state.items() if name != _OF_SCHEMA}
-    return {**kept, "_fitted": plain(fitted._replace(report=list(fitted.report)))}
+    others = {name: value for name, value in state.items() if name != _OF_SCHEMA}
+    return {**others, "_fitted": plain(fitted._replace(report=list(fitted.report)))}
 
 
 def with_fit(state: dict) -> dict:

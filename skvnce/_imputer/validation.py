@@ -223,11 +223,11 @@ def attributes_of(schema):
     return attributes | ({"categories_": categories} if categories else {})
 
 
-def read_table(estimator, X, *, like=None, asked=None, weights=None):
+def read_table(estimator, X, *, like=None, kinds=None, weights=None):
     """Validate the table of a fit, in which `missing_values` marks missing cells.
 
     Of estimators with `categorical_features` the table has codes of levels, and
-    microseconds.  `like`: a fitted estimator whose levels are used; `asked` replaces
+    microseconds.  `like`: a fitted estimator whose levels are used; `kinds` replaces
     `categorical_features`; rows of weight zero do not tell which relations there are.
     The table may share memory with X, and has cells that follow by `relations`.
 
@@ -243,10 +243,10 @@ def read_table(estimator, X, *, like=None, asked=None, weights=None):
     if not hasattr(settings, "categorical_features"):
         reject_categories(X)
     else:
-        asked = settings.categorical_features if asked is None else asked
+        kinds = settings.categorical_features if kinds is None else kinds
         columns = like._schema.columns if hasattr(like, "_schema") else None
         groups = getattr(settings, "groups", None)
-        columns = columns or modelled_columns(X, asked, groups)
+        columns = columns or modelled_columns(X, kinds, groups)
     reader = estimator._new()  # on which scikit-learn sets what it learns
     if columns is None:
         table = _numbers(reader, X, reset=True)
@@ -272,9 +272,10 @@ def _with_cells_that_follow(estimator, schema, table, weights):
         return table, schema
     if relations is None:
         return table, schema
-    kept, counted = estimator._kept_columns(schema), checked_weights(weights, table) > 0
+    in_model = estimator._kept_columns(schema)
+    counted = checked_weights(weights, table) > 0
     rows = table[counted]
-    schema = with_relations(schema, table, counted, relations, kept)
+    schema = with_relations(schema, table, counted, relations, in_model)
     if schema.relations is None:
         return table, schema
     values = valid_values(schema, rows, *estimator._bounds())  # which win
@@ -344,20 +345,20 @@ def with_model_columns(schema, handling, X, impossible=None):
 
 def read_cells(schema, handling, X, weights=None, impossible=None, limits=NO_LIMITS):
     """Choose the columns of a model, and the training rows with cells or limits."""
-    informative = ~np.isnan(X) | limits.known
-    weights, kept = rows_with_data(X, weights, informative)
-    table = X[kept]
+    has_data = ~np.isnan(X) | limits.known
+    weights, in_table = rows_with_data(X, weights, has_data)
+    table = X[in_table]
     schema = with_model_columns(schema, handling, table, impossible)
     columns = schema.model_columns
     nodes = table[:, columns].astype(np.float64)
-    seen = informative[kept][:, columns].any(1)
-    nodes, kept_weights = nodes[seen], weights[kept][seen]
-    limits = limits.of(np.flatnonzero(kept)[seen], columns)
-    moments = column_moments(nodes, kept_weights)
+    in_nodes = has_data[in_table][:, columns].any(1)
+    nodes, node_weights = nodes[in_nodes], weights[in_table][in_nodes]
+    limits = limits.of(np.flatnonzero(in_table)[in_nodes], columns)
+    moments = column_moments(nodes, node_weights)
     check_deviations(schema, columns, moments[1])
-    groups = next((table[seen, j] for j in schema.group_columns), None)
+    groups = next((table[in_nodes, j] for j in schema.group_columns), None)
     cells = ModelCells(
-        table, nodes, kept_weights, *moments, weights > 0, limits, groups
+        table, nodes, node_weights, *moments, weights > 0, limits, groups
     )
     return cells, schema
 

@@ -448,7 +448,7 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         if in_parts(X) is not None:
             return X
         asked = without_counts(X, self.categorical_features)
-        return Encoded(*checks.read_table(self, X, asked=asked))
+        return Encoded(*checks.read_table(self, X, kinds=asked))
 
     def _check_parameters(self):
         super()._check_parameters()
