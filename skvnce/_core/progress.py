@@ -53,9 +53,9 @@ def listener() -> Listener | None:
 
 
 @contextmanager
-def heard_by(one: Listener | None) -> Iterator[None]:
+def heard_by(listener: Listener | None) -> Iterator[None]:
     """Send all events inside the context to a listener; None ignores them."""
-    token = _LISTENER.set(one)
+    token = _LISTENER.set(listener)
     try:
         yield
     finally:

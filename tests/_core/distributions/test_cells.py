@@ -255,12 +255,12 @@ def test_cells_are_taken_from_several_draws(parameters):
     index = torch.tensor([[2, 0, 1, 1], [0, 0, 2, 1]])
     x = exact(ROWS)
     every = Cells(loc, scale, ALL).log_prob(x)
-    found = Cells(loc, scale, ALL).taken(index).log_prob(x)
+    found = Cells(loc, scale, ALL).take(index).log_prob(x)
     for k, chosen in enumerate(index):
         for row, draw in enumerate(chosen):
             assert torch.equal(found[k, row], every[draw, row])
     observed = torch.ones(4, 5).bool()
     scored = ScoredCells(Cells(loc, scale, ALL), ~observed)
-    again = scored.taken(index).log_prob(x)
+    again = scored.take(index).log_prob(x)
     assert torch.equal(again[1, 1], scored.log_prob(x)[0, 1])
     assert not torch.equal(again, found)
