@@ -311,8 +311,8 @@ def _check_hidden(hidden, shape):
 def _fractions(fraction, n_features):
     """Return one fraction per column, in a new array."""
     try:
-        given = np.nan if fraction is None else readable(fraction, "fraction")
-        fractions = np.asarray(given, dtype=np.float64)
+        raw = np.nan if fraction is None else readable(fraction, "fraction")
+        fractions = np.asarray(raw, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise TypeError(
             f"fraction must be a number or an array of numbers, got {fraction!r}; pass "

@@ -61,20 +61,20 @@ def check_imputer(imputer, name):
 
 
 def unfilled_by(imputers, X):
-    """Return which columns stay missing: identifiers, free text, or as asked for."""
+    """Return which columns stay missing: identifiers, free text, "passthrough"."""
     reject_parts(X)
     settings = {}
     for imputer in imputers:
-        given = [
-            (one.categorical_features, getattr(one, "groups", None))
-            for one in _readers(imputer).values()
+        pairs = [
+            (reader.categorical_features, getattr(reader, "groups", None))
+            for reader in _readers(imputer).values()
         ]
         # by repr, because settings such as dicts have no hash
-        settings |= {repr(one): one for one in given or [(FROM_DTYPE, None)]}
+        settings |= {repr(pair): pair for pair in pairs or [(FROM_DTYPE, None)]}
     passed = np.zeros(np.shape(X)[1], dtype=bool)
-    for given, groups in settings.values():
-        if is_frame(X) or not isinstance(given, str) or groups is not None:
-            passed[_passed(X, given, groups)] = True
+    for features, groups in settings.values():
+        if is_frame(X) or not isinstance(features, str) or groups is not None:
+            passed[_passed(X, features, groups)] = True
     return passed
 
 
@@ -82,8 +82,8 @@ def with_slopes(imputers, X):
     """Return which columns have random slopes: none of their cells may be missing."""
     sloped, names = np.zeros(np.shape(X)[1], dtype=bool), names_of(X)
     for imputer in imputers:
-        for one in _readers(imputer).values():
-            slopes = column_of_groups(getattr(one, "groups", None)).slopes
+        for reader in _readers(imputer).values():
+            slopes = column_of_groups(getattr(reader, "groups", None)).slopes
             places = [place_of(name, names, len(sloped), "groups") for name in slopes]
             sloped[places] = 1
     return sloped
@@ -95,8 +95,12 @@ def of_columns(imputer, X, places, table):
     labels = [names[j] for j in places] if names else list(range(len(places)))
     for prefix, reader in _readers(imputer).items():
         features = reader.categorical_features
-        asked = asked_kinds(X, np.shape(X)[1], features)
-        kinds = {a: asked[j] for a, j in zip(labels, places, strict=True) if j in asked}
+        by_place = asked_kinds(X, np.shape(X)[1], features)
+        kinds = {
+            label: by_place[place]
+            for label, place in zip(labels, places, strict=True)
+            if place in by_place
+        }
         if isinstance(features, str | dict):
             passed = _passed(table, kinds)
             kinds = dict.fromkeys([labels[k] for k in passed], "nominal") | kinds
@@ -304,8 +308,8 @@ def imputation_report(
     mechanisms = _mechanisms(mechanism)
     _check_counts(n_repeats, n_draws, level)
     rng = _generator(random_state)
-    rows, kept = [], unfilled_by(imputers.values(), X)
-    kept |= with_slopes(imputers.values(), X)
+    rows, visible = [], unfilled_by(imputers.values(), X)
+    visible |= with_slopes(imputers.values(), X)
     related = _related_columns(X, mechanisms)
     for label, choose in mechanisms.items():
         for repeat in range(n_repeats):
@@ -313,7 +317,7 @@ def imputation_report(
             hidden = np.array(choose(X, fraction, random_state=seed))
             if label in _JOINED:
                 hidden = _joined(hidden, *related, seed)
-            hidden = hidden & ~kept
+            hidden = hidden & ~visible
             # fewer cells can look like identifiers
             hidden &= ~unfilled_by(imputers.values(), hide(X, hidden))
             scorer = _Scorer(X, hidden, n_draws, level, seed)
@@ -421,12 +425,13 @@ def _check_imputers(imputers):
 def _mechanisms(mechanism):
     """Return a dict of names to functions that choose cells."""
     listed = list(mechanism) if isinstance(mechanism, list | tuple) else [mechanism]
-    chosen = {
-        getattr(one, "__name__", str(one)): one if callable(one) else MECHANISMS[one]
-        for one in listed
-        if callable(one) or one in [*MECHANISMS]
-    }
-    if len(chosen) < len(listed) or not chosen:
+    chosen = {}
+    for entry in listed:
+        if callable(entry):
+            chosen[getattr(entry, "__name__", str(entry))] = entry
+        elif entry in list(MECHANISMS):  # a list, as not every entry has a hash
+            chosen[entry] = MECHANISMS[entry]
+    if len(chosen) < len(listed) or not chosen:  # a name is unknown, or there twice
         raise ValueError(
             f"mechanism must be some of {[*MECHANISMS]}, or functions, of different "
             f"names, got {mechanism!r}"

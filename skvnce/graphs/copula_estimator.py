@@ -240,9 +240,9 @@ class CopulaGraphLearner(GraphLearner):
         """Determine the marginals of the columns, and build the method."""
         kinds, sizes = mixed_fit.kinds_of(schema), schema.n_categories.tolist()
         weights = torch.ones(len(data.x), dtype=torch.float64)
-        given, doubts = mixed_fit.marginals_of(schema, data, weights, limits)
+        marginals, doubts = mixed_fit.marginals_of(schema, data, weights, limits)
         mixed_fit.warn_of_tails(schema, doubts)
-        return copula.make_problem(data, kinds, sizes, tensors(limits), given)
+        return copula.make_problem(data, kinds, sizes, tensors(limits), marginals)
 
     def _remedy(self):
         """Say what to change if a fit diverges."""
@@ -312,13 +312,18 @@ class CopulaGraphLearner(GraphLearner):
         """Check predictions, and report a misfit; returns what `_held_out` does."""
         schema, cells, limits = table.schema, table.cells, table.cells.limits
 
-        def predict(kept, rows):
-            given = Incomplete.from_array(kept), theta, float(self.alpha), _ROUNDS
-            state = problem.continued(*given, tensors(limits))
+        def predict(training, rows):
+            state = problem.continued(
+                Incomplete.from_array(training),
+                theta,
+                float(self.alpha),
+                _ROUNDS,
+                tensors(limits),
+            )
             model = LatentNormal(
                 problem.latents, mixed_fit.kinds_of(schema), [state.normal()]
             )
-            return model.fill(kept[rows], limits.of(rows))
+            return model.fill(training[rows], limits.of(rows))
 
         options = {"hidden": mixed_fit.held_out_cells(cells), "scale": cells.scale}
         schema, checked = self._held_out(schema, cells.nodes, predict, **options)

@@ -56,24 +56,24 @@ class Resample(NamedTuple):
             rows = self.rows[test]
             return [self._score(schema, fit, problem, data, rows) for fit in fits]
 
-    def edges(self, some, seed):
+    def edges(self, rows, seed):
         """Return which edges each alpha keeps; (n_alphas, n_features, n_features)."""
         d = self.rows.shape[1]
-        kept = np.zeros((len(self.alphas), d, d), dtype=bool)
+        edges = np.zeros((len(self.alphas), d, d), dtype=bool)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            schema, data = self._read(some)
+            schema, data = self._read(rows)
             if not len(schema.model_columns):  # all are constant in these rows
-                return kept
+                return edges
             problem, _, path = self._path(schema, data, seed)
         places = np.ix_(schema.model_columns, schema.model_columns)
-        for links, theta in zip(kept, path.thetas, strict=True):
+        for links, theta in zip(edges, path.thetas, strict=True):
             links[places] = problem.method.family.strengths(theta).numpy() != 0
-        return kept
+        return edges
 
-    def _read(self, some):
+    def _read(self, rows):
         """Choose the columns of the model by some rows."""
-        table = self.learner._training_table(self.schema, self.rows[some])
+        table = self.learner._training_table(self.schema, self.rows[rows])
         return table.schema, Incomplete.from_array(table.cells.nodes)
 
     def _score(self, schema, fit, problem, data, rows):
@@ -339,8 +339,9 @@ class GraphSearch(GraphLearner):
             model, learned = learner._learned(table.schema, fit, problem, data)
             learned |= learner._probabilities(first, problem)
             with seeded(seed):
-                given = table, problem, fit.theta, learned, "alphas"
-                schema, checked = learner._check_predictions(*given)
+                schema, checked = learner._check_predictions(
+                    table, problem, fit.theta, learned, "alphas"
+                )
         return Fitted(schema, model, learned | checked.report() | report)
 
     def _empty_path(self, fitted, alphas):
@@ -368,12 +369,12 @@ class GraphSearch(GraphLearner):
             delayed(callbacks.counting_rounds)(function, resample, *part, int(s))
             for part, s in zip(parts, seeds, strict=True)
         )
-        found = []
+        values = []
         for _ in steps(name, parts, len(parts)):
             result, n_rounds = next(results)
-            found.append(result)
+            values.append(result)
             search.report["n_tuning_iter_"] += n_rounds
-        return found
+        return values
 
     def _by_ebic(self, search):
         with search.learner._threads(search.table.schema), seeded(search.seed):
@@ -525,11 +526,11 @@ def _warn_if_empty(results, alphas, best, n_frequent):
 def _report_of_path(problem, path):
     """List the attributes of a path of penalties."""
     strengths = [problem.method.family.strengths(theta) for theta in path.thetas]
-    counts, alphas = np.array([n_links(one) for one in strengths]), path.alphas
+    counts, alphas = np.array([n_links(graph) for graph in strengths]), path.alphas
     return {
         "n_tuning_iter_": rounds_of_tuning(),
         "alphas_": np.array(alphas),
-        "path_": np.array([one.numpy() for one in strengths]),
+        "path_": np.array([graph.numpy() for graph in strengths]),
         "cv_results_": {"alpha": np.array(alphas), "n_edges": counts},
     }
 

@@ -63,20 +63,20 @@ def remedy(algorithm, ridge):
     return f"{text}, or algorithm='score-matching', may help."
 
 
-def predicted(problem, theta, kept, rows, *, alpha, n_steps):  # (n_rows, n_nodes)
+def predicted(problem, theta, training, rows, *, alpha, n_steps):  # (n_rows, n_nodes)
     """Continue the fit without held-out cells, and fill them.
 
-    `theta` is the fit to all cells, `kept` (n, n_nodes) has no held-out cells and
+    `theta` is the fit to all cells, `training` (n, n_nodes) has no held-out cells and
     the units of X, and `rows` are those to fill. Raises Diverged.
     """
     centre, scale = problem.units
-    kept = Incomplete.from_array(kept / scale.numpy())
-    n_rounds = min(em.rounds_to_settle(kept.observed, _INFLUENCE), _ROUNDS)
-    theta, start = problem.continued(kept, theta, float(alpha), n_rounds)
+    training = Incomplete.from_array(training / scale.numpy())
+    n_rounds = min(em.rounds_to_settle(training.observed, _INFLUENCE), _ROUNDS)
+    theta, start = problem.continued(training, theta, float(alpha), n_rounds)
     rows = torch.from_numpy(rows)
-    part, burn_in = kept.take(rows), _BURN_IN
+    part, burn_in = training.take(rows), _BURN_IN
     if start is None:
-        start, burn_in = em.observed_mean(kept.x, kept.observed), n_steps // 2
+        start, burn_in = em.observed_mean(training.x, training.observed), n_steps // 2
     else:
         start = start[rows]
     uniforms = row_keyed(part.to_array(), 0)
@@ -150,7 +150,7 @@ def wide_columns(data):
 def why_unsettled(fit, ridge, max_iter, tol):
     """Describe why the rounds, or the last M-step, did not settle; None if they did."""
     gap, last, memory = fit.gap, fit.losses[-1], fit.autocorrelation
-    n_iter, needed = len(fit.losses), em.rounds_needed(memory)
+    n_iter, n_needed = len(fit.losses), em.rounds_needed(memory)
     # few rows without a ridge: the solution has no certificate
     if not np.isfinite(gap):
         return (
@@ -163,12 +163,12 @@ def why_unsettled(fit, ridge, max_iter, tol):
             f"loss {last:.2g}). Drop columns that repeat others, or change "
             f"ridge={ridge:g}."
         )
-    if memory > _SLUGGISH and n_iter == max_iter <= needed:
+    if memory > _SLUGGISH and n_iter == max_iter <= n_needed:
         return (
             f"EM stopped after max_iter={max_iter} rounds, in which the draws of "
             f"missing cells hardly changed (chain_autocorrelation_={memory:.3f}): the "
             "graph still depends on where they started. Raise max_iter above "
-            f"{needed + 10:.0f}, or drop columns that nearly repeat others."
+            f"{n_needed + 10:.0f}, or drop columns that nearly repeat others."
         )
     if n_iter == max_iter and fit.change > tol:
         return (
@@ -430,10 +430,10 @@ class TruncatedGaussianGraphLearner(GraphLearner):
         with self._threads(), seeded(0):
             model, size = self._cell_model(), _N_COMPLETED * (1 + self.noise_ratio)
             for _, nodes in chunks(self._schema, checked, size):
-                some = nodes[~np.isnan(nodes).all(1)]
-                if some.size:
-                    total += len(some) * self._objective_of(model, some)
-                    n_rows += len(some)
+                rows = nodes[~np.isnan(nodes).all(1)]
+                if rows.size:
+                    total += len(rows) * self._objective_of(model, rows)
+                    n_rows += len(rows)
         return total / n_rows if n_rows else np.nan
 
     def _objective_of(self, model, nodes):
@@ -475,16 +475,17 @@ class TruncatedGaussianGraphLearner(GraphLearner):
         """Check the fit, and report a misfit; returns what `_held_out` returns."""
         cells = table.cells
 
-        def predict(kept, rows):
+        def predict(training, rows):
             sizes = {"alpha": self.alpha, "n_steps": self.n_steps}
             try:
-                return predicted(problem, theta, kept, rows, **sizes), {}
+                return predicted(problem, theta, training, rows, **sizes), {}
             except Diverged:
                 # cells without a prediction count as predicted infinitely badly
                 return None, {}
 
-        known = table.schema, cells.nodes, predict
-        schema, checked = self._held_out(*known, scale=cells.scale)
+        schema, checked = self._held_out(
+            table.schema, cells.nodes, predict, scale=cells.scale
+        )
         data = Incomplete.from_array(cells.nodes)
         options = {"fit_linear": self.fit_linear, "cut": report["largest_cut_"]}
         options["remedy"] = f"{strength} or ridge={report['ridge_']:.2g}"
@@ -604,9 +605,14 @@ class TruncatedGaussianGraphLearner(GraphLearner):
 
     def _probabilities(self, fit, problem):
         """Estimate the probabilities of edges, whatever penalties and loss are."""
-        given = problem.data, fit, problem.units.centre, problem.ridge
         with step("estimating edge probabilities"), seeded(_SEED):
-            scores = edge_scores(*given, fit_linear=self.fit_linear)
+            scores = edge_scores(
+                problem.data,
+                fit,
+                problem.units.centre,
+                problem.ridge,
+                fit_linear=self.fit_linear,
+            )
         unsigned = torch.zeros_like(scores, dtype=torch.bool)
         return {
             "edge_probabilities_": probabilities_of_scores(scores, unsigned).numpy()

@@ -168,7 +168,7 @@ def solve(
 
     After `max_iter` steps the last point is returned, with its gap.
     """
-    here = started(covariance, start, weight, blocks)
+    here = start_at(covariance, start, weight, blocks)
     step, gap, objective, count = None, inf, inf, 0
     for count in range(1, max_iter + 1):
         if step is None:
@@ -186,14 +186,16 @@ def solve(
     return Solution(here.precision, objective, gap, count)
 
 
-def started(covariance: Tensor, start: Tensor, weight: Tensor, blocks: Blocks) -> Point:
+def start_at(
+    covariance: Tensor, start: Tensor, weight: Tensor, blocks: Blocks
+) -> Point:
     """Start without the excluded blocks; with the diagonal if that is better."""
-    kept = start * blocks.spread((weight < inf).to(start))
+    precision = start * blocks.spread((weight < inf).to(start))
     diagonal = covariance.diagonal().reciprocal().diag()
     # negated, so that NaN counts as worse
-    if not smooth_loss(kept, covariance)[0] < smooth_loss(diagonal, covariance)[0]:
-        kept = diagonal
-    return point_at(kept, *smooth_loss(kept, covariance), covariance)
+    if not smooth_loss(precision, covariance)[0] < smooth_loss(diagonal, covariance)[0]:
+        precision = diagonal
+    return point_at(precision, *smooth_loss(precision, covariance), covariance)
 
 
 def point_at(
@@ -321,10 +323,10 @@ def fit_to_edges(
     max_iter: int = 100,
 ) -> Solution:
     """Minimise (1); after `max_iter` steps return the last point, with its gap."""
-    own = torch.eye(len(edges), dtype=torch.bool)
-    weight = torch.where(edges | own, 0.0, torch.inf).to(covariance)
-    free = blocks.spread(edges | own).to(covariance)
-    here = started(covariance, start, weight, blocks)
+    diagonal = torch.eye(len(edges), dtype=torch.bool)
+    weight = torch.where(edges | diagonal, 0.0, torch.inf).to(covariance)
+    free = blocks.spread(edges | diagonal).to(covariance)
+    here = start_at(covariance, start, weight, blocks)
     count, objective, gap = 0, torch.inf, torch.inf
     while count < max_iter and gap > tol:
         count += 1

@@ -110,8 +110,9 @@ class GraphLearner(callbacks.CallbackSupportMixin, Imputer):
                 first, fit = problem.fit(float(self.alpha), **rounds)
                 model, report = self._learned(schema, fit, problem, data)
                 report |= self._probabilities(first, problem)
-                asked = table, problem, fit.theta, report
-                schema, checked = self._check_predictions(*asked)
+                schema, checked = self._check_predictions(
+                    table, problem, fit.theta, report
+                )
                 fitted = Fitted(schema, model, report | checked.report())
             else:
                 fitted = self._empty_graph(schema)

@@ -49,11 +49,11 @@ class Options(NamedTuple):
 
     def method(self, data: Incomplete, centre: Tensor) -> tuple[em.Method, Incomplete]:
         """Build the method for a scaled table; also return what it learns from."""
-        given = {"fit_linear": self.fit_linear}
+        options = {"fit_linear": self.fit_linear}
         if not self.contrasts:
-            return _OF_DATA[self.algorithm](data, centre, **given), data
-        build, given["noise_ratio"] = _BY_CONTRAST[self.algorithm], self.noise_ratio
-        return build(data, em.marginals(data), centre, **given), data
+            return _OF_DATA[self.algorithm](data, centre, **options), data
+        build, options["noise_ratio"] = _BY_CONTRAST[self.algorithm], self.noise_ratio
+        return build(data, em.marginals(data), centre, **options), data
 
 
 class Problem(NamedTuple):
@@ -104,7 +104,7 @@ class Problem(NamedTuple):
 
     def criterion(self, fit: em.Fit) -> Callable[[em.Theta, float], float]:
         """Return the extended BIC of (theta, gamma); see `maximum_likelihood`."""
-        known = evidence(
+        at_fit = evidence(
             self.method.m_step,
             fit,
             self.penalty(0.0),
@@ -112,7 +112,7 @@ class Problem(NamedTuple):
             self.data,
             fit_linear=self.options.fit_linear,
         )
-        return partial(extended_bic, known)
+        return partial(extended_bic, at_fit)
 
     def continued(
         self, data: Incomplete, theta: em.Theta, alpha: float, n_rounds: int

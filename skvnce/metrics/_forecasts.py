@@ -92,7 +92,7 @@ def positions(X, columns, parameter="columns"):
     names, width = names_of(X), len(cells_of(X, "X_true"))
     if isinstance(columns, str | numbers.Integral):
         columns = [columns]
-    places = (place_of(one, names, width, parameter) for one in columns)
+    places = (place_of(name, names, width, parameter) for name in columns)
     return list(dict.fromkeys(places))
 
 
@@ -133,7 +133,8 @@ def forecasts(X_true, draws, hidden, columns, categories, n_draws, *, ordinal=Fa
     if not isinstance(draws, dict):
         return _of_tables(X_true, draws, hidden, columns, categories, ordinal)
     draws = {
-        positions(X_true, [key], "probabilities")[0]: one for key, one in draws.items()
+        positions(X_true, [key], "probabilities")[0]: table
+        for key, table in draws.items()
     }
     places = list(draws)
     if ordinal and columns is None:
@@ -229,10 +230,10 @@ def tables_of(draws, shape):
 
 def check_shape(cells, shape, name):
     """Raise an error for a completed table of another shape."""
-    own = (len(cells[0]), len(cells))
-    if own != shape:
+    size = (len(cells[0]), len(cells))
+    if size != shape:
         raise ValueError(
-            f"{name} must have the shape of X_true, {shape}, got {own}; pass the same "
+            f"{name} must have the shape of X_true, {shape}, got {size}; pass the same "
             "rows and columns"
         )
 
@@ -262,11 +263,11 @@ def _of_tables(X_true, draws, hidden, columns, categories, ordinal):
 
 def check_alike(cells, values):
     """Raise an error for text where the true levels are numbers, or vice versa."""
-    known = cells.values[0]
+    example = cells.values[0]
     for row, value in zip(cells.rows, values, strict=True):
-        if is_text(value) != is_text(known):
+        if is_text(value) != is_text(example):
             raise TypeError(
-                f"column {cells.label} has levels such as {known!r} in X_true, but "
+                f"column {cells.label} has levels such as {example!r} in X_true, but "
                 f"{value!r} in the completed table, row {row}; pass levels, not codes"
             )
 
@@ -275,15 +276,16 @@ def _levels(true, label, drawn, ordinal):
     """Return the levels of the true column and of its draws, in their order."""
     levels = true.levels().union(*map(set, drawn))
     if true.series is not None and true.series.dtype == nw.Enum:
-        known = [item(one) for one in true.series.dtype.categories]
-        return [one for one in known if one in levels] + sorted(levels - {*known})
+        categories = [item(level) for level in true.series.dtype.categories]
+        used = [level for level in categories if level in levels]
+        return used + sorted(levels - {*categories})
     if ordinal and any(map(is_text, levels)):
         raise ValueError(
             f"the order of the levels of column {label} is unknown; pass them in their "
             f"order in categories, for example {{{label}: {sorted(levels)}}}"
         )
     # numbers cannot be compared with text
-    return sorted(levels, key=lambda one: (is_text(one), one))
+    return sorted(levels, key=lambda level: (is_text(level), level))
 
 
 def _frequencies(cells, levels, drawn):

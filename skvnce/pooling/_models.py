@@ -163,7 +163,7 @@ def _check_alike(results):
 def _check_different(results, name):
     """Raise an error if a model is there twice: that of one draw for several."""
     for number, result in enumerate(results):
-        first = next(k for k, one in enumerate(results) if one is result)
+        first = next(k for k, other in enumerate(results) if other is result)
         if first < number:
             raise ValueError(
                 f"{name}[{first}] and {name}[{number}] are the same object, so that "
@@ -238,7 +238,7 @@ def parameters(results):
                 "not a positive number: its columns may be collinear, or separate the "
                 "outcome. Leave out such terms."
             )
-    return names, *(np.array([one[i] for one in read]) for i in (1, 2))
+    return names, *(np.array([fields[i] for fields in read]) for i in (1, 2))
 
 
 def _of_result(result, number):
@@ -490,9 +490,9 @@ def _analysis(estimator):
             "smf.ols('y ~ x', table).fit(), draws)."
         )
     if hasattr(estimator, "fit"):
-        return lambda table, y, **given: clone(estimator).fit(table, y, **given)
-    return lambda table, y, **given: estimator(
-        table, *([] if y is None else [y]), **given
+        return lambda table, y, **options: clone(estimator).fit(table, y, **options)
+    return lambda table, y, **options: estimator(
+        table, *([] if y is None else [y]), **options
     )
 
 
@@ -661,8 +661,8 @@ def sensitivity_curve(
 
     seed, pooled, none = seed_from(random_state), [], _no_shift(shifts)
     for shift in shifts:
-        given = {"shift": none | shift, "reference": reference, "where": where}
-        draws = imputer.sample(X, n_draws, seed, **given)
+        assumptions = {"shift": none | shift, "reference": reference, "where": where}
+        draws = imputer.sample(X, n_draws, seed, **assumptions)
         pooled.append(_pooled(fit_each(analyse, draws)))
     return SensitivityCurve(shifts, pooled)
 
@@ -674,7 +674,7 @@ def _no_shift(shifts):
 
 
 def _pooled(results):
-    if all(isinstance(one, tuple | list) and len(one) == 2 for one in results):
+    if all(isinstance(result, tuple | list) and len(result) == 2 for result in results):
         return pool(*(np.array(part) for part in zip(*results, strict=True)))
     if not hasattr(results[0], "params"):
         raise TypeError(
@@ -701,5 +701,5 @@ def _chosen(part, pooled, name):
     is_place = isinstance(name, Integral) and not isinstance(name, bool)
     if is_place and 0 <= name < len(names):
         return float(part[name])
-    known = ", ".join(map(repr, names))
-    raise ValueError(f"name must be one of {known}, got {name!r}.")
+    shown = ", ".join(map(repr, names))
+    raise ValueError(f"name must be one of {shown}, got {name!r}.")

@@ -31,12 +31,12 @@ def check_output_array(estimator):
     """Leave no NaN, keep observed cells (zeros too), do not write to the input."""
     x = incomplete_table(estimator)
     x[0] = 0.0
-    kept = x.copy()
+    before = x.copy()
     fitted = fit(estimator, x)
-    assert_array_equal(x, kept, err_msg="fit modified its input")
+    assert_array_equal(x, before, err_msg="fit modified its input")
     filled = fitted.transform(x)
-    assert_array_equal(x, kept, err_msg="transform modified its input")
-    require_sound(estimator, filled, kept)
+    assert_array_equal(x, before, err_msg="transform modified its input")
+    require_sound(estimator, filled, before)
 
 
 def check_output_frame(estimator):
@@ -45,10 +45,10 @@ def check_output_frame(estimator):
     rows = [f"row {i}" for i in range(len(x))][::-1]
     # names that are not sorted, so that sorting them is noticed
     frame = optional("pandas").DataFrame(x, rows, ["b", "a", "d", "c"])
-    kept = frame.copy()
+    before = frame.copy()
     fitted = fit(estimator, frame).set_output(transform="pandas")
     filled = fitted.transform(frame)
-    require(frame.equals(kept), "fit or transform modified its input frame")
+    require(frame.equals(before), "fit or transform modified its input frame")
     require_sound(estimator, filled, x)
     names = frame.columns if imputes(estimator) else fitted.get_feature_names_out()
     require(list(filled.columns) == list(names), "transform changed the names")

@@ -121,7 +121,7 @@ def test_draws_carry_their_density(seed):
         dist = q.at(rows.x[i : i + 1], torch.tensor([max(j, 0)]))
         expected = dist.log_prob(x[:, i, j]) if j >= 0 else torch.zeros(4).double()
         torch.testing.assert_close(draws.log_prob[:, i], expected.detach())
-    given = rows.given()
+    given = rows.visible()
     assert torch.equal(x[:, given], rows.x[given].expand(4, -1))
     assert torch.equal((~given).sum(1), (rows.latent >= 0).long())
 
