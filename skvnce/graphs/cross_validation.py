@@ -20,13 +20,12 @@ from skvnce._imputer import callbacks, validation
 from skvnce._imputer.base import TrainingTable
 from skvnce._imputer.fill import score
 from skvnce._imputer.fitted import Fitted
-from skvnce._imputer.validation import needs_memory
 from skvnce._tables.schema import Schema
 from skvnce._types import Seed, TableLike
 from skvnce.graphs.copula_estimator import CopulaGraphLearner
 from skvnce.graphs.em import Fit, Path, learn_path, n_links
 from skvnce.graphs.estimator import TruncatedGaussianGraphLearner
-from skvnce.graphs.learner import GraphLearner
+from skvnce.graphs.learner import GraphEstimator
 
 # ----------------------------------------
 # Paths of penalties that are fitted to parts of the rows.
@@ -166,7 +165,7 @@ class Search(NamedTuple):
     report: dict  # attributes of the path, to which rules add theirs
 
 
-class GraphSearch(GraphLearner):
+class GraphSearch(GraphEstimator):
     """Base class of graph learners that choose the strength of their L1 penalty.
 
     Subclasses set `_parts` and what a fitted graph of that class can do.  Their
@@ -296,12 +295,11 @@ class GraphSearch(GraphLearner):
             As in the learner.
         """
         alphas = self._check_parameters()
-        validation.warn_of_unused(self, _without_effect(self.selection))
-        needs_memory(type(self), X, reset=True)
         learner = clone(self._settings())
         # the search itself reports its steps
         learner.set_params(random_state=self.random_state, verbose=0)
-        X, schema = learner._validated(X)
+        validation.warn_of_unused(learner, learner._without_effect())
+        X, schema = self._validated(X)
         table = learner._training_table(schema, X)
         schema, data = table.schema, Incomplete.from_array(table.cells.nodes)
         on_round, finish = callbacks.report_rounds(self, learner.max_iter, X=X)
@@ -321,6 +319,20 @@ class GraphSearch(GraphLearner):
 
     def _settings(self):
         return self._parts["model"](None) if self.model is None else self.model
+
+    def _without_effect(self):
+        """Return why parameters have no effect, by name."""
+        selections = {
+            "gamma": ["ebic"],
+            "cv": ["cv", "cv-1se"],
+            "n_subsamples": ["stability"],
+        }
+        reason = f"selection={self.selection!r} does not use it; it is for"
+        return {
+            name: f"{reason} {' and '.join(map(repr, users))}"
+            for name, users in selections.items()
+            if self.selection not in users
+        }
 
     def _choose(self, search):
         """Choose alpha by the criterion; returns `Fitted` of this graph."""
@@ -541,16 +553,6 @@ _RULES = {
     "cv-1se": GraphSearch._by_one_error,
     "stability": GraphSearch._by_stability,
 }
-
-
-def _without_effect(selection):
-    """Say which parameters have no effect on a selection of alpha."""
-    users = {"gamma": {"ebic"}, "cv": {"cv", "cv-1se"}, "n_subsamples": {"stability"}}
-    return {
-        name: f"selection={selection!r} does not use it; it is for {' and '.join(of)}"
-        for name, of in ((key, sorted(map(repr, by))) for key, by in users.items())
-        if selection not in users[name]
-    }
 
 
 # ----------------------------------------

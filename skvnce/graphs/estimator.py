@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skvnce._core.distributions.truncated_normal import TruncatedNormal
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.progress import rounds_of_tuning, step
+from skvnce._core.progress import rounds_of_tuning
 from skvnce._core.random import row_keyed, seeded
 from skvnce._core.runtime import threads_for, torch_defaults
 from skvnce._core.training.adam import Diverged
@@ -21,14 +21,14 @@ from skvnce._imputer.fill import chunks
 from skvnce._imputer.fitted import number_or_nan, without_columns
 from skvnce._imputer.held_out import MOST_LISTED
 from skvnce._imputer.imputer import available_where
-from skvnce._tables.findings import check_non_negative, check_squares
+from skvnce._tables.findings import check_squares
 from skvnce._tables.values import NO_LIMITS
 from skvnce._types import Seed, TableLike
 from skvnce.graphs import em, model
-from skvnce.graphs.learner import GraphLearner
+from skvnce.graphs.learner import GraphEstimator
 from skvnce.graphs.model import GraphParameters
 from skvnce.graphs.problem import ALGORITHMS, Options, make_problem
-from skvnce.graphs.score_matching import edge_scores, probabilities_of_scores
+from skvnce.graphs.score_matching import edge_scores
 from skvnce.graphs.vnce_cdi import objective_at
 
 # ----------------------------------------
@@ -179,10 +179,7 @@ def why_unsettled(fit, ridge, max_iter, tol):
     return None
 
 
-_SEED = 0  # of draws that should be the same with and without a search for alpha
-
-
-class TruncatedGaussianGraphLearner(GraphLearner):
+class TruncatedGaussianGraphLearner(GraphEstimator):
     """Sparse graph of non-negative variables, learned from a table with missing values.
 
     The model is a Gaussian truncated to ``x >= 0``, with ``p(x)`` proportional to
@@ -497,12 +494,14 @@ class TruncatedGaussianGraphLearner(GraphLearner):
         """Say what to change if a fit diverges."""
         return remedy(self.algorithm, self.ridge)
 
-    def _validated(self, X):
-        """Validate the table of a fit; see `read_table`."""
-        validation.warn_of_unused(self, _without_effect(self.algorithm))
-        table, schema = validation.read_table(self, X)
-        check_non_negative(schema, table, type(self).__name__)
-        return table, schema
+    def _without_effect(self):
+        """Return why parameters have no effect, by name."""
+        if "nce" in self.algorithm:
+            return {}
+        return {
+            "noise_ratio": f"algorithm={self.algorithm!r} does not use it; "
+            "noise-contrastive ones do, such as 'vnce'"
+        }
 
     def _training_table(self, schema, X):
         """Choose the columns of the model by validated rows."""
@@ -603,20 +602,16 @@ class TruncatedGaussianGraphLearner(GraphLearner):
         squares = "edge_strengths_", "edge_probabilities_"
         return without_columns(schema, report, ["untruncated_mean_"], squares, model)
 
-    def _probabilities(self, fit, problem):
-        """Estimate the probabilities of edges, whatever penalties and loss are."""
-        with step("estimating edge probabilities"), seeded(_SEED):
-            scores = edge_scores(
-                problem.data,
-                fit,
-                problem.units.centre,
-                problem.ridge,
-                fit_linear=self.fit_linear,
-            )
-        unsigned = torch.zeros_like(scores, dtype=torch.bool)
-        return {
-            "edge_probabilities_": probabilities_of_scores(scores, unsigned).numpy()
-        }
+    def _edge_scores(self, fit, problem):
+        """Score all pairs; return the scores, and which have no sign."""
+        scores = edge_scores(
+            problem.data,
+            fit,
+            problem.units.centre,
+            problem.ridge,
+            fit_linear=self.fit_linear,
+        )
+        return scores, torch.zeros_like(scores, dtype=torch.bool)
 
     @property
     def _is_density(self):
@@ -631,11 +626,3 @@ def _check_scale(schema, scale):
         products = np.outer(scale, scale).max(1), 1 / np.outer(scale, scale).min(1)
     fit = np.isfinite(products).all(0) & (scale != 0)
     check_squares(schema, schema.model_columns, fit)
-
-
-def _without_effect(algorithm):
-    """Say which parameters an algorithm does not use."""
-    reasons, reason = {}, f"algorithm={algorithm!r} does not use it"
-    if "nce" not in algorithm:
-        reasons["noise_ratio"] = f"{reason}; noise-contrastive ones do, such as 'vnce'"
-    return reasons

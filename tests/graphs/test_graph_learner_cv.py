@@ -10,7 +10,11 @@ import pytest
 from oracles import rejection, ring
 from sklearn.model_selection import GridSearchCV
 
-from skvnce import TruncatedGaussianGraphLearner, TruncatedGaussianGraphLearnerCV
+from skvnce import (
+    CopulaGraphLearnerCV,
+    TruncatedGaussianGraphLearner,
+    TruncatedGaussianGraphLearnerCV,
+)
 
 pytestmark = pytest.mark.xdist_group("paths")  # share fits
 
@@ -71,6 +75,14 @@ def test_the_criterion_is_least_where_it_chose(data):
     same = results[np.isclose(results["ebic"], results["ebic"].min(), rtol=1e-9)]
     assert learner.alpha_ == same["alpha"].min()
     assert 1 < len(same) < len(results)  # links are shrunk no more than they need be
+
+
+@pytest.mark.parametrize(
+    "search", [CopulaGraphLearnerCV, TruncatedGaussianGraphLearnerCV]
+)
+def test_errors_of_tables_name_the_class_that_was_called(search):
+    with pytest.raises(ValueError, match=f"is required by {search.__name__}\\."):
+        search().fit(np.zeros((0, 3)))
 
 
 def test_splits_are_of_the_rows_of_the_table(data):
