@@ -82,7 +82,7 @@ class Long(NamedTuple):
                 )
 
     def varying(self, columns: str | Sequence[str] | None) -> list[str]:
-        """List the columns that vary within groups: those given, or those found."""
+        """List the columns that vary within groups, as named or by their cells."""
         if columns is not None:
             return _listed(columns, "columns", self.others)
         changes = {name: self._different(name) for name in self.others}
@@ -629,7 +629,7 @@ def _neighbours(order, codes, step):
 
 
 def _first_rows(codes, rows, n_groups=None):
-    """Return the first of the given rows of each group (n_groups,), or -1."""
+    """Return the first of these rows of each group (n_groups,), or -1."""
     n_groups = codes.max() + 1 if n_groups is None else n_groups
     first = np.full(n_groups, -1)
     first[codes[::-1]] = rows[::-1]  # the last assignment counts

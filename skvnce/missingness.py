@@ -153,7 +153,7 @@ def mar(
             "with missing cells; name complete columns in drivers"
         )
     fraction = _undriven_fractions(fraction, drivers, x.shape[1])
-    strength, (uniform, x) = _strength(strength), _drawn(x, columns, random_state)
+    strength, (uniform, x) = _strength(strength), _uniforms(x, columns, random_state)
     z = _standardise(x[:, drivers])
     score = strength * z.sum(axis=1, keepdims=True) / np.sqrt(z.shape[1])
     score = np.broadcast_to(score, x.shape)
@@ -202,7 +202,7 @@ def mnar(
     x, columns = _numbers(X)
     observed = ~np.isnan(x)
     fraction = _fractions(fraction, x.shape[1])
-    strength, (uniform, x) = _strength(strength), _drawn(x, columns, random_state)
+    strength, (uniform, x) = _strength(strength), _uniforms(x, columns, random_state)
     score = strength * _standardise(x)
     return (uniform < _probability(score, observed, fraction)) & observed
 
@@ -255,7 +255,7 @@ def _numbers(X):
     return x, columns
 
 
-def _drawn(x, columns, random_state):
+def _uniforms(x, columns, random_state):
     """Return uniform numbers of the cells, and x with numbers of nominal levels."""
     rng = _generator(random_state)
     uniform, x = rng.random(x.shape), x.copy()

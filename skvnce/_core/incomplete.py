@@ -518,7 +518,7 @@ class _Changed(Rows):
 
 
 class Table(Protocol):
-    """Rows of which sums are computed: `Rows` or `Parts`."""
+    """Rows whose sums are computed: `Rows` or `Parts`."""
 
     @property
     def total(self) -> Tensor:
@@ -535,7 +535,7 @@ class Table(Protocol):
 
 
 class Parts(NamedTuple):
-    """A table of which one part at a time is in memory."""
+    """A table with one part at a time in memory."""
 
     # maps (of, merge) to ``merge(... merge(of(part 1), of(part 2)) ...)``, where the
     # parts are `Rows`, in any grouping that depends on the parts only

@@ -1,4 +1,4 @@
-"""Models with latents, posteriors of what is not observed, and samplers."""
+"""Models with latents, posteriors of unobserved variables, and samplers."""
 
 from collections.abc import Callable
 from copy import copy

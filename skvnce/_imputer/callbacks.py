@@ -64,7 +64,7 @@ def report_rounds(estimator, max_iter, *, X):
     `on_round` maps (round, loss, change) to whether a callback requests to stop.
     """
     progress = core_progress.listener()
-    progress.begin_tasks(estimator, X)
+    progress.tasks = Tasks.begun(estimator, X)
 
     def on_round(n_round, loss, change):
         return progress.show_round(Round(n_round, loss, change, max_iter))
@@ -72,7 +72,7 @@ def report_rounds(estimator, max_iter, *, X):
     return on_round, progress.finish
 
 
-def counting_rounds(function, *args):
+def count_rounds(function, *args):
     """Call a function; return its value and the number of its rounds, of any thread."""
     counter = Progress(None)
     with core_progress.heard_by(counter):
@@ -110,10 +110,6 @@ class Progress:
         self.outer = core_progress.listener()
         self.tasks, self.n_unreported = None, 0
         self._path, self._names, self._last = [], (), monotonic()
-
-    def begin_tasks(self, estimator, X):
-        """Let the callbacks of an estimator know of a fit to X."""
-        self.tasks = Tasks.begun(estimator, X)
 
     @property
     def prints(self):

@@ -70,11 +70,9 @@ def determined_columns(schema: Schema, X: np.ndarray) -> tuple[tuple, ...]:
 
 
 def still_determined(schema: Schema, X: np.ndarray) -> tuple[tuple, ...]:
-    """List those of the relations of a schema that new rows do not contradict."""
-    nodes = _nodes(schema, X)
-    return tuple(
-        fields for fields in schema.determined if Determined(*fields).holds(nodes)
-    )
+    """List the relations of a schema that no new row contradicts."""
+    nodes, pairs = _nodes(schema, X), schema.determined
+    return tuple(fields for fields in pairs if Determined(*fields).holds(nodes))
 
 
 def with_determined(schema: Schema, models: Sequence[CellModel]) -> list[CellModel]:
@@ -169,7 +167,7 @@ class WithDetermined(NamedTuple):
         return filled
 
     def _given_others(self, filled, probabilities):
-        """Leave to missing cells the levels that agree with what they determine."""
+        """Set the probabilities of levels that contradict determined cells to zero."""
         probabilities = dict(probabilities)
         for j in {j for by, column, _ in self.relations for j in (by, column)}:
             size, observed = self.n_categories[j], ~np.isnan(filled[:, j])
@@ -190,7 +188,7 @@ class WithDetermined(NamedTuple):
         return probabilities
 
     def _draw_again(self, drawn, filled, rows, by, limits):
-        """Draw cells that contradict what they determine, of those that do not."""
+        """Draw cells again that contradict the cells that they determine."""
         wrong = np.zeros(drawn[:, rows, by].shape, dtype=bool)
         for relation in self.relations:
             if relation.by == by:

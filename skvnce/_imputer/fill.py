@@ -11,10 +11,9 @@ import torch
 
 from skvnce._core.numbers import check_count, check_share, least_draws
 from skvnce._core.progress import step
-from skvnce._core.random import seed_from
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.fitted import CellModel, Filled, in_turn, n_chains
-from skvnce._imputer.related import deduced, using
+from skvnce._imputer.related import deduce, use_relations
 from skvnce._tables.schema import Schema
 from skvnce._tables.values import NO_LIMITS, Limits, ValidValues, half_sample_mode
 
@@ -82,8 +81,8 @@ def _related(
     """Deduce cells from relations, and let models obey these; limits stand alone."""
     if limits:
         return X, models
-    X, related = deduced(schema, X)
-    return X, [using(model, related) for model in models]
+    X, related = deduce(schema, X)
+    return X, [use_relations(model, related) for model in models]
 
 
 def score(
@@ -118,7 +117,7 @@ def _converted(
 
 
 def warn_of_zeros(schema: Schema, X: np.ndarray, drawn: np.ndarray) -> None:
-    """Warn of positive columns of which many draws are negative, and so set to 0."""
+    """Warn of positive columns whose draws are often negative, and so set to 0."""
     places = {int(j): place for place, j in enumerate(schema.returned)}
     valid, least = schema.values, np.abs(schema.ends).min(0)
     # on a grid zeros are the next value, and not only what is beyond
@@ -171,7 +170,7 @@ def certain(schema: Schema, X: np.ndarray) -> dict:
 
 
 def returned(schema: Schema, filled: np.ndarray, X: np.ndarray) -> np.ndarray:
-    """Restore observed cells (..., n_samples, n_features), and select what is returned.
+    """Restore observed cells (..., n_samples, n_features), and select columns.
 
     Empty columns are kept or dropped; `filled` has values for them.
     """
@@ -387,7 +386,7 @@ class ValidCells(NamedTuple):
         return self.values.clipped(cells, self.columns), probabilities
 
     def _best(self, node: int, *, is_number: bool) -> float:
-        """Return what fills a column by its marginal distribution."""
+        """Return the value that fills a column by its marginal distribution."""
         marginal, strategy = self.marginals[node], STRATEGIES[self.strategy]
         if strategy and is_number:
             points = marginal.quantiles(strategy.levels)[:, None]
@@ -460,24 +459,20 @@ def ordered_draws(
     draw: Callable,
     schema: Schema,
     X: np.ndarray,  # (n_samples, n_features_in_)
-    ranks: Sequence[int],
+    ranks: Sequence[int],  # from 0 to n_draws - 1
     n_draws: int,
-    random_state: object,
-    limits: Limits = NO_LIMITS,
 ) -> np.ndarray:
-    """Sort the draws of each missing cell of validated rows, and choose some.
+    """Choose draws of these ranks for each missing cell of validated rows.
 
-    `draw` maps rows, `random_state` and their limits to tables; `ranks` are from 0 to
-    n_draws - 1.
+    `draw` maps indices of rows to `n_draws` tables of them.
     """
-    ranks, rng = list(ranks), np.random.default_rng(seed_from(random_state))
+    ranks = list(ranks)
     ordered = np.repeat(X[None, :, schema.returned], len(ranks), 0)
     rows = np.flatnonzero(np.isnan(X).any(1))
     size = max(1, _CHUNK // (X.shape[1] * n_draws))
     for part in split(schema, X, size, rows):
-        drawn = draw(X[part], random_state=rng, limits=limits.of(part))
-        # only some ranks are needed, which takes less than sorting
-        ordered[:, part] = np.partition(drawn, sorted(set(ranks)), axis=0)[ranks]
+        # a few ranks take less time than a sort
+        ordered[:, part] = np.partition(draw(part), sorted(set(ranks)), axis=0)[ranks]
     return ordered
 
 

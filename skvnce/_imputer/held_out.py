@@ -38,7 +38,7 @@ _REPEATS = 3
 
 
 class Keys(NamedTuple):
-    """Random integers of rows and columns, which are functions of what these contain.
+    """Random integers of rows and columns, which are functions of their cells.
 
     They depend neither on units nor on the order of rows or columns.
     """
@@ -236,7 +236,7 @@ def some_rows(nodes, rows, most=_PREDICTED):
 
 
 def cells_to_hide(nodes, weights, joined=None, hidden=None):
-    """Select those of a tenth of the observed cells whose columns vary without them."""
+    """Select a tenth of the observed cells, if the rest of their column varies."""
     if hidden is None:
         weights = torch.from_numpy(weights)
         hidden = hold_out(nodes, weights, HELD_OUT, joined)[1].numpy()
@@ -269,10 +269,8 @@ def _is_worse_than_none(filled, truth, weights):
 def _level_losses(codes, probabilities, training, weights):
     """Compute log-losses of a model (n, n_levels), and of the shares of levels."""
     observed, width = ~np.isnan(training), probabilities.shape[1]
-    mass = (
-        np.bincount(training[observed].astype(int), weights[observed], minlength=width)
-        + 0.5
-    )
+    levels = training[observed].astype(int)
+    mass = np.bincount(levels, weights[observed], minlength=width) + 0.5
     codes = np.nan_to_num(codes).astype(int)
     likelihood = probabilities[np.arange(len(codes)), codes]
     return -np.log(np.maximum(likelihood, _LEAST)), -np.log(mass / mass.sum())[codes]
@@ -286,7 +284,7 @@ class HeldOutResult(NamedTuple):
     marginal: np.ndarray
 
     def report(self):
-        """List what an imputer says of the result."""
+        """List the attributes of an imputer that report the result."""
         return {"held_out_gain_": self.gain, "marginal_columns_": self.marginal}
 
 

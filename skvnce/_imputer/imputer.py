@@ -301,11 +301,11 @@ class Imputer(IncompleteTransformer):
         if reference is not None:
             model = fitted_to(self, reference, seed)
         if shift is None and not rules.draws_alone(self._schema, mask, limits):
-            drawer = model._drawer(checked, n_draws, seed, limits)
-            return self._ruled(drawer, checked, X, as_array, mask)
+            drawer = model._draw_function(checked, n_draws, seed, limits)
+            return self._draw_by_rules(drawer, checked, X, as_array, mask)
         shift = model._shift_of({} if shift is None else shift)
         drawer = partial(model._drawn_shifted, checked, n_draws, seed, shift)
-        completed = self._ruled(drawer, checked, X, as_array, mask)
+        completed = self._draw_by_rules(drawer, checked, X, as_array, mask)
         warn_of_cuts(model._schema, shift, model._limit_of_shift)
         return completed
 
@@ -624,7 +624,7 @@ class Imputer(IncompleteTransformer):
             model = self._cell_model() if self.feature_indices_.size else None
             return score(self._schema, model, X, with_errors=with_errors)
 
-    def _drawer(self, X, n_draws, seed, limits=NO_LIMITS):
+    def _draw_function(self, X, n_draws, seed, limits=NO_LIMITS):
         """Make a function that draws some rows of a validated table."""
 
         def drawn(rows=slice(None)):
@@ -635,8 +635,8 @@ class Imputer(IncompleteTransformer):
 
         return drawn
 
-    def _ruled(self, drawer, checked, X, as_array, where):
-        """Draw validated rows, apply rules, and convert to what `sample` returns."""
+    def _draw_by_rules(self, drawer, checked, X, as_array, where):
+        """Draw validated rows, apply rules, and return tables as `sample` does."""
 
         def whole(rows=slice(None)):
             return self._whole(drawer(rows), checked[rows], X)
@@ -655,15 +655,12 @@ class Imputer(IncompleteTransformer):
         checked = self._checked(X)
         limits = self._limits_of(lower, upper, X, checked)
         mask = rules.without_rules(self._wanted(where, X, checked))
-        tables = ordered_draws(
-            partial(self._drawn_tables, n_draws=n_draws),
-            self._schema,
-            checked,
-            ranks,
-            n_draws,
-            random_state,
-            limits,
-        )
+        rng = np.random.default_rng(seed_from(random_state))
+
+        def draw_rows(rows):
+            return self._drawn_tables(checked[rows], n_draws, rng, limits.of(rows))
+
+        tables = ordered_draws(draw_rows, self._schema, checked, ranks, n_draws)
         ordered = np.broadcast_to(columns_with_order(self._schema), checked.shape)
         mask = ordered if mask is None else ordered & mask
         tables = self._rounded(tables, checked, X)
@@ -705,9 +702,8 @@ class Imputer(IncompleteTransformer):
         fitted = self._fitted
         if not hasattr(fitted.model, "with_one_draw"):
             return [self._without_training()]
-        values = [
-            fitted._replace(model=model) for model in fitted.model.with_one_draw()
-        ]
+        models = fitted.model.with_one_draw()
+        values = [fitted._replace(model=model) for model in models]
         return self._copies_with("_fitted", values)
 
     def _names_out(self, names):

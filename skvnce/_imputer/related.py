@@ -1,7 +1,7 @@
 """Tables that obey the relations of their columns, see `skvnce.relations`.
 
 Cells that follow from observed ones are computed before a model fills the others, and
-filled cells are then changed until the relations hold: `deduced` and `WithRelations`.
+filled cells are then changed until the relations hold: `deduce` and `WithRelations`.
 """
 
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ class Related(NamedTuple):
     shares: np.ndarray  # (p,), the means of the columns
     gaps: np.ndarray  # bool (p,), whether the table has missing cells
     has_codes: np.ndarray  # bool (p,), whether cells stand for levels without order
-    are_observed: bool = True  # whether no cell has been computed, see `deduced`
+    are_observed: bool = True  # whether no cell has been computed, see `deduce`
 
     @property
     def checked(self) -> list[Checked]:
@@ -60,7 +60,7 @@ class Related(NamedTuple):
 
     @property
     def formulas(self) -> list[Checked]:
-        """Those of them that are formulas."""
+        """The rules that are formulas."""
         return [rule for rule in self.checked if isinstance(rule.rule, Formula)]
 
     @property
@@ -90,7 +90,7 @@ class Related(NamedTuple):
         return joined_columns(self.relations, len(self.gaps))[columns]
 
     def valid(self, X: np.ndarray) -> Self:
-        """Leave out what more than 1 % of the rows of a table (n, p) violate."""
+        """Leave out relations that more than 1 % of the rows of X (n, p) violate."""
         are = [holds(self.bounds, X, checked) for checked in self.checked]
         if all(are):
             return self
@@ -128,7 +128,7 @@ def values_of(schema: Schema, cells: np.ndarray) -> np.ndarray:
 
 
 def codes_of(schema: Schema, values: np.ndarray) -> np.ndarray:
-    """Convert numbers back (..., p); NaN where one is no level."""
+    """Convert numbers back (..., p); NaN where a number is not a level."""
     cells = values.copy()
     for j, levels in _numbers_of_levels(schema):
         codes = np.searchsorted(levels, values[..., j]).clip(max=len(levels) - 1)
@@ -175,7 +175,7 @@ def with_relations(
     names = [str(key) for key in schema.keys or schema.all_names]
     with np.errstate(all="ignore"):
         read = describe(values_of(schema, X), is_number, names)
-        relations = _chosen(relations_of(read), listed)
+        relations = _select_listed(relations_of(read), listed)
     if not relations:
         return schema
     checked = [relation.checked for relation in relations]
@@ -213,7 +213,7 @@ def _warn_of_typos(schema, suspected, cells, counted):
         )
 
 
-def _chosen(relations, listed):
+def _select_listed(relations, listed):
     """Select the relations that a list names."""
     if isinstance(listed, str):
         return relations
@@ -297,7 +297,7 @@ def _skewness(column):
 # Cells that follow
 
 
-def deduced(schema: Schema, X: np.ndarray) -> tuple[np.ndarray, Related | None]:
+def deduce(schema: Schema, X: np.ndarray) -> tuple[np.ndarray, Related | None]:
     """Compute the cells of rows (n, n_features) that follow from observed ones.
 
     Also returns the relations that hold in the rows, for the computed table.
@@ -320,12 +320,12 @@ def deduced(schema: Schema, X: np.ndarray) -> tuple[np.ndarray, Related | None]:
     return cells, related._replace(are_observed=False)
 
 
-def using(model: CellModel, related: Related | None) -> CellModel:
+def use_relations(model: CellModel, related: Related | None) -> CellModel:
     """Let a model, or that in a wrapper, use some relations instead of all."""
     if isinstance(model, WithRelations):
         return model._replace(schema=model.schema._replace(relations=related))
     if related is not None and hasattr(model, "model"):
-        return model._replace(model=using(model.model, related))
+        return model._replace(model=use_relations(model.model, related))
     return model
 
 
@@ -389,7 +389,7 @@ class WithRelations(NamedTuple):
 
 
 class WithSets(NamedTuple):
-    """A model in which columns of which one is 1 are one column of levels.
+    """A model that has a column of levels in place of 0-1 columns that sum to 1.
 
     Its columns are those of the rows, and then one for each set.
     """

@@ -41,7 +41,7 @@ class Rules(NamedTuple):
     of_groups: Sequence = ()
 
     def evaluate(self, table, filled, rows):
-        """Evaluate the rules for rows, of which `filled` cells come from the table."""
+        """Evaluate the rules for rows whose `filled` cells come from the table."""
         X, mask = _safe_indexing(self.X, rows), self.fixed[rows]
         shown = _shown(self.schema, table, filled, X)
         if self.function is not None:
@@ -238,7 +238,7 @@ def _read(schema, parameter, X, mask, *, is_rule=False):
 
 
 def _applied(rule, table, name):
-    """Call a rule; an error says whose it is."""
+    """Call a rule; an error names its parameter."""
     try:
         answer = rule(table)
     except Exception as error:

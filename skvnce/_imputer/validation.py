@@ -25,7 +25,7 @@ from skvnce._core.runtime import DEVICES
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.fill import STRATEGIES
 from skvnce._imputer.parts.chunks import Chunks
-from skvnce._imputer.related import deduced, with_relations
+from skvnce._imputer.related import deduce, with_relations
 from skvnce._tables.cells import names_of, read_marked
 from skvnce._tables.findings import check_deviations, modelled_columns, warn_of_table
 from skvnce._tables.frames import (
@@ -157,7 +157,7 @@ _FAR = 1e50  # widths of a column whose square and fourth power do not overflow
 
 
 class Number(Interval):
-    """An interval of numbers, without bools and what is infinite in float64."""
+    """An interval of numbers, without bools and numbers that overflow float64."""
 
     def is_satisfied_by(self, val):
         """Return whether a value is in the interval."""
@@ -280,7 +280,7 @@ def _with_cells_that_follow(estimator, schema, table, weights):
         return table, schema
     values = valid_values(schema, rows, *estimator._bounds())  # which win
     table = table.copy()
-    table[counted] = deduced(schema._replace(values=values), rows)[0]
+    table[counted] = deduce(schema._replace(values=values), rows)[0]
     return table, schema
 
 
@@ -364,7 +364,7 @@ def read_cells(schema, handling, X, weights=None, impossible=None, limits=NO_LIM
 
 
 def _settings(estimator):
-    """Return what has the parameters of an estimator: itself, or its `model`."""
+    """Return the owner of the parameters of reading: the estimator, or its `model`."""
     return estimator._settings() if hasattr(estimator, "_settings") else estimator
 
 

@@ -239,13 +239,8 @@ def _relations(report):
     if not relations.found:
         return section(key, title, paragraph("None found: no column follows exactly."))
     rows = [
-        (
-            escaped(relation),
-            relation.kind,
-            f"{relation.support:,}",
-            f"{relation.violations:,}",
-        )
-        for relation in relations.found[:_ROWS]
+        (escaped(rule), rule.kind, f"{rule.support:,}", f"{rule.violations:,}")
+        for rule in relations.found[:_ROWS]
     ]
     table = table_of(("Relation", "Kind", "Shown by", "Violated in rows"), rows)
     parts = [text("relations", n_follow=relations.n_follow, table=table)]
@@ -294,13 +289,8 @@ def _reasons(report):
         more = text("some compared", targets=TARGETS, predictors=PREDICTORS)
     how = text("compared", **counts, more=more)
     rows = [
-        (
-            of_user(reason.name),
-            of_user(reason.by),
-            scale(f"{reason.strength:.2f}", reason.strength),
-            escaped(reason.text),
-        )
-        for reason in why.found
+        (of_user(name), of_user(by), scale(f"{strength:.2f}", strength), escaped(text_))
+        for name, by, strength, _, text_ in why.found
     ]
     heads = "Missing cells of", "depend on", "Strength", "How"
     table = [table_of(heads, rows)] if rows else []

@@ -79,7 +79,7 @@ def score_hidden_cells(read, group, most_rows, rng):
         training = np.column_stack([training, _codes(table, group)[rows]])
         groups = len(places)
     try:
-        filled, draws = _fitted(training, kinds, groups, rng)
+        filled, draws = _fill_and_draw(training, kinds, groups, rng)
     except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
         return HiddenCells([], why_not=f"GaussianImputer failed: {error}")
     scores = []
@@ -168,7 +168,7 @@ def _places(table, rows, group):
     return sorted(chosen)
 
 
-def _fitted(training, kinds, groups, rng):
+def _fill_and_draw(training, kinds, groups, rng):
     """Fill and draw the missing cells."""
     from skvnce import GaussianImputer
 

@@ -33,7 +33,7 @@ from skvnce.relations.search import find_relations, joined_columns
 # Imputers of this package and of scikit-learn, as the scores use them.
 
 
-def fitted(imputer, table):
+def fit_clone(imputer, table):
     """Fit a copy of an imputer, which returns data frames if it gets one."""
     imputer = clone(imputer)
     if is_frame(table) and hasattr(imputer, "set_output"):
@@ -41,7 +41,7 @@ def fitted(imputer, table):
     return imputer.fit(table)
 
 
-def drawn(imputer, table, n_draws, seed):
+def draw_tables(imputer, table, n_draws, seed):
     """Draw completed tables, or return None if the imputer does not draw."""
     if not hasattr(imputer, "sample"):
         return None
@@ -50,7 +50,7 @@ def drawn(imputer, table, n_draws, seed):
 
 
 def check_imputer(imputer, name):
-    """Raise an error for what is no imputer."""
+    """Raise an error for an object that is not an imputer."""
     if isinstance(imputer, type) or not (
         hasattr(imputer, "fit") and hasattr(imputer, "transform")
     ):
@@ -378,9 +378,9 @@ class _Scorer:
     def score(self, imputer):
         """Fit one imputer and score it."""
         start = perf_counter()
-        imputer = fitted(imputer, self.table)
+        imputer = fit_clone(imputer, self.table)
         filled = imputer.transform(self.table)
-        draws = drawn(imputer, self.table, self.n_draws, self.seed)
+        draws = draw_tables(imputer, self.table, self.n_draws, self.seed)
         probabilities = draws
         if self.has_levels and hasattr(imputer, "category_probabilities"):
             probabilities = imputer.category_probabilities(self.table)
@@ -410,7 +410,7 @@ class _Scorer:
 
 
 def _check_imputers(imputers):
-    """Raise an error for what is no dict of imputers."""
+    """Raise an error unless imputers are a dict of imputers."""
     if not isinstance(imputers, Mapping):
         raise TypeError(
             "imputers must be a dict of names to imputers, got "
@@ -565,8 +565,8 @@ def energy_i_score(
     _check_no_dates(X, scored)
     rng = _generator(random_state)
     seed = int(rng.integers(2**31))
-    model = fitted(imputer, X)
-    tables = drawn(model, X, 1, seed)
+    model = fit_clone(imputer, X)
+    tables = draw_tables(model, X, 1, seed)
     completed = model.transform(X) if tables is None else tables[0]
     if np.shape(completed) != np.shape(X):
         raise ValueError(
@@ -589,7 +589,7 @@ def energy_i_score(
         incomplete = hide(table, hidden)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TableWarning)  # the first fit has warned
-            model = fitted(of_columns(imputer, X, places, incomplete), incomplete)
+            model = fit_clone(of_columns(imputer, X, places, incomplete), incomplete)
         scale = np.std(x[observed[:, j], j])
         columns[label] = _score(model, table, hidden, scale or 1.0, n_draws, rng)
         weights[label] = float(observed[:, j].mean() * (~observed[:, j]).mean())
@@ -609,7 +609,7 @@ def _score(model, table, hidden, scale, n_draws, rng):
     """Score the first column of a table by eq. (1)."""
     incomplete = hide(table, hidden)
     columns = columns_by_dtype(table)
-    draws = drawn(model, incomplete, n_draws, int(rng.integers(2**31)))
+    draws = draw_tables(model, incomplete, n_draws, int(rng.integers(2**31)))
     if draws is None:
         # an imputer that does not draw has a distribution of one point
         draws = [model.transform(incomplete)] * n_draws

@@ -169,7 +169,7 @@ def _histogram(read, place):
 
 
 def warnings_of(read):
-    """List of what `fit` warns, and what cannot be read."""
+    """List the warnings of `fit`, and columns that it cannot read."""
     table, names = read.table, read.table.names
     sentences = [
         why if names[j] in why else f"{names[j]}: {why}"

@@ -28,7 +28,7 @@ class Typo(NamedTuple):
     relation: Relation
 
     def __str__(self) -> str:
-        """Say what the cell is, and what the formula gives."""
+        """State the cell, and the value that the formula gives."""
         formula, is_left = self.relation.text, self.column == self.relation.columns[0]
         if is_left and formula.startswith(f"{self.column} = "):
             formula, verb = formula.removeprefix(f"{self.column} = "), "is"

@@ -60,7 +60,7 @@ class UserTable(NamedTuple):
 
 
 def read_user_table(X):
-    """Read a table as an imputer does, but pass through what it could not read."""
+    """Read a table as an imputer does, and pass through columns that it cannot read."""
     reject_no_table(X)
     reject_parts(X)
     X = _as_table(X)

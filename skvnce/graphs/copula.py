@@ -71,7 +71,7 @@ class Theta(NamedTuple):
 
     @classmethod
     def independent(cls, size: int) -> Self:
-        """Make those of independent standard normal variables."""
+        """Make the parameters of independent standard normal variables."""
         mean = torch.zeros(size, dtype=torch.float64)
         return cls(torch.eye(size, dtype=torch.float64), mean)
 
@@ -549,7 +549,7 @@ def e_step(latents: Latents, rows: list[Rows]) -> EStep:
 
 
 def information(latents: Latents, rows: list[Rows]) -> Tensor:
-    """Estimate v_j of eq. (1): what the cells of a column say about its latents."""
+    """Estimate v_j of eq. (1), the information of the cells of a column."""
     places = Blocks.of(torch.tensor(latents.n_levels)).places
     each = explained(rows)
     if latents.nominal:
@@ -610,9 +610,9 @@ class Problem(NamedTuple):
     def fit(self, alpha: float, **stopping: object) -> tuple[em.Fit, em.Fit]:
         """Learn the graph; returns the fit without, and with, the choice of edges."""
         first = self.first(**stopping)
-        return first, self.chosen(first, first.theta, alpha)
+        return first, self.choose(first, first.theta, alpha)
 
-    def chosen(self, first: em.Fit, theta: Theta, alpha: float) -> em.Fit:
+    def choose(self, first: em.Fit, theta: Theta, alpha: float) -> em.Fit:
         """Choose edges by moments of the first fit, whatever theta, and fit to them."""
         fit = em.conclude(self.method, first, self.penalty(alpha))
         theta = self.estimate(first, fit.theta)
@@ -621,25 +621,25 @@ class Problem(NamedTuple):
     def estimate(self, first: em.Fit, theta: Theta) -> Theta:
         """Compute the maximum of the likelihood given the edges of theta."""
         edges = self.method.family.strengths(theta) != 0
-        return self.fitted(first.summary, theta, edges, TOL[1]).theta
+        return self.refit(first.summary, theta, edges, TOL[1]).theta
 
-    def fitted(
+    def refit(
         self, normal: Normal, start: Theta, edges: Tensor, tol: float
     ) -> Solution:
         """Maximise the likelihood of these moments and of a few independent rows."""
         scaled, product = correlations(normal, self.blocks)
         share = _PRIOR * len(scaled) / (self.n_rows + _PRIOR * len(scaled))
         scaled = (1 - share) * scaled + share * torch.eye(len(scaled)).to(scaled)
-        scaled, precision = (
+        solution = fit_to_edges(
             round_to_grid(scaled),
             round_to_grid(start.precision * product),
-        )
-        solution = fit_to_edges(
-            scaled, precision, edges, self.blocks, tol=tol * len(scaled)
+            edges,
+            self.blocks,
+            tol=tol * len(scaled),
         )
         return in_units(solution, normal, product)
 
-    def continued(
+    def continue_fit(
         self,
         data: Incomplete,
         theta: Theta,
@@ -657,7 +657,7 @@ class Problem(NamedTuple):
             tol=0.0,
             warm_up=n_rounds // 2,
         )
-        return self.chosen(first, theta, alpha).theta
+        return self.choose(first, theta, alpha).theta
 
     def criterion(self, fit: em.Fit) -> Callable[[Theta, float], float]:
         """Return the extended BIC of graphs, given the moments of a fit."""
@@ -680,7 +680,7 @@ class Problem(NamedTuple):
             return inf
         # for each latent variable, so that n times the loss is exact to 0.1
         accuracy = 0.1 / (n * len(theta.mean))
-        loss = self.fitted(normal, theta, edges, accuracy).loss
+        loss = self.refit(normal, theta, edges, accuracy).loss
         each = torch.outer(free, free) * edge_weights(share)
         parameters = float((each * edges).sum()) / 2
         price = log(n) + 4 * gamma * log(d)

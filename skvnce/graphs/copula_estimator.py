@@ -237,7 +237,7 @@ class CopulaGraphLearner(GraphEstimator):
         return copula.make_problem(data, kinds, sizes, tensors(limits), marginals)
 
     def _remedy(self):
-        """Say what to change if a fit diverges."""
+        """Say which parameters to change if a fit diverges."""
         return f"Raise alpha={self.alpha!r}, or drop columns that repeat others."
 
     def _model_of(self, schema, fit, problem, data):
@@ -264,7 +264,7 @@ class CopulaGraphLearner(GraphEstimator):
         }
 
     def _report_of(self, schema, model, associations):
-        """List what a model says, and what its associations do."""
+        """List the attributes of an estimator with this model."""
         mean, covariance = model.parameters()
         return {
             "mean_": mean,
@@ -301,7 +301,7 @@ class CopulaGraphLearner(GraphEstimator):
         schema, cells, limits = table.schema, table.cells, table.cells.limits
 
         def predict(training, rows):
-            state = problem.continued(
+            state = problem.continue_fit(
                 Incomplete.from_array(training),
                 theta,
                 float(self.alpha),

@@ -24,7 +24,7 @@ from skvnce._tables.schema import Schema
 from skvnce._types import Seed, TableLike
 from skvnce.graphs.copula_estimator import CopulaGraphLearner
 from skvnce.graphs.em import Fit, Path, learn_path, n_links
-from skvnce.graphs.estimator import TruncatedGaussianGraphLearner
+from skvnce.graphs.estimator import TruncatedGaussianGraphLearner, TruncatedGraph
 from skvnce.graphs.learner import GraphEstimator
 
 # ----------------------------------------
@@ -109,7 +109,7 @@ _FREQUENT = 0.9  # share of halves that find an edge: an empty graph misses none
 
 
 def instability(frequencies: np.ndarray) -> np.ndarray:
-    """Compute that of each graph; (n_graphs, n_pairs) -> (n_graphs,)."""
+    """Compute the instability of each graph; (n_graphs, n_pairs) -> (n_graphs,)."""
     each = 2 * frequencies * (1 - frequencies)
     return each.mean(1) if each.shape[1] else np.zeros(len(each))
 
@@ -343,7 +343,7 @@ class GraphSearch(GraphEstimator):
         learner.set_params(alpha=alpha)
         data = Incomplete.from_array(table.cells.nodes)
         with learner._threads(table.schema):
-            fit = problem.chosen(first, path.thetas[best], alpha)
+            fit = problem.choose(first, path.thetas[best], alpha)
             # more precise than the path
             chosen = problem.method.family.strengths(fit.theta)
             report["path_"][best] = chosen.numpy()
@@ -378,7 +378,7 @@ class GraphSearch(GraphEstimator):
         resample = Resample(search.learner, schema, search.rows, search.path.alphas)
         # a generator, so that parts are reported when they end
         results = Parallel(self.n_jobs, return_as="generator")(
-            delayed(callbacks.counting_rounds)(function, resample, *part, int(s))
+            delayed(callbacks.count_rounds)(function, resample, *part, int(s))
             for part, s in zip(parts, seeds, strict=True)
         )
         values = []
@@ -557,11 +557,9 @@ _RULES = {
 
 # ----------------------------------------
 # Graph learners that choose the strength of their L1 penalty.
-#
-# What a fitted graph can do is assigned from the learner, whose `fit` is another one.
 
 
-class TruncatedGaussianGraphLearnerCV(GraphSearch):
+class TruncatedGaussianGraphLearnerCV(TruncatedGraph, GraphSearch):
     """`TruncatedGaussianGraphLearner` that chooses the strength of its L1 penalty.
 
     One fit without L1 penalty averages the statistics of the missing cells.  Then a
@@ -604,13 +602,6 @@ feature_names_in_
     """
 
     _parts = {"model": lambda _: TruncatedGaussianGraphLearner()}
-    _is_positive = _has_density = True
-    to_torch = TruncatedGaussianGraphLearner.to_torch
-    _cell_model = TruncatedGaussianGraphLearner._cell_model
-    _cells_of = TruncatedGaussianGraphLearner._cells_of
-    _associations = TruncatedGaussianGraphLearner._associations
-    _edge_columns = TruncatedGaussianGraphLearner._edge_columns
-    _threads = TruncatedGaussianGraphLearner._threads
     _parameter_constraints = {
         **GraphSearch._parameter_constraints,
         "model": [TruncatedGaussianGraphLearner, None],

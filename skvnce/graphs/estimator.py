@@ -53,7 +53,7 @@ REMEDY = (
 
 
 def remedy(algorithm, ridge):
-    """Say what to change if a fit diverges."""
+    """Say which parameters to change if a fit diverges."""
     text = (
         "Look for columns with extreme values or that nearly repeat others, for too "
         f"few rows, and for an extreme penalty. Another ridge than ridge={ridge!r}"
@@ -63,8 +63,8 @@ def remedy(algorithm, ridge):
     return f"{text}, or algorithm='score-matching', may help."
 
 
-def predicted(problem, theta, training, rows, *, alpha, n_steps):  # (n_rows, n_nodes)
-    """Continue the fit without held-out cells, and fill them.
+def predict_held_out(problem, theta, training, rows, *, alpha, n_steps):
+    """Continue the fit without held-out cells, and fill them; (n_rows, n_nodes).
 
     `theta` is the fit to all cells, `training` (n, n_nodes) has no held-out cells and
     the units of X, and `rows` are those to fill. Raises Diverged.
@@ -72,7 +72,7 @@ def predicted(problem, theta, training, rows, *, alpha, n_steps):  # (n_rows, n_
     centre, scale = problem.units
     training = Incomplete.from_array(training / scale.numpy())
     n_rounds = min(em.rounds_to_settle(training.observed, _INFLUENCE), _ROUNDS)
-    theta, start = problem.continued(training, theta, float(alpha), n_rounds)
+    theta, start = problem.continue_fit(training, theta, float(alpha), n_rounds)
     rows = torch.from_numpy(rows)
     part, burn_in = training.take(rows), _BURN_IN
     if start is None:
@@ -179,7 +179,41 @@ def why_unsettled(fit, ridge, max_iter, tol):
     return None
 
 
-class TruncatedGaussianGraphLearner(GraphEstimator):
+class TruncatedGraph(GraphEstimator):
+    """What a fitted graph of non-negative variables can do, however it was learned."""
+
+    _is_positive = _has_density = True
+
+    @torch_defaults()
+    def to_torch(self) -> Any:
+        """Return the fitted model as a torch module, in the units of X.
+
+        Returns
+        -------
+        skvnce.graphs.truncated_gaussian.TruncatedGaussian
+            A copy in double precision, without gradients.
+        """
+        check_is_fitted(self)
+        return self._fitted.model.module()
+
+    def _cell_model(self):
+        return self._cells_of(self._fitted.model)
+
+    def _cells_of(self, model):
+        """Make the model of cells of parameters."""
+        return model.cell_model(self._settings().n_steps)
+
+    def _associations(self):
+        return -np.sign(self.precision_) * self.edge_strengths_
+
+    def _edge_columns(self, i, j):
+        return {"precision": self.precision_[i, j]}
+
+    def _threads(self, schema=None):
+        return threads_for(len((schema or self._schema).model_columns))
+
+
+class TruncatedGaussianGraphLearner(TruncatedGraph):
     """Sparse graph of non-negative variables, learned from a table with missing values.
 
     The model is a Gaussian truncated to ``x >= 0``, with ``p(x)`` proportional to
@@ -300,8 +334,6 @@ class TruncatedGaussianGraphLearner(GraphEstimator):
       source target
     0     x0     x1
     """
-
-    _is_positive = _has_density = True
 
     _parameter_constraints = {
         "alpha": [validation.Number(Real, 0, None, closed="left")],
@@ -440,34 +472,6 @@ class TruncatedGaussianGraphLearner(GraphEstimator):
         parts = model.model, drawn, torch.from_numpy(~np.isnan(nodes)), noise
         return objective_at(*parts, self.noise_ratio)
 
-    @torch_defaults()
-    def to_torch(self) -> Any:
-        """Return the fitted model as a torch module, in the units of X.
-
-        Returns
-        -------
-        skvnce.graphs.truncated_gaussian.TruncatedGaussian
-            A copy in double precision, without gradients.
-        """
-        check_is_fitted(self)
-        return self._fitted.model.module()
-
-    def _cell_model(self):
-        return self._cells_of(self._fitted.model)
-
-    def _cells_of(self, model):
-        """Make the model of cells of parameters."""
-        return model.cell_model(self._settings().n_steps)
-
-    def _associations(self):
-        return -np.sign(self.precision_) * self.edge_strengths_
-
-    def _edge_columns(self, i, j):
-        return {"precision": self.precision_[i, j]}
-
-    def _threads(self, schema=None):
-        return threads_for(len((schema or self._schema).model_columns))
-
     def _check_predictions(self, table, problem, theta, report, strength="alpha"):
         """Check the fit, and report a misfit; returns what `_held_out` returns."""
         cells = table.cells
@@ -475,7 +479,7 @@ class TruncatedGaussianGraphLearner(GraphEstimator):
         def predict(training, rows):
             sizes = {"alpha": self.alpha, "n_steps": self.n_steps}
             try:
-                return predicted(problem, theta, training, rows, **sizes), {}
+                return predict_held_out(problem, theta, training, rows, **sizes), {}
             except Diverged:
                 # cells without a prediction count as predicted infinitely badly
                 return None, {}
@@ -491,7 +495,7 @@ class TruncatedGaussianGraphLearner(GraphEstimator):
         return schema, checked
 
     def _remedy(self):
-        """Say what to change if a fit diverges."""
+        """Say which parameters to change if a fit diverges."""
         return remedy(self.algorithm, self.ridge)
 
     def _without_effect(self):
@@ -518,11 +522,8 @@ class TruncatedGaussianGraphLearner(GraphEstimator):
             None if isinstance(value, str) else float(value)
             for value in (self.ridge, self.ridge_linear)
         )
-        return make_problem(data, units, self._options(), *ridges)
-
-    def _options(self):
-        """Return how the method is built."""
-        return Options(self.algorithm, self.fit_linear, self.noise_ratio)
+        options = Options(self.algorithm, self.fit_linear, self.noise_ratio)
+        return make_problem(data, units, options, *ridges)
 
     def _stopping(self, data):
         """Return how long EM goes on."""
@@ -581,7 +582,7 @@ class TruncatedGaussianGraphLearner(GraphEstimator):
         return model, report
 
     def _report_of(self, schema, model):
-        """List what parameters say."""
+        """List the attributes of an estimator with these parameters."""
         report = {
             "precision_": model.precision,
             "linear_": model.linear,

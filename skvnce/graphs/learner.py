@@ -92,7 +92,7 @@ class GraphEstimator(callbacks.CallbackSupportMixin, Imputer):
         return {}
 
     def _cells_of(self, model):
-        """Make the model of cells of what `_model_of` returned."""
+        """Make the model of cells from the value of `_model_of`."""
         return model
 
     def _stopping(self, data):

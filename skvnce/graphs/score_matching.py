@@ -449,7 +449,7 @@ def _mixed(share: float, edge: np.ndarray, where: slice | np.ndarray) -> np.ndar
 
 
 def _log_likelihoods(group: Group) -> np.ndarray:
-    """Compute those of all shares and other parameters; (1 + n_shares, n_parameters).
+    """Compute log-likelihoods; (1 + n_shares, n_parameters).
 
     The other parameters are equally probable, and their prior is included.
     """

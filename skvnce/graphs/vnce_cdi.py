@@ -26,7 +26,7 @@ from skvnce._core.training.adam import FlatAdam, descend
 from skvnce.contrast.objective import data_loss, nce
 from skvnce.graphs import em
 from skvnce.graphs.truncated_gaussian import TruncatedGaussian, log_marginal
-from skvnce.graphs.vnce import Both, drawn, m_step
+from skvnce.graphs.vnce import Both, constant_draws, m_step
 
 # ----------------------------------------
 # The M-step by variational noise-contrastive estimation with imputed neighbours.
@@ -251,7 +251,7 @@ def vnce_cdi(
         rows = latent_rows(state.x, observed, noise)
         with torch.no_grad():
             both = (
-                drawn(part.draw(state.q, n_draws), part.log_noise)
+                constant_draws(part.draw(state.q, n_draws), part.log_noise)
                 for part in (rows, contrast)
             )
             return state, Both(*both)

@@ -83,7 +83,7 @@ def shown_name(name):
     return "unnamed" if text in _NO_NAME and not isinstance(name, str) else text
 
 
-def fitted(estimator, *attributes):
+def fitted_attributes(estimator, *attributes):
     """Return attributes of a fitted estimator."""
     missing = [name for name in attributes if not hasattr(estimator, name)]
     if missing:

@@ -12,7 +12,7 @@ from skvnce.inspection._common import (
     FAINT,
     axes_or_new,
     colours,
-    fitted,
+    fitted_attributes,
     panels,
     read,
     room,
@@ -289,7 +289,7 @@ def _density(ax, groups):
 
 
 def _name_axes(ax, kind, column):
-    """Write what is on the axes."""
+    """Write the labels of the axes."""
     if column.levels is not None:
         labels = "level", "share of cells"
     elif kind == "density":
@@ -615,10 +615,10 @@ class ConvergenceDisplay:
         >>> ConvergenceDisplay.from_estimator(imputer).axes_.shape
         (6,)
         """
-        (losses,) = fitted(estimator, "loss_curve_")
+        (losses,) = fitted_attributes(estimator, "loss_curve_")
         chain = {}
         if hasattr(estimator, "trace_"):
-            trace, r_hat, names, burn_in = fitted(
+            trace, r_hat, names, burn_in = fitted_attributes(
                 estimator, "trace_", "r_hat_", "latent_names_", "n_burn_in_"
             )
             chain = dict(trace=trace, r_hat=r_hat, names=names, n_burn_in=burn_in)

@@ -12,10 +12,10 @@ from skvnce.metrics._forecasts import (
     cells_of,
     check_alike,
     check_shape,
-    chosen,
     forecasts,
     hidden_cells,
     observed_values,
+    select_places,
 )
 
 
@@ -58,7 +58,7 @@ def false_classification_rate(
     >>> false_classification_rate(true, imputed, hidden)
     0.5
     """
-    places = chosen(X_true, columns, category_places(X_true))
+    places = select_places(X_true, columns, category_places(X_true))
     scored = hidden_cells(X_true, hidden, places)
     imputed = cells_of(X_imputed, "X_imputed")
     check_shape(imputed, np.shape(hidden), "X_imputed")

@@ -108,7 +108,7 @@ def ordinal_places(X_true):
     return [j for j, column in enumerate(columns) if column.kind == "ordinal"]
 
 
-def chosen(X_true, columns, places):
+def select_places(X_true, columns, places):
     """Return the indices of named columns, or those of the default."""
     reject_parts(X_true, "X_true")
     places = places if columns is None else positions(X_true, columns)
@@ -141,7 +141,7 @@ def forecasts(X_true, draws, hidden, columns, categories, n_draws, *, ordinal=Fa
         places = [place for place in ordinal_places(X_true) if place in draws]
     _check_n_draws(n_draws)
     results = []
-    for cells in hidden_cells(X_true, hidden, chosen(X_true, columns, places)):
+    for cells in hidden_cells(X_true, hidden, select_places(X_true, columns, places)):
         if cells.place not in draws:
             raise ValueError(
                 f"probabilities have no column {cells.label}; leave it out of columns"
@@ -243,7 +243,7 @@ def _of_tables(X_true, draws, hidden, columns, categories, ordinal):
     default = category_places(X_true)
     if ordinal:
         default = [place for place in ordinal_places(X_true) if place in default]
-    places = chosen(X_true, columns, default)
+    places = select_places(X_true, columns, default)
     true = cells_of(X_true, "X_true")
     draws = tables_of(draws, (len(true[0]), len(true)))
     results = []

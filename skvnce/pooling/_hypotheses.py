@@ -124,7 +124,7 @@ def _check_likelihood(result):
 
 
 def _has_likelihood(result, params):
-    """Return whether a likelihood can be computed, and is none with a free factor."""
+    """Return whether a result has a likelihood; a quasi-likelihood is not one."""
     model = getattr(result, "model", None)
     if _family(model) in _FIXED_SCALE and model.scaletype is not None:
         return False
@@ -378,7 +378,7 @@ def _constraints(pooled, terms):
 
 
 def _hypothesis(value, k):
-    """Return what k constraints are under the hypothesis, (k,)."""
+    """Return the values of k constraints under the hypothesis, (k,)."""
     try:
         constants = np.broadcast_to(np.asarray(value, dtype=float), k)
     except (TypeError, ValueError):

@@ -161,7 +161,7 @@ def _check_alike(results):
 
 
 def _check_different(results, name):
-    """Raise an error if a model is there twice: that of one draw for several."""
+    """Raise an error if a model is in the list twice."""
     for number, result in enumerate(results):
         first = next(k for k, other in enumerate(results) if other is result)
         if first < number:
@@ -202,7 +202,7 @@ def warn_of_unconverged(results, name="results"):
 
 
 def _converged(result):
-    """Return what a result of statsmodels says; True if it says nothing."""
+    """Return whether a result of statsmodels has converged; True if it does not say."""
     said = getattr(result, "mle_retvals", None) or {}
     return bool(said.get("converged", getattr(result, "converged", True)))
 
@@ -456,7 +456,7 @@ def fit_each(
         if np.ma.is_masked(table):
             raise ValueError("draws must be completed tables, but have masked cells.")
     analyse = _analysis(estimator)
-    results = [_analysed(analyse, table, y, fit_params) for table in draws]
+    results = [_analyse(analyse, table, y, fit_params) for table in draws]
     if any(result is None for result in results):
         raise ValueError(
             "The function returned None for a table: let it return the result."
@@ -464,7 +464,7 @@ def fit_each(
     return results
 
 
-def _analysed(analyse, table, y, fit_params):
+def _analyse(analyse, table, y, fit_params):
     """Analyse one table; an error with an array names the way to data frames."""
     try:
         return analyse(table, y, **fit_params)
@@ -478,7 +478,7 @@ def _analysed(analyse, table, y, fit_params):
 
 
 def _analysis(estimator):
-    """Return what analyses one table."""
+    """Return the function that analyses one table."""
     # a class is callable, but is no estimator with its parameters
     if isinstance(estimator, type) or not (
         callable(estimator) or hasattr(estimator, "fit")
@@ -545,7 +545,7 @@ class SensitivityCurve(NamedTuple):
         parts = (
             (a.estimate, a.standard_error, *a.interval(level)) for a in self.pooled
         )
-        rows = [[_chosen(part, first, name) for part in row] for row in parts]
+        rows = [[_select(part, first, name) for part in row] for row in parts]
         table = pd.DataFrame(rows, columns=["coef", "se", "low", "high"])
         table.insert(0, "shift", self.shifts)
         return table
@@ -663,7 +663,7 @@ def sensitivity_curve(
     for shift in shifts:
         assumptions = {"shift": none | shift, "reference": reference, "where": where}
         draws = imputer.sample(X, n_draws, seed, **assumptions)
-        pooled.append(_pooled(fit_each(analyse, draws)))
+        pooled.append(_pool_results(fit_each(analyse, draws)))
     return SensitivityCurve(shifts, pooled)
 
 
@@ -673,7 +673,7 @@ def _no_shift(shifts):
     return {key: {} if isinstance(value, dict) else 0.0 for key, value in items}
 
 
-def _pooled(results):
+def _pool_results(results):
     if all(isinstance(result, tuple | list) and len(result) == 2 for result in results):
         return pool(*(np.array(part) for part in zip(*results, strict=True)))
     if not hasattr(results[0], "params"):
@@ -689,7 +689,7 @@ def _names_of(pooled):
     return list(pooled.names or range(len(pooled.estimate)))
 
 
-def _chosen(part, pooled, name):
+def _select(part, pooled, name):
     """Select a coefficient of an estimate."""
     if np.ndim(pooled.estimate) == 0:
         if name is not None:

@@ -312,7 +312,7 @@ def _checked(estimates, variances):
 
 
 def numbers(value, name):
-    """Convert to an array of floats; dates and complex numbers are none."""
+    """Convert to an array of floats; raise an error for dates and complex numbers."""
     try:
         array = np.asarray(value)
         if array.dtype.kind not in "biufO":
@@ -355,7 +355,7 @@ def _labels(value):
 
 
 def _check_covariances(U):
-    """Raise an error for matrices that are no covariances; (n_draws, p, p)."""
+    """Raise an error unless matrices are covariances; (n_draws, p, p)."""
     deviation = np.sqrt(np.diagonal(U, axis1=1, axis2=2))
     # correlations, so that the tolerances do not depend on units
     scaled = U / deviation[:, :, None] / deviation[:, None, :]

@@ -187,7 +187,7 @@ def _rounded(value, decimals):
 
 
 def _note(models, columns):
-    """Say from how many tables the models are pooled, and what columns are."""
+    """Write a note on the number of tables and the meaning of the columns."""
     counts = sorted({model.n_draws for model in models})
     note = f"Pooled from {' or '.join(map(str, counts))} completed tables (m)."
     return note + " FMI: fraction of missing information." * ("FMI" in columns)

@@ -53,7 +53,7 @@ def check_output_frame(estimator):
     names = frame.columns if imputes(estimator) else fitted.get_feature_names_out()
     require(list(filled.columns) == list(names), "transform changed the names")
     require(list(filled.index) == rows, "transform changed the index")
-    for drawn in _drawn(fitted, frame):
+    for drawn in _draw_tables(fitted, frame):
         kind = type(drawn).__name__
         require(isinstance(drawn, type(filled)), f"sample gave {kind}, not a frame")
         require(list(drawn.columns) == list(frame), "sample changed the names")
@@ -328,7 +328,7 @@ def _holds_torch(value):
     return any(c.__module__.split(".")[0] == "torch" for c in type(value).__mro__)
 
 
-def _drawn(fitted, table):
+def _draw_tables(fitted, table):
     """Draw two tables, if the estimator draws cells."""
     if not draws_cells(fitted):
         return []

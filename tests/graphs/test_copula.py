@@ -166,7 +166,7 @@ def test_complete_numbers_give_the_graph_of_normal_scores(seed, rng):
         data = Incomplete.from_array(x)
         problem = copula.make_problem(data, ["numeric"] * 6, [0] * 6)
         first = problem.first(max_iter=50, tol=1e-3)
-        fit = problem.chosen(first, first.theta, alpha)
+        fit = problem.choose(first, first.theta, alpha)
     assert len(fit.losses) == 1
     scores = stats.norm.ppf((stats.rankdata(x, axis=0) - 0.5) / 300)
     S = np.corrcoef(scores.T)
@@ -212,7 +212,7 @@ def test_limits_leave_the_weights_of_columns():
     assert abs(within - problem.information).max() > 0.01  # control
     theta = copula.Theta.independent(3)
     with seeded(0):
-        free = problem.continued(data, theta, 0.01, 20).mean[0]
+        free = problem.continue_fit(data, theta, 0.01, 20).mean[0]
     with seeded(0):
-        limited = problem.continued(data, theta, 0.01, 20, limits).mean[0]
+        limited = problem.continue_fit(data, theta, 0.01, 20, limits).mean[0]
     assert limited < free - 0.1

@@ -39,7 +39,7 @@ def with_edges(problem, first, *pairs):
     edges = torch.zeros(4, 4, dtype=torch.bool)
     for i, j in pairs:
         edges[i, j] = edges[j, i] = True
-    return problem.fitted(first.summary, first.theta, edges, 1e-8).theta
+    return problem.refit(first.summary, first.theta, edges, 1e-8).theta
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_an_edge_costs_its_parameters(pair, parameters, seed):
     assert criterion(empty, 1.0) == pytest.approx(criterion(empty, 0.0), abs=0.1)
     edges = problem.method.family.strengths(theta) != 0
     pairs = (theta, edges), (empty, edges & False)
-    fits = (problem.fitted(first.summary, *pair, 1e-8) for pair in pairs)
+    fits = (problem.refit(first.summary, *pair, 1e-8) for pair in pairs)
     gain = [N * fit.loss for fit in fits]
     found = criterion(theta, 0.0) - criterion(empty, 0.0)
     expected = gain[0] - gain[1] + log(N) * parameters

@@ -33,7 +33,7 @@ def association(X, kinds, start=None):
         if start is not None:
             problem = problem._replace(start=start(problem))
         first = problem.first(max_iter=100, tol=2e-3)
-        theta = problem.chosen(first, first.theta, 0.0).theta
+        theta = problem.choose(first, first.theta, 0.0).theta
     return float(problem.method.family.strengths(theta)[0, 1])
 
 

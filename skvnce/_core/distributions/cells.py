@@ -240,7 +240,7 @@ def drawn_once(q: Distribution) -> Candidates:
 
 
 class NumberOrLevel(Distribution):
-    """Cells of which each has a distribution of numbers, or probabilities of levels.
+    """Cells that each have a distribution of numbers, or probabilities of levels.
 
     `number` is used where `n_levels` (int (*batch,)) is 0. `logits` (*batch,
     most_levels): those beyond `n_levels` are not used.
@@ -726,7 +726,7 @@ class Cells(Distribution):
 
 
 class ScoredCells(Cells):
-    """Cells of which the missing ones are the numbers before rounding, eq. (2).
+    """Cells whose missing ones are the numbers before rounding, eq. (2).
 
     Missing cells of rounded columns are then normal, with a differentiable density
     and reparametrised draws. Integrated over them, the density is that of `Cells`

@@ -48,7 +48,7 @@ class Flat:
         ]
 
     def gather(self) -> None:
-        """Let gradients be views again; a parameter that is none is an error."""
+        """Let gradients be views again; raise an error for other parameters."""
         for leaf, view, slope in zip(
             self._leaves, self._views, self._slopes, strict=True
         ):

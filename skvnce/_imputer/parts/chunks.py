@@ -159,12 +159,10 @@ class Chunks:
         numbers = range(len(self))
         return type(self)([partial(_applied, function, self, k) for k in numbers])
 
+    _numbers = _numbered  # of a function that returns a number for each row
+
     def _tables(self, function, names):
         """Apply a function of number and chunk that returns a table."""
-        return self._numbered(function)
-
-    def _numbers(self, function):
-        """Apply a function of number and chunk that returns a number for each row."""
         return self._numbered(function)
 
     def _head(self):
@@ -188,10 +186,8 @@ class Chunks:
 
     def _reduced(self, of, merge, weights=None):
         """Apply a function of number, chunk and weights to all, and merge in order."""
-        parts = enumerate(self)
-        return reduce(
-            merge, (of(k, chunk, weights and weights[k]) for k, chunk in parts)
-        )
+        parts = (of(k, x, weights and weights[k]) for k, x in enumerate(self))
+        return reduce(merge, parts)
 
 
 def _slice(X, rows):

@@ -22,7 +22,7 @@ _ROUNDING = 1e-9  # relative difference of sums of the same cells
 
 
 class Count(NamedTuple):
-    """What a part must have each time that it is read."""
+    """The size and the sums of a part, equal each time that it is read."""
 
     n_rows: int  # rows, and observed cells
     n_observed: int
@@ -50,9 +50,10 @@ def _counted(cells):
     return cells.numel() - n_missing, cells.nansum(0, dtype=torch.float64).numpy()
 
 
-class FirstReading(NamedTuple):
-    """What the parts of a table were when they were first read."""
+class SecondReader(NamedTuple):
+    """Reads parts again; raises an error if they differ from the first reading."""
 
+    reader: object  # a `TableReader`, or `AsRead`
     counts: tuple  # tuple of Count: one for each part
     # int (n_parts + 1,), the numbers of the first rows of the parts in the table, and
     # of all rows
@@ -60,13 +61,14 @@ class FirstReading(NamedTuple):
     names: np.ndarray  # (n_features,)
 
     @classmethod
-    def of(cls, summary, names):
-        """Keep what later readings are compared with."""
+    def of(cls, reader, summary, names):
+        """Make the reader of a table that a summary describes."""
         firsts = np.cumsum([0, *(count.n_rows for count in summary.parts)])
-        return cls(summary.parts, firsts, names)
+        return cls(reader, summary.parts, firsts, names)
 
-    def check(self, number, X):
-        """Raise an error if a part differs from the first reading, beyond rounding."""
+    def read(self, number, chunk, weights):
+        """Validate a part, and compare it with the first reading, up to rounding."""
+        X, weights = self.reader.read(number, chunk, weights)
         before = self.counts[number]
         if len(X) != before.n_rows:
             _reject_change(number, f"{before.n_rows} rows", len(X))
@@ -80,6 +82,7 @@ class FirstReading(NamedTuple):
             place = np.flatnonzero(changed)[0]
             text = f"sum {before.total[place]:.9g} in column {self.names[place]!r}"
             _reject_change(number, text, f"{total[place]:.9g}")
+        return X, weights
 
 
 def _reject_change(number, before, now):
@@ -91,7 +94,7 @@ def _reject_change(number, before, now):
 
 
 class Summary(NamedTuple):
-    """Sums over rows, or over those of some parts."""
+    """Sums over the rows of some parts."""
 
     # tuple of Count: one for each part; none for slices of a part, which are counted as
     # a whole
@@ -184,7 +187,7 @@ class Gathered(NamedTuple):
     total: float  # weight of the rows that have an observed cell of the model
 
     def merged(self, other):
-        """Merge with what the next parts gave."""
+        """Merge with the rows of the next parts."""
         rows = np.concatenate([self.X, other.X])
         weights = np.concatenate([self.weights, other.weights])
         return Gathered(rows, weights, self.total + other.total)
@@ -275,17 +278,15 @@ def gather(source, reader, weights, summary, schema):
     columns = schema.model_columns
     location, scale = summary.mean[columns], _deviations(summary)[columns]
     check_deviations(schema, columns, scale)
-    first_reading = FirstReading.of(summary, schema.all_names)
+    reader = SecondReader.of(reader, summary, schema.all_names)
     share = rows_in_memory(schema.n_columns) / summary.n_rows
-    of = partial(_gathered_of, reader, first_reading, share, columns)
+    of = partial(_gathered_of, reader, share, columns)
     with step("gathering rows"):
         gathered = source._reduced(of, Gathered.merged, weights)
     # location and scale are those of all rows, not of the sample
     cells = _cells(schema, gathered, location, scale)
     units = Units(location, scale)
-    reduced = partial(
-        _reduced_rows, source, weights, reader, first_reading, columns, units
-    )
+    reduced = partial(_reduced_rows, source, weights, reader, columns, units)
     rows = Rows(units.scaled(cells.nodes), torch.from_numpy(cells.weights))
     total = torch.tensor(gathered.total, dtype=torch.float64)
     # the sample shows how many patterns of missing cells all rows have
@@ -352,25 +353,23 @@ def _summary_of(reader, number, chunk, weights):
     return reduce(Summary.merged, parts)._replace(parts=(Count.of(X),))
 
 
-def _gathered_of(reader, first_reading, share, columns, number, *chunk):
-    X, weights = reader.read(number, *chunk)
-    first_reading.check(number, X)
-    first, samples = first_reading.firsts[number], []
+def _gathered_of(reader, share, columns, number, chunk, weights):
+    X, weights = reader.read(number, chunk, weights)
+    first, samples = reader.firsts[number], []
     for part in _slices(X, weights, _CELLS_AT_ONCE):
         samples.append(gathered(*part, first, share, columns))
         first += len(part[0])
     return reduce(Gathered.merged, samples)
 
 
-def _reduced_rows(source, weights, reader, first_reading, columns, units, of, merge):
+def _reduced_rows(source, weights, reader, columns, units, of, merge):
     """Map rows to sums, and merge them: `Parts.reduce`."""
-    sums = partial(_sums_of, reader, first_reading, columns, units, of, merge)
+    sums = partial(_sums_of, reader, columns, units, of, merge)
     return source._reduced(sums, merge, weights)
 
 
-def _sums_of(reader, first_reading, columns, units, of, merge, number, chunk, weights):
+def _sums_of(reader, columns, units, of, merge, number, chunk, weights):
     X, weights = reader.read(number, chunk, weights)
-    first_reading.check(number, X)
 
     def sums(X, weights):
         # indexing copies, and all columns are the usual case

@@ -36,8 +36,8 @@ def kept_in_parts(method: Method) -> Method:
     @functools.wraps(method)
     def applied(self, X, *args, **options):
         # scikit-learn's wrapper would convert parts to the container of set_output
-        called = method.__wrapped__ if is_in_parts(X) else method
-        return called(self, X, *args, **options)
+        chosen = method.__wrapped__ if is_in_parts(X) else method
+        return chosen(self, X, *args, **options)
 
     KEEP_PARTS.add(applied)  # so that subclasses do not decorate it again
     return applied
@@ -67,9 +67,9 @@ def by_parts(method: Method) -> Method:
         if name == "transform":
             names = self.get_feature_names_out()
             return fitted._mapped(source, names, type(fitted)._transform_part)
-        return source._numbers(
-            functools.partial(called, fitted._score_part, np.zeros(0))
-        )
+        empty = np.zeros(0)
+        score = functools.partial(call_with_rows, fitted._score_part, empty)
+        return source._numbers(score)
 
     return applied
 
@@ -113,7 +113,8 @@ def samples_by_parts(method: Method) -> Method:
     return applied
 
 
-def called(fill, empty, number, chunk):
+def call_with_rows(fill, empty, number, chunk):
+    """Fill a part; without rows return `empty`, or call it for a table without rows."""
     if len(chunk):
         return fill(number, chunk)
     if callable(empty):  # what it returns is of the type of other parts
