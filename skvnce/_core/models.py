@@ -299,7 +299,9 @@ def log_joint(
     return log_likelihood + model.prior().log_prob(z)
 
 
-def drawn(q: Distribution, uniforms: Uniforms, n_draws: int, like: Tensor) -> Tensor:
+def rsample_latents(
+    q: Distribution, uniforms: Uniforms, n_draws: int, like: Tensor
+) -> Tensor:
     """Draw latents by `draw_latents`; raise TypeError if the draws have no gradient."""
     if not q.has_rsample:
         raise TypeError(
@@ -318,7 +320,7 @@ def drawn_elbo(
     n_draws: int,
 ) -> Tensor:
     """Estimate eq. (2) by draws of q, with the gradient of `frozen`; (*rows,)."""
-    z = drawn(q, uniforms, n_draws, x)
+    z = rsample_latents(q, uniforms, n_draws, x)
     return elbo(log_joint(model, x, observed, z) - frozen(q).log_prob(z))
 
 

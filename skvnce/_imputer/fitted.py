@@ -78,7 +78,7 @@ def in_turn(n_models: int, n_draws: int) -> np.ndarray:
     return torch.randperm(n_models).repeat(n_draws)[:n_draws].numpy()
 
 
-def made_in_turn(parameters: Sequence, n_draws: int, make: Callable) -> list:
+def make_in_turn(parameters: Sequence, n_draws: int, make: Callable) -> list:
     """Make a model of each of several parameters, once, and list one for each draw."""
     turns = in_turn(len(parameters), n_draws).tolist()
     results = {turn: make(parameters[turn]) for turn in set(turns)}

@@ -294,7 +294,7 @@ class Imputer(IncompleteTransformer):
         checked, model = self._checked(X), self
         if n_draws > 1 and self._is_for_filling:
             warn_of_draws(type(self).__name__)
-        mask = self._wanted(where, X, checked)
+        mask = self._mask_of(where, X, checked)
         seed = seed_from(random_state)
         is_changed = shift is not None or reference is not None
         limits = NO_LIMITS if is_changed else self._limits_of(lower, upper, X, checked)
@@ -548,7 +548,7 @@ class Imputer(IncompleteTransformer):
     def _transformed(self, X, where, lower, upper):
         """Fill missing cells; see `transform`."""
         checked = self._checked(X)
-        mask = self._wanted(where, X, checked)
+        mask = self._mask_of(where, X, checked)
         limits = self._limits_of(lower, upper, X, checked)
         predicted = self._predicted(checked, limits)
         return self._completed(predicted, checked, X, mask)
@@ -654,7 +654,7 @@ class Imputer(IncompleteTransformer):
     def _quantiles(self, X, ranks, n_draws, random_state, where, lower, upper):
         checked = self._checked(X)
         limits = self._limits_of(lower, upper, X, checked)
-        mask = rules.without_rules(self._wanted(where, X, checked))
+        mask = rules.without_rules(self._mask_of(where, X, checked))
         rng = np.random.default_rng(seed_from(random_state))
 
         def draw_rows(rows):
@@ -668,7 +668,7 @@ class Imputer(IncompleteTransformer):
             self._schema, self._container(), tables, np.isnan(checked), mask, X
         )
 
-    def _wanted(self, where, X, checked):
+    def _mask_of(self, where, X, checked):
         """Check `where`; see `mask_of`."""
         return rules.mask_of(self._schema, where, X, checked)
 

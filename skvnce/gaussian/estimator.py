@@ -77,9 +77,9 @@ class GroupsMixin(Imputer):
         groups_fit.check_rows(self._schema, self._fixed(), found)
         return found
 
-    def _wanted(self, where, X, checked):
+    def _mask_of(self, where, X, checked):
         groups_fit.check_where(self._schema, self._fixed(), where)
-        found = super()._wanted(where, X, checked)
+        found = super()._mask_of(where, X, checked)
         if not isinstance(found, Rules):
             return found
         return found._replace(of_groups=self._columns_of_groups())
