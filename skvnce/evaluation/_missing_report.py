@@ -111,7 +111,7 @@ def products_in(read, most_rows, rng):
         try:
             products = imputer.fit(X).interactions_
         except (ArithmeticError, RuntimeError, TypeError, ValueError):
-            return []  # what a fit rejects, other parts of the report tell
+            return []  # other parts of the report say what `fit` rejects
     pairs = []
     for *columns, _ in products:
         names = (table.names[places[int(name.removeprefix("x"))]] for name in columns)
@@ -270,14 +270,15 @@ def recommend(read):
 def _notes(table, modelled):
     missing = np.isnan(table.cells[:, modelled])
     if not missing.any():
-        why = (
+        return [
             "No cell is missing that an imputer would fill: it is of use for new rows "
-        )
-        return [why + "only."]
+            "only."
+        ]
     if missing.mean() < _FEW:
-        share = percent(missing.mean())
-        why = f"{share} of the cells are missing: the choice of the imputer matters "
-        return [why + "little."]
+        return [
+            f"{percent(missing.mean())} of the cells are missing: the choice of the "
+            "imputer matters little."
+        ]
     return []
 
 
@@ -292,9 +293,7 @@ def _code(read, name, group, left_out):
         if np.isnan(read.table.passed.get(group, read.table.cells[:, group])).any():
             lines.append(_without_rows(read.library, key))
     if kinds:
-        pairs = [
-            f"{_quoted(column)}: {_quoted(kind)}" for column, kind in kinds.items()
-        ]
+        pairs = [f"{_quoted(key)}: {_quoted(kind)}" for key, kind in kinds.items()]
         options.append(f"categorical_features={{{', '.join(pairs)}}}")
     options.append("random_state=0")
     output, table = "", "X" if read.library == "array" else "df"

@@ -108,12 +108,8 @@ class Identifier(NamedTuple):
 def describe_column(read, place):
     """Describe a column of a `UserTable`."""
     table, column = read.table, read.table.columns[place]
-    n, n_observed, heights, labels = (
-        len(table.cells),
-        int(table.n_observed[place]),
-        [],
-        [],
-    )
+    n, n_observed = len(table.cells), int(table.n_observed[place])
+    heights, labels = [], []
     if column.levels is not None:
         heights, labels = _frequent(read, place)
     elif column.kind != PASSED and n_observed:
@@ -256,19 +252,34 @@ def reasons_of(read, rng):
         rows = np.sort(rng.choice(n, _ROWS, replace=False))
     cells = table.cells[rows]
     modelled = np.flatnonzero([column.kind != PASSED for column in table.columns])
-    missing = np.isnan(cells)
-    n_missing = missing.sum(0)
+    n_missing = np.isnan(cells).sum(0)
     fit = (n_missing >= _FEWEST) & (len(rows) - n_missing >= _FEWEST)
     targets = modelled[fit[modelled]]
     targets = targets[np.argsort(-n_missing[targets], kind="stable")[:TARGETS]]
     by = modelled[np.argsort(n_missing[modelled], kind="stable")[:PREDICTORS]]
-    links, n_pairs = [], 0
-    for place in by.tolist():
+    links, n_pairs = _links(table, cells, targets, by.tolist())
+    reasons, of_target = [], {}
+    for target, place, strength, p in links:
+        of_target[target] = of_target.get(target, 0) + 1
+        if of_target[target] <= _EACH and len(reasons) < _ALL:
+            names = table.names[target], table.names[place]
+            text = _in_words(read, cells, target, place)
+            reasons.append(Reason(*names, float(strength), float(p * n_pairs), text))
+    return Reasons(
+        reasons, len(links), len(targets), len(of_target), n_pairs, len(rows)
+    )
+
+
+def _links(table, cells, targets, by):
+    """Compare the values of columns `by` where targets are missing and observed.
+
+    Returns significant differences, the strongest first: target, column, strength and
+    p-value; and the number of comparisons.
+    """
+    links, n_pairs, missing = [], 0, np.isnan(cells)
+    for place in by:
         is_observed = ~missing[:, place]
-        x, M = (
-            cells[is_observed, place],
-            missing[is_observed][:, targets].astype(np.float64),
-        )
+        x, M = cells[is_observed, place], missing[is_observed][:, targets].astype(float)
         counts = M.sum(0)
         usable = (counts >= _FEWEST) & (len(x) - counts >= _FEWEST)
         if not usable.any() or x.min() == x.max():
@@ -284,24 +295,7 @@ def reasons_of(read, rng):
             if strength >= _WEAKEST
         ]
     links = [link for link in links if link[3] * n_pairs <= _LEVEL]
-    links.sort(key=lambda link: -link[2])
-    reasons, of_target = [], {}
-    for target, place, strength, p in links:
-        of_target[target] = of_target.get(target, 0) + 1
-        if of_target[target] <= _EACH and len(reasons) < _ALL:
-            text = _in_words(read, cells, target, place)
-            reasons.append(
-                Reason(
-                    table.names[target],
-                    table.names[place],
-                    float(strength),
-                    float(p * n_pairs),
-                    text,
-                )
-            )
-    return Reasons(
-        reasons, len(links), len(targets), len(of_target), n_pairs, len(rows)
-    )
+    return sorted(links, key=lambda link: -link[2]), n_pairs
 
 
 def _by_ranks(x, M):

@@ -22,6 +22,8 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor
 
+from skvnce._core.training.proximal import dot
+
 # ----------------------------------------
 # Steps of Newton's method for normal log-likelihoods of precision matrices.
 #
@@ -50,7 +52,7 @@ def newton_step(
     unit = (torch.outer(diagonal, diagonal) + inverse.square()).reciprocal_()
     move, rest = torch.zeros_like(gradient), -gradient
     towards = scaled = rest * unit
-    old = _dot(rest, scaled)
+    old = dot(rest, scaled)
     least = old * min(_RESIDUAL, float(old.sqrt())) ** 2
     for _ in range(n_steps):
         if old <= least:
@@ -58,19 +60,15 @@ def newton_step(
         product = (inverse @ towards @ inverse).mul_(free)
         if of_penalty is not None:
             product += of_penalty(towards)
-        step = old / _dot(towards, product)
+        step = old / dot(towards, product)
         move.add_(step * towards)
         rest.sub_(step * product)
         scaled = rest * unit
-        new = _dot(rest, scaled)
+        new = dot(rest, scaled)
         towards = torch.addcmul(scaled, new / old, towards)
         old = new
     # exactly symmetric in spite of rounding
     return (move + move.T) / 2
-
-
-def _dot(a: Tensor, b: Tensor) -> Tensor:
-    return torch.vdot(a.flatten(), b.flatten())
 
 
 # each computation takes a further Cholesky factor

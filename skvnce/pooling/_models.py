@@ -238,7 +238,8 @@ def parameters(results):
                 "not a positive number: its columns may be collinear, or separate the "
                 "outcome. Leave out such terms."
             )
-    return names, *(np.array([fields[i] for fields in read]) for i in (1, 2))
+    _, estimates, covariances = zip(*read, strict=True)
+    return names, np.array(estimates), np.array(covariances)
 
 
 def _of_result(result, number):
@@ -328,8 +329,8 @@ def _of_estimators(models, draws, y):
         _maximum(model, table, y, number)
         for number, (model, table) in enumerate(zip(models, draws, strict=True))
     ]
-    names, dof = read[0][0], read[0][3]
-    return names, np.array([f[1] for f in read]), np.array([f[2] for f in read]), dof
+    names, estimates, covariances, dofs = zip(*read, strict=True)
+    return names[0], np.array(estimates), np.array(covariances), dofs[0]
 
 
 def _check_estimator(model):
