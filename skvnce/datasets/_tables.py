@@ -46,15 +46,18 @@ def from_folder(name, required, data_home=None):
     return columns
 
 
+def in_folder(folder, name, endings):
+    """Return the path of the first file ``<name>/<name><ending>``; None without one."""
+    paths = (Path(folder).expanduser() / name / f"{name}{ending}" for ending in endings)
+    return next((path for path in paths if path.is_file()), None)
+
+
 def find(name, endings, data_home=None):
     """Return the path of the file ``<name>/<name><ending>``, or raise with a remedy."""
     folder = data_home or os.environ.get(VARIABLE)
-    files = [f"{name}/{name}{ending}" for ending in endings]
-    for file in files if folder else ():
-        path = Path(folder).expanduser() / file
-        if path.is_file():
-            return path
-    expected = " or ".join(files)
+    if folder and (path := in_folder(folder, name, endings)):
+        return path
+    expected = " or ".join(f"{name}/{name}{ending}" for ending in endings)
     place = f"{folder} has no such file" if folder else f"{VARIABLE} is not set"
     raise FileNotFoundError(
         f"The data set {name!r} does not come with skvnce. Expected {expected} in the "
