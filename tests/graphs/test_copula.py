@@ -170,8 +170,8 @@ def test_complete_numbers_give_the_graph_of_normal_scores(seed, rng):
     assert len(fit.losses) == 1
     scores = stats.norm.ppf((stats.rankdata(x, axis=0) - 0.5) / 300)
     S = np.corrcoef(scores.T)
-    known = float(problem.information.mean())
-    _, K = graphical_lasso(S, alpha * known, tol=1e-10, enet_tol=1e-12)
+    information = float(problem.information.mean())
+    _, K = graphical_lasso(S, alpha * information, tol=1e-10, enet_tol=1e-12)
     found = problem.method.family.strengths(fit.theta).numpy() != 0
     expected = (K != 0) & ~np.eye(6, dtype=bool)
     assert_array_equal(found, expected)

@@ -115,7 +115,7 @@ def test_data_of_all_rounds_and_the_last_noise_are_kept():
         return Drawn(torch.full((2, n, D), value), *torch.full((2, 2, n), value))
 
     old, new = (Both(part(v, 4), part(v, 8)) for v in (1.0, 2.0))
-    kept = keep_data(old, new, 0.5)
-    assert kept.data.x.shape == (2, 8, D)
+    both = keep_data(old, new, 0.5)
+    assert both.data.x.shape == (2, 8, D)
     expected = torch.tensor([1.0] * 4 + [2.0] * 4).expand(2, 8)
-    assert torch.equal(kept.data.log_base, expected) and kept.noise is new.noise
+    assert torch.equal(both.data.log_base, expected) and both.noise is new.noise
