@@ -16,6 +16,7 @@ from skvnce import (
     TruncatedGaussianGraphLearner,
     VNCEEstimator,
 )
+from skvnce._core.random import seed_from
 from skvnce._imputer import fill as _intervals
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -127,7 +128,7 @@ def test_ends_are_sorted_draws_and_observed_cells_are_kept(imputer):
         fitted.sample(
             X[incomplete],
             7,
-            np.random.default_rng(_intervals.seed_from(0)),
+            np.random.default_rng(seed_from(0)),
             as_array=True,
         ),
         0,
