@@ -64,7 +64,7 @@ def report_rounds(estimator, max_iter, *, X):
     `on_round` maps (round, loss, change) to whether a callback requests to stop.
     """
     progress = core_progress.listener()
-    progress.tasks = Tasks.begun(estimator, X)
+    progress.begin_tasks(estimator, X)
 
     def on_round(n_round, loss, change):
         return progress.show_round(Round(n_round, loss, change, max_iter))
@@ -110,6 +110,10 @@ class Progress:
         self.outer = core_progress.listener()
         self.tasks, self.n_unreported = None, 0
         self._path, self._names, self._last = [], (), monotonic()
+
+    def begin_tasks(self, estimator, X):
+        """Let the callbacks of an estimator know of a fit to X."""
+        self.tasks = Tasks.begun(estimator, X)
 
     @property
     def prints(self):

@@ -24,7 +24,7 @@ from skvnce._tables.schema import Schema
 from skvnce._types import Seed, TableLike
 from skvnce.graphs.copula_estimator import CopulaGraphLearner
 from skvnce.graphs.em import Fit, Path, learn_path, n_links
-from skvnce.graphs.estimator import TruncatedGaussianGraphLearner, TruncatedGraph
+from skvnce.graphs.estimator import TruncatedGaussianGraphLearner
 from skvnce.graphs.learner import GraphEstimator
 
 # ----------------------------------------
@@ -557,9 +557,11 @@ _RULES = {
 
 # ----------------------------------------
 # Graph learners that choose the strength of their L1 penalty.
+#
+# What a fitted graph can do is assigned from the learner, whose `fit` is another one.
 
 
-class TruncatedGaussianGraphLearnerCV(TruncatedGraph, GraphSearch):
+class TruncatedGaussianGraphLearnerCV(GraphSearch):
     """`TruncatedGaussianGraphLearner` that chooses the strength of its L1 penalty.
 
     One fit without L1 penalty averages the statistics of the missing cells.  Then a
@@ -602,6 +604,13 @@ feature_names_in_
     """
 
     _parts = {"model": lambda _: TruncatedGaussianGraphLearner()}
+    _is_positive = _has_density = True
+    to_torch = TruncatedGaussianGraphLearner.to_torch
+    _cell_model = TruncatedGaussianGraphLearner._cell_model
+    _cells_of = TruncatedGaussianGraphLearner._cells_of
+    _associations = TruncatedGaussianGraphLearner._associations
+    _edge_columns = TruncatedGaussianGraphLearner._edge_columns
+    _threads = TruncatedGaussianGraphLearner._threads
     _parameter_constraints = {
         **GraphSearch._parameter_constraints,
         "model": [TruncatedGaussianGraphLearner, None],

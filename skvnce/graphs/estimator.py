@@ -179,41 +179,7 @@ def why_unsettled(fit, ridge, max_iter, tol):
     return None
 
 
-class TruncatedGraph(GraphEstimator):
-    """What a fitted graph of non-negative variables can do, however it was learned."""
-
-    _is_positive = _has_density = True
-
-    @torch_defaults()
-    def to_torch(self) -> Any:
-        """Return the fitted model as a torch module, in the units of X.
-
-        Returns
-        -------
-        skvnce.graphs.truncated_gaussian.TruncatedGaussian
-            A copy in double precision, without gradients.
-        """
-        check_is_fitted(self)
-        return self._fitted.model.module()
-
-    def _cell_model(self):
-        return self._cells_of(self._fitted.model)
-
-    def _cells_of(self, model):
-        """Make the model of cells of parameters."""
-        return model.cell_model(self._settings().n_steps)
-
-    def _associations(self):
-        return -np.sign(self.precision_) * self.edge_strengths_
-
-    def _edge_columns(self, i, j):
-        return {"precision": self.precision_[i, j]}
-
-    def _threads(self, schema=None):
-        return threads_for(len((schema or self._schema).model_columns))
-
-
-class TruncatedGaussianGraphLearner(TruncatedGraph):
+class TruncatedGaussianGraphLearner(GraphEstimator):
     """Sparse graph of non-negative variables, learned from a table with missing values.
 
     The model is a Gaussian truncated to ``x >= 0``, with ``p(x)`` proportional to
@@ -334,6 +300,8 @@ class TruncatedGaussianGraphLearner(TruncatedGraph):
       source target
     0     x0     x1
     """
+
+    _is_positive = _has_density = True
 
     _parameter_constraints = {
         "alpha": [validation.Number(Real, 0, None, closed="left")],
@@ -471,6 +439,34 @@ class TruncatedGaussianGraphLearner(TruncatedGraph):
         noise = TruncatedNormal(*map(torch.tensor, self._fitted.model.noise))
         parts = model.model, drawn, torch.from_numpy(~np.isnan(nodes)), noise
         return objective_at(*parts, self.noise_ratio)
+
+    @torch_defaults()
+    def to_torch(self) -> Any:
+        """Return the fitted model as a torch module, in the units of X.
+
+        Returns
+        -------
+        skvnce.graphs.truncated_gaussian.TruncatedGaussian
+            A copy in double precision, without gradients.
+        """
+        check_is_fitted(self)
+        return self._fitted.model.module()
+
+    def _cell_model(self):
+        return self._cells_of(self._fitted.model)
+
+    def _cells_of(self, model):
+        """Make the model of cells of parameters."""
+        return model.cell_model(self._settings().n_steps)
+
+    def _associations(self):
+        return -np.sign(self.precision_) * self.edge_strengths_
+
+    def _edge_columns(self, i, j):
+        return {"precision": self.precision_[i, j]}
+
+    def _threads(self, schema=None):
+        return threads_for(len((schema or self._schema).model_columns))
 
     def _check_predictions(self, table, problem, theta, report, strength="alpha"):
         """Check the fit, and report a misfit; returns what `_held_out` returns."""
