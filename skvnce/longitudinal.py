@@ -82,7 +82,7 @@ class Long(NamedTuple):
                 )
 
     def varying(self, columns: str | Sequence[str] | None) -> list[str]:
-        """List the columns that vary within groups: those given, or those found."""
+        """List the columns that vary within groups, as named or by their cells."""
         if columns is not None:
             return _listed(columns, "columns", self.others)
         changes = {name: self._different(name) for name in self.others}
@@ -164,16 +164,16 @@ def read_repeated(
     return Long(long, cells, groups, time, codes)
 
 
-def _listed(names: str | Sequence[str], parameter: str, known: list) -> list[str]:
+def _listed(names: str | Sequence[str], parameter: str, existing: list) -> list[str]:
     """Return names of columns as a list, after checking that they are known."""
     is_one = isinstance(names, str) or not hasattr(names, "__iter__")
     chosen = [names] if is_one else list(names)
-    unknown = [name for name in chosen if name not in known]
+    unknown = [name for name in chosen if name not in existing]
     if unknown or not chosen:
         shown = repr(unknown[0]) if unknown else "none"
         raise ValueError(
-            f"{parameter} must be columns of table, got {shown}; choose from {known}, "
-            "and turn an index of pandas into columns by reset_index()"
+            f"{parameter} must be columns of table, got {shown}; choose from "
+            f"{existing}, and turn an index of pandas into columns by reset_index()"
         )
     return list(dict.fromkeys(chosen))
 
@@ -183,7 +183,7 @@ def sorted_times(series: nw.Series, cells: Cells) -> tuple[list, np.ndarray]:
     values = list(map(item, cells.values))
     times = list(dict.fromkeys(values))
     if isinstance(series.dtype, nw.Enum):  # also the ordered categories of pandas
-        levels = {one: k for k, one in enumerate(series.dtype.categories)}
+        levels = {time: k for k, time in enumerate(series.dtype.categories)}
         times.sort(key=levels.get)
     else:
         try:
@@ -193,8 +193,8 @@ def sorted_times(series: nw.Series, cells: Cells) -> tuple[list, np.ndarray]:
                 f"Times of column {cells.label} cannot be sorted ({error}); convert "
                 "them to one data type"
             ) from error
-    places = {one: place for place, one in enumerate(times)}
-    return times, np.array([places[one] for one in values])
+    places = {time: place for place, time in enumerate(times)}
+    return times, np.array([places[time] for time in values])
 
 
 def numbers_of_times(cells: Cells) -> np.ndarray:
@@ -308,31 +308,29 @@ class Wide:
         else:
             order = np.argsort(rows)[-len(long) :]  # behind those that have no row
             group_of, time_of = group_of[order], time_of[order]
-        made = []
+        columns_long = []
         for name in long.columns:
             series, names = self._long[name], self._names.get(name)
             if all_times and names is None:
-                made.append(
-                    take_rows(series, of_time if name == self._time else of_group)
-                )
+                places = of_time if name == self._time else of_group
+                columns_long.append(take_rows(series, places))
             elif names is not None:
                 new = take_rows(series, rows) if all_times else series
                 places = time_of if len(names) > 1 else np.zeros_like(time_of)
-                new = filled_cells(
-                    new, [columns[one] for one in names], group_of, places
-                )
-                made.append(as_before(new, series))
-        return assigned(long, made).to_native()
+                values = [columns[wide_name] for wide_name in names]
+                new = filled_cells(new, values, group_of, places)
+                columns_long.append(as_before(new, series))
+        return assigned(long, columns_long).to_native()
 
     def _columns_of(self, filled):
         """Return columns of `table` as lists, by name; of missing cells if absent."""
         reject_parts(filled, "filled")
-        own = nw.from_native(self.table, eager_only=True)
-        own = {name: own[name].to_list() for name in own.columns}
+        wide = nw.from_native(self.table, eager_only=True)
+        wide = {name: wide[name].to_list() for name in wide.columns}
         n = len(self._rows)
         if is_frame(filled):
             frame = nw.from_native(filled, eager_only=True)
-            frames = [one for one in (filled, self.table) if hasattr(one, "iloc")]
+            frames = [table for table in (filled, self.table) if hasattr(table, "iloc")]
             is_same = len(frames) < 2 or filled.index.equals(self.table.index)
             if len(frame) != n or not is_same:
                 raise ValueError(
@@ -342,14 +340,14 @@ class Wide:
             cells_of = {name: frame[name].to_list() for name in frame.columns}
         else:
             cells = np.asarray(filled)
-            if cells.shape != (n, len(own)):
+            if cells.shape != (n, len(wide)):
                 raise ValueError(
-                    f"filled must have the shape {(n, len(own))} of the attribute "
+                    f"filled must have the shape {(n, len(wide))} of the attribute "
                     f"table, got {cells.shape}; {_PASS}, as data frames if columns are "
                     'left out or added: imputer.set_output(transform="pandas")'
                 )
-            cells_of = dict(zip(own, cells.T.tolist(), strict=True))
-        for name, values in own.items():
+            cells_of = dict(zip(wide, cells.T.tolist(), strict=True))
+        for name, values in wide.items():
             if name in cells_of:
                 _check_observed(name, values, cells_of[name])
             elif not all(map(is_missing, values)):
@@ -357,7 +355,7 @@ class Wide:
                     f"filled has no column {name!r}, which has observed cells in the "
                     f"attribute table; {_PASS}"
                 )
-        return own | cells_of
+        return wide | cells_of
 
 
 def to_wide(
@@ -451,18 +449,19 @@ def to_wide(
     for name in read.others:
         series = long[name]
         if name in varying:
-            names[name], places = [f"{name}@{_shown(one)}" for one in times], rows.T
+            names[name], places = [f"{name}@{_shown(at)}" for at in times], rows.T
             series = nullable(series) if (rows < 0).any() else series
         else:
-            observed, known = np.flatnonzero(~cells[name].missing()), first.copy()
-            lines = _first_rows(codes[observed], observed, len(first))
-            known[lines >= 0] = lines[lines >= 0]
-            names[name], places = [name], [known]
+            observed = np.flatnonzero(~cells[name].missing())
+            first_observed = _first_rows(codes[observed], observed, len(first))
+            names[name] = [name]
+            places = [np.where(first_observed >= 0, first_observed, first)]
         pairs = zip(names[name], places, strict=True)
         wide += [take_rows(series, at).alias(new) for new, at in pairs]
     _check_names([new for news in names.values() for new in news])
     start = reset_index(long[first.tolist()])
-    result = assigned(start, wide).select(one.name for one in wide).to_native()
+    new_names = [column.name for column in wide]
+    result = assigned(start, wide).select(new_names).to_native()
     keys = start.select(groups).to_native()
     if hasattr(result, "iloc"):
         result = result.set_axis(keys.set_index(groups).index)
@@ -566,7 +565,7 @@ def with_neighbours(
             if distances:
                 apart = np.where(rows < 0, np.nan, np.abs(when[rows] - when))
                 new.append(floats(f"{time}_{word}{step}", apart, long))
-    _check_names([*long.columns, *(one.name for one in new)])
+    _check_names([*long.columns, *(series.name for series in new)])
     return assigned(long, new).to_native()
 
 
@@ -609,15 +608,15 @@ def _steps(steps, parameter):
     """Return lags or leads as a list of different positive integers."""
     numbers = list(steps) if np.iterable(steps) else [steps]
     are_counts = [
-        isinstance(one, Integral) and not isinstance(one, bool) and one >= 1
-        for one in numbers
+        isinstance(step, Integral) and not isinstance(step, bool) and step >= 1
+        for step in numbers
     ]
     if not all(are_counts) or len(set(numbers)) < len(numbers):
         raise ValueError(
             f"{parameter} must be different positive integers, got {steps!r}; pass for "
             "example (1, 2), and () for none"
         )
-    return [int(one) for one in numbers]
+    return [int(step) for step in numbers]
 
 
 def _neighbours(order, codes, step):
@@ -631,7 +630,7 @@ def _neighbours(order, codes, step):
 
 
 def _first_rows(codes, rows, n_groups=None):
-    """Return the first of the given rows of each group (n_groups,), or -1."""
+    """Return the first of these rows of each group (n_groups,), or -1."""
     n_groups = codes.max() + 1 if n_groups is None else n_groups
     first = np.full(n_groups, -1)
     first[codes[::-1]] = rows[::-1]  # the last assignment counts

@@ -153,7 +153,7 @@ def mar(
             "with missing cells; name complete columns in drivers"
         )
     fraction = _undriven_fractions(fraction, drivers, x.shape[1])
-    strength, (uniform, x) = _strength(strength), _drawn(x, columns, random_state)
+    strength, (uniform, x) = _strength(strength), _uniforms(x, columns, random_state)
     z = _standardise(x[:, drivers])
     score = strength * z.sum(axis=1, keepdims=True) / np.sqrt(z.shape[1])
     score = np.broadcast_to(score, x.shape)
@@ -202,7 +202,7 @@ def mnar(
     x, columns = _numbers(X)
     observed = ~np.isnan(x)
     fraction = _fractions(fraction, x.shape[1])
-    strength, (uniform, x) = _strength(strength), _drawn(x, columns, random_state)
+    strength, (uniform, x) = _strength(strength), _uniforms(x, columns, random_state)
     score = strength * _standardise(x)
     return (uniform < _probability(score, observed, fraction)) & observed
 
@@ -255,7 +255,7 @@ def _numbers(X):
     return x, columns
 
 
-def _drawn(x, columns, random_state):
+def _uniforms(x, columns, random_state):
     """Return uniform numbers of the cells, and x with numbers of nominal levels."""
     rng = _generator(random_state)
     uniform, x = rng.random(x.shape), x.copy()
@@ -311,8 +311,8 @@ def _check_hidden(hidden, shape):
 def _fractions(fraction, n_features):
     """Return one fraction per column, in a new array."""
     try:
-        given = np.nan if fraction is None else readable(fraction, "fraction")
-        fractions = np.asarray(given, dtype=np.float64)
+        raw = np.nan if fraction is None else readable(fraction, "fraction")
+        fractions = np.asarray(raw, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise TypeError(
             f"fraction must be a number or an array of numbers, got {fraction!r}; pass "

@@ -130,7 +130,7 @@ class Group(NamedTuple):
 
     rows: Tensor  # int64 (n,): their indices in the table
     x: Tensor  # (n, features): zero where missing
-    seen: Tensor  # (n, features): 1 where observed, else 0
+    observed: Tensor  # (n, features): 1 where observed, else 0
     pattern: Tensor  # int64 (n,): the pattern of each row, in increasing order
     # int64 (n_patterns, width): the columns of the block of each pattern.  Narrower
     # blocks are filled up with `features`
@@ -140,14 +140,14 @@ class Group(NamedTuple):
 
     def condition(self, normal: FactoredNormal) -> "Conditioned":
         """Compute the distributions of the missing cells."""
-        residual = torch.addcmul(self.x, self.seen, normal.mean, value=-1)
+        residual = torch.addcmul(self.x, self.observed, normal.mean, value=-1)
         columns = self.of_rows(self.block)
         if self.by_observed:
             blocks = Blocks.of(normal.covariance, self.block)
             solved = self._solved(blocks, columns, residual)
             weights = self._put(torch.zeros_like(residual), columns, solved)
             filled = weights @ normal.covariance
-            completed = torch.where(self.seen > 0, residual, filled)
+            completed = torch.where(self.observed > 0, residual, filled)
             return Conditioned(self, completed, blocks, blocks.log_det)
         blocks = Blocks.of(normal.precision, self.block)
         solved = self._solved(blocks, columns, residual @ normal.precision)
@@ -263,13 +263,13 @@ class Conditioned(NamedTuple):
         group, inverse = self.group, self.blocks.inverse
         if group.by_observed:
             S = pad(normal.covariance, (0, 0, 0, 1))[group.block]
-            own = (S * (self.blocks.by_pattern() @ S)).sum(1)
+            explained = (S * (self.blocks.by_pattern() @ S)).sum(1)
             # rounding may make a difference negative
-            variance = (normal.covariance.diagonal() - own).clamp_(min=0)
-            return group.of_rows(variance).where(group.seen == 0, 0.0)
-        own = group.of_rows(inverse.diagonal().contiguous())
+            variance = (normal.covariance.diagonal() - explained).clamp_(min=0)
+            return group.of_rows(variance).where(group.observed == 0, 0.0)
+        variance = group.of_rows(inverse.diagonal().contiguous())
         columns = group.of_rows(group.block)
-        return group._put(torch.zeros_like(self.completed), columns, own)
+        return group._put(torch.zeros_like(self.completed), columns, variance)
 
 
 def _flat(cells: Tensor) -> Tensor:
@@ -346,9 +346,9 @@ def patterns(observed: Tensor) -> tuple[Tensor, Tensor]:
             # numbers are below n, so that different pairs stay different
             number = number + n * pattern
         pattern = number.unique(return_inverse=True)[1]
-    some = pattern.new_zeros(int(pattern.max()) + 1 if n else 0)
-    some[pattern] = torch.arange(n)
-    return observed[some], pattern
+    first_rows = pattern.new_zeros(int(pattern.max()) + 1 if n else 0)
+    first_rows[pattern] = torch.arange(n)
+    return observed[first_rows], pattern
 
 
 def _cuts(pattern: Tensor, widths: Tensor, n_first: int, d: int) -> list[slice]:
@@ -427,9 +427,9 @@ def _simplex(x: Tensor, mask: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, 
     values, vectors = torch.linalg.eigh(scatter)
     # rounding may make eigenvalues of zero negative
     root = vectors * values.clamp(min=0).sqrt()
-    made = x.new_zeros(k + 1, len(mask))
-    made[:, mask] = mean + ((k + 1) / total).sqrt() * vertices(k).to(x) @ root.T
-    return made, mask.expand(k + 1, -1), (total / (k + 1)).expand(k + 1)
+    rows = x.new_zeros(k + 1, len(mask))
+    rows[:, mask] = mean + ((k + 1) / total).sqrt() * vertices(k).to(x) @ root.T
+    return rows, mask.expand(k + 1, -1), (total / (k + 1)).expand(k + 1)
 
 
 @cache
@@ -512,13 +512,13 @@ class _Changed(Rows):
     def groups(self) -> list[Group]:
         """The groups of the rows; values have no influence on patterns."""
         return [
-            group._replace(x=self._change(Incomplete(group.x, group.seen > 0)).x)
+            group._replace(x=self._change(Incomplete(group.x, group.observed > 0)).x)
             for group in self._rows.groups
         ]
 
 
 class Table(Protocol):
-    """Rows of which sums are computed: `Rows` or `Parts`."""
+    """Rows whose sums are computed: `Rows` or `Parts`."""
 
     @property
     def total(self) -> Tensor:
@@ -535,7 +535,7 @@ class Table(Protocol):
 
 
 class Parts(NamedTuple):
-    """A table of which one part at a time is in memory."""
+    """A table with one part at a time in memory."""
 
     # maps (of, merge) to ``merge(... merge(of(part 1), of(part 2)) ...)``, where the
     # parts are `Rows`, in any grouping that depends on the parts only
@@ -576,18 +576,20 @@ def _condensed_part(part: Rows) -> Rows | None:
     return shorter if shorter.data.x.numel() <= _MOST_CELLS else None
 
 
-def _both_condensed(one: Rows | None, other: Rows | None) -> Rows | None:
+def _both_condensed(first: Rows | None, second: Rows | None) -> Rows | None:
     """Condense two condensed parts; None if one or both are too large."""
-    if one is None or other is None:
+    if first is None or second is None:
         return None
-    pairs = zip((*one.data, one.weights), (*other.data, other.weights), strict=True)
+    pairs = zip(
+        (*first.data, first.weights), (*second.data, second.weights), strict=True
+    )
     x, observed, weights = map(torch.cat, pairs)
     return _condensed_part(Rows(Incomplete(x, observed), weights))
 
 
-def added(one: Sums, other: Sums) -> Sums:
+def added(first: Sums, second: Sums) -> Sums:
     """Add tensors, or tuples of tensors, of the same shape."""
-    if isinstance(one, Tensor):
-        return one + other
-    sums = [added(a, b) for a, b in zip(one, other, strict=True)]
-    return type(one)(*sums) if hasattr(one, "_fields") else tuple(sums)
+    if isinstance(first, Tensor):
+        return first + second
+    sums = [added(a, b) for a, b in zip(first, second, strict=True)]
+    return type(first)(*sums) if hasattr(first, "_fields") else tuple(sums)

@@ -1,4 +1,4 @@
-"""Models with latents, posteriors of what is not observed, and samplers."""
+"""Models with latents, posteriors of unobserved variables, and samplers."""
 
 from collections.abc import Callable
 from copy import copy
@@ -295,11 +295,13 @@ def log_joint(
     model: LatentVariableModel, x: Tensor, observed: Tensor, z: Tensor
 ) -> Tensor:
     """Compute log p(x_obs, z); z (*sample, *rows, latents) -> (*sample, *rows)."""
-    seen = observed_log_prob(model.likelihood(z), x, observed)
-    return seen + model.prior().log_prob(z)
+    log_likelihood = observed_log_prob(model.likelihood(z), x, observed)
+    return log_likelihood + model.prior().log_prob(z)
 
 
-def drawn(q: Distribution, uniforms: Uniforms, n_draws: int, like: Tensor) -> Tensor:
+def rsample_latents(
+    q: Distribution, uniforms: Uniforms, n_draws: int, like: Tensor
+) -> Tensor:
     """Draw latents by `draw_latents`; raise TypeError if the draws have no gradient."""
     if not q.has_rsample:
         raise TypeError(
@@ -318,7 +320,7 @@ def drawn_elbo(
     n_draws: int,
 ) -> Tensor:
     """Estimate eq. (2) by draws of q, with the gradient of `frozen`; (*rows,)."""
-    z = drawn(q, uniforms, n_draws, x)
+    z = rsample_latents(q, uniforms, n_draws, x)
     return elbo(log_joint(model, x, observed, z) - frozen(q).log_prob(z))
 
 
@@ -426,7 +428,7 @@ def accept(log_weight: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
 def move(
     model: LatentVariableModel,
     data: Incomplete,  # the table whose missing cells are drawn
-    given: Incomplete,  # completed tables, all observed, or the table itself
+    conditioning: Incomplete,  # completed tables, all observed, or the table itself
     pair: Tensor,  # (2, *chains, n, latents): current and proposed z
     log_q: Tensor,  # (2, *chains, n): log-density of the proposal at both
     accept_uniform: Tensor,  # (*chains, n)
@@ -438,7 +440,9 @@ def move(
     current z is recomputed, because `given` may have changed.
     """
     likelihood = model.likelihood(pair)
-    log_target = observed_log_prob(likelihood, *given) + model.prior().log_prob(pair)
+    log_target = observed_log_prob(likelihood, *conditioning) + model.prior().log_prob(
+        pair
+    )
     accepted, probability = accept(log_target - log_q, accept_uniform)
     # cells of both latents, from one evaluation of the model
     tables = at_quantiles(likelihood, cell_uniform)

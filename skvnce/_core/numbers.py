@@ -40,8 +40,8 @@ def grid_of(cells: np.ndarray) -> tuple[float, float]:
     apart = np.append(True, np.diff(gaps) > _SAME_STEP * gaps[1:])
     steps = gaps[apart][:_GAPS] / np.arange(1, _PARTS + 1)[:, None]
     mode = values[count.argmax()]
-    some = slice(None, None, max(1, len(values) // _VALUES_OF_GRID))
-    values, count = values[some], count[some]
+    thinned = slice(None, None, max(1, len(values) // _VALUES_OF_GRID))
+    values, count = values[thinned], count[thinned]
     for step in -np.sort(-steps.ravel()):
         for origin in (0.0, mode):
             exact, fits = _fitted_step(values - origin, step, spacing)

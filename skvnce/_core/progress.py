@@ -53,9 +53,9 @@ def listener() -> Listener | None:
 
 
 @contextmanager
-def heard_by(one: Listener | None) -> Iterator[None]:
+def heard_by(receiver: Listener | None) -> Iterator[None]:
     """Send all events inside the context to a listener; None ignores them."""
-    token = _LISTENER.set(one)
+    token = _LISTENER.set(receiver)
     try:
         yield
     finally:
@@ -65,16 +65,16 @@ def heard_by(one: Listener | None) -> Iterator[None]:
 @contextmanager
 def step(name: str, *numbers: int, **kinds: bool) -> Iterator[None]:
     """Report the context as a step; arguments are those of `Step`."""
-    hears = _LISTENER.get()
-    if hears is None:
+    receiver = listener()
+    if receiver is None:
         yield
         return
-    begun = hears.begin(Step(name, *numbers, **kinds))
+    begun = receiver.begin(Step(name, *numbers, **kinds))
     try:
         yield
     finally:
         # also if the step raises an error, so that lines about outer steps stay right
-        hears.end(begun)
+        receiver.end(begun)
 
 
 def steps(
@@ -88,9 +88,9 @@ def steps(
 
 def tell(name: str, number: int | None = None, total: int | None = None) -> None:
     """Report the position of a loop, so that long loops show progress."""
-    hears = _LISTENER.get()
-    if hears is not None:
-        hears.tell(Step(name, number, total))
+    receiver = listener()
+    if receiver is not None:
+        receiver.tell(Step(name, number, total))
 
 
 def tell_round(n_round: int, loss: float = nan, change: float = nan) -> bool:

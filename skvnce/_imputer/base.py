@@ -34,7 +34,7 @@ from skvnce._imputer.parts.summary import (
 from skvnce._imputer.parts.tables import (
     KEEP_PARTS,
     TEXT_IN_PARTS,
-    called,
+    call_with_rows,
     columns_of_parts,
     kept_in_parts,
     part_named,
@@ -135,8 +135,8 @@ def reader_of(settings, source):
     if not hasattr(settings, "categorical_features"):
         return TableReader(without_marker(head, marker), missing_values=marker)
     with step("reading levels"):
-        asked = settings.categorical_features
-        columns = columns_of_parts(source, head, asked, marker)
+        kinds = settings.categorical_features
+        columns = columns_of_parts(source, head, kinds, marker)
     head = without_marker(head, marker)
     return TableReader(head, columns, settings.handle_unknown, TEXT_IN_PARTS, marker)
 
@@ -149,7 +149,7 @@ _BOUNDS = "min_value", "max_value"  # parameters: bounds of columns
 
 
 class TrainingTable(NamedTuple):
-    """A table of a fit, of which the columns of the model are chosen."""
+    """The table of a fit, and the columns of the model."""
 
     schema: Schema
     cells: ModelCells  # of a sample of the rows, if the table is in parts and large
@@ -201,7 +201,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         super().__setstate__(with_fit(state))
 
     def _new(self):
-        """Copy what no fit has set: parameters, and what subclasses of users set."""
+        """Copy the estimator without fitted attributes."""
         new = object.__new__(type(self))
         vars(new).update(without_fit(vars(self)))
         return new
@@ -215,8 +215,8 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
     def _publish(self, fitted):
         """Store the value of a fit and its report; a failed fit changes nothing."""
         report = {**fitted.report, **self._attributes_of(fitted.schema)}
-        fitted, kept = fitted._replace(report=report), without_fit(vars(self))
-        self.__dict__ = {**kept, **report, "_fitted": fitted}
+        fitted, others = fitted._replace(report=report), without_fit(vars(self))
+        self.__dict__ = {**others, **report, "_fitted": fitted}
         return self
 
     def _in_turns(self, n_draws, seed):
@@ -254,14 +254,15 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         """Apply a method of number and part, which fills it, to all parts."""
         is_frame = getattr(source, "is_frame", False)
         if is_frame and self._schema.columns and hasattr(self, "sample"):
-            one = self._with_frames()
-            row = typical_row(one._schema, source.collection._meta)
-            made = one._without_equations()._reading_nan()
-            meta = source._as_meta(fill(made, *arguments, 0, row))
-            call = partial(called, partial(fill, one, *arguments))
+            estimator = self._with_frames()
+            row = typical_row(estimator._schema, source.collection._meta)
+            filler = estimator._without_equations()._reading_nan()
+            meta = source._as_meta(fill(filler, *arguments, 0, row))
+            call = partial(call_with_rows, partial(fill, estimator, *arguments))
             return source._frame(partial(call, meta), meta)
-        fills = [partial(fill, one, *arguments) for one in (self, self._reading_nan())]
-        return source._tables(partial(called, *fills), names)
+        copies = self, self._reading_nan()
+        fills = [partial(fill, copy, *arguments) for copy in copies]
+        return source._tables(partial(call_with_rows, *fills), names)
 
     def _with_frames(self):
         """Let a copy of the estimator return data frames of pandas."""
@@ -292,7 +293,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         return self
 
     def _marker(self):
-        """Return what marks missing cells of tables."""
+        """Return the marker of missing cells."""
         return getattr(self._settings(), "missing_values", np.nan)
 
     def _read(self, X, sample_weight=None, lower=None, upper=None):
@@ -326,7 +327,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         return TrainingTable(schema, cells, table, report, limits)
 
     def _training_of_parts(self, schema, large):
-        """Choose the valid values of a table in parts, and make what is fitted to."""
+        """Choose the valid values of a table in parts; return a `TrainingTable`."""
         schema = self._with_values(schema, large.cells.table, large.summary)
         # one row that has the missing columns stands for all
         report = self._report_of_missing(
@@ -361,12 +362,12 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
 
     def _bounds(self):
         """List the parameters that bound columns."""
-        return [getattr(self, one, None) for one in _BOUNDS]
+        return [getattr(self, name, None) for name in _BOUNDS]
 
     def _large_table(self, source, sample_weight=None, impossible=None):
         """Read a table in parts, and choose the columns of the model."""
         weights, reader = source._weights(sample_weight), reader_of(self, source)
-        schema, large = self._gathered(
+        schema, large = self._gather_rows(
             reader._schema, source, reader, weights, impossible
         )
         check_scale(large.cells.weights, len(large.cells.counted))
@@ -379,10 +380,10 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         weights = checked_weights(sample_weight, X)
         check_scale(weights, len(X))
         parts, chunks = in_chunks(X, weights)
-        schema, large = self._gathered(schema, parts, AsRead(), chunks)
+        schema, large = self._gather_rows(schema, parts, AsRead(), chunks)
         return schema, with_all_rows(large, X, weights, schema.model_columns)
 
-    def _gathered(self, schema, source, reader, weights, impossible=None):
+    def _gather_rows(self, schema, source, reader, weights, impossible=None):
         """Choose columns by a table in parts, and gather rows in memory."""
         summary = summary_of(source, reader, weights)
         check_rows(summary)
@@ -471,14 +472,14 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         return table
 
     def _container(self):
-        """Return what makes the container of `set_output`; None for arrays."""
+        """Return the adapter of the container of `set_output`; None for arrays."""
         return _get_container_adapter("transform", self)
 
     def _handling(self, schema):
         empty = "dropped by transform"
         if self._keeps_empty():
             empty = "filled by 0"
-            bounds = [one for one in _BOUNDS if getattr(self, one, None) is not None]
+            bounds = [name for name in _BOUNDS if getattr(self, name, None) is not None]
             if bounds:
                 within = " and ".join(bounds)
                 empty += f", or by the value within {within} that is nearest to 0"
@@ -487,15 +488,15 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         return Handling(f"{empty} (keep_empty_features)", FILLED_BY_CONSTANT)
 
     def _rounded(self, tables, checked, X):
-        """Round what fills columns of whole numbers, if X is a data frame."""
+        """Round filled cells in columns of whole numbers, if X is a data frame."""
         if not is_frame(X):
             return tables
-        kept = self._schema.returned
+        columns = self._schema.returned
         possible = self._schema.values
-        return possible.whole(tables, kept, np.isnan(checked)[:, kept])
+        return possible.whole(tables, columns, np.isnan(checked)[:, columns])
 
     def _whole(self, tables, checked, X):
-        """Round whole numbers of complete rows; parameters are those of `_rounded`."""
+        """Round as `_rounded` does; subclasses also solve equations of rows."""
         return self._rounded(tables, checked, X)
 
     def _without_equations(self):

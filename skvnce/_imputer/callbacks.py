@@ -72,7 +72,7 @@ def report_rounds(estimator, max_iter, *, X):
     return on_round, progress.finish
 
 
-def counting_rounds(function, *args):
+def count_rounds(function, *args):
     """Call a function; return its value and the number of its rounds, of any thread."""
     counter = Progress(None)
     with core_progress.heard_by(counter):
@@ -125,7 +125,7 @@ class Progress:
         task = self.tasks and self.tasks.begin(step)
         begun = Begun(step, task, self.outer and self.outer.begin(step))
         self._path.append(begun)
-        names = tuple(one.step.name for one in self._path)
+        names = tuple(open_step.step.name for open_step in self._path)
         if is_alone(step):
             return begun
         if step.has_parts or (names != self._names and not step.is_brief):
@@ -137,7 +137,7 @@ class Progress:
 
     def end(self, begun):
         """Receive the end of a step, and end all open steps inside it."""
-        places = [k for k, one in enumerate(self._path) if one is begun]
+        places = [k for k, open_step in enumerate(self._path) if open_step is begun]
         # the end of an outer step has ended this one
         if not places:
             return
@@ -154,11 +154,11 @@ class Progress:
         if self.outer is not None:
             self.outer.tell(step)
 
-    def show_round(self, one):
+    def show_round(self, round_):
         """Report a round; return whether a callback requests to stop."""
-        self._print(": ".join([*filter(None, [self._where()]), str(one)]))
-        stop = self.tasks is not None and self.tasks.show_round(one)
-        outer = self.outer is not None and self.outer.show_round(one)
+        self._print(": ".join([*filter(None, [self._where()]), str(round_)]))
+        stop = self.tasks is not None and self.tasks.show_round(round_)
+        outer = self.outer is not None and self.outer.show_round(round_)
         return stop or outer
 
     def finish(self):
@@ -167,11 +167,11 @@ class Progress:
             self.tasks.finish()
 
     def _where(self, *inside):
-        path = [*(one.step for one in self._path), *inside]
-        return ": ".join(str(one) for one in path if not is_alone(one))
+        path = [*(open_step.step for open_step in self._path), *inside]
+        return ": ".join(str(step) for step in path if not is_alone(step))
 
     def _where_in_fit(self, step):
-        is_outer = all(is_alone(one.step) for one in self._path)
+        is_outer = all(is_alone(open_step.step) for open_step in self._path)
         return "fitting: " * bool(self.tasks and is_outer) + self._where(step)
 
     def _print_if_due(self, text):
@@ -240,12 +240,12 @@ class Tasks:
             self._close_group(last)
             last.context.call_on_fit_task_end(**self._given)
 
-    def show_round(self, one):
+    def show_round(self, round_):
         """Begin and end the task of a round; return whether to stop."""
         if not self._open[-1].has_parts:
             return False
-        context = self._inside("fitting", one.total, "round", 0)
-        metadata = {"loss": one.loss, "change": one.change}
+        context = self._inside("fitting", round_.total, "round", 0)
+        metadata = {"loss": round_.loss, "change": round_.change}
         return context.call_on_fit_task_end(**self._given, metadata=metadata)
 
     def finish(self):

@@ -23,7 +23,7 @@ from skvnce._tables.values import NO_LIMITS, Limits
 _REPEATS = 100  # rows of a level that another row has shown: under 3 % are exceptions
 _NATS = 20.0  # of evidence against independent columns, as a rare level needs more rows
 _LEAST = 1e-12  # probability of a level, for sums that are positive
-_SOME = 300  # rows that refute most pairs of columns
+_FIRST_ROWS = 300  # enough to refute most pairs of columns
 
 
 class Determined(NamedTuple):
@@ -60,25 +60,27 @@ def determined_columns(schema: Schema, X: np.ndarray) -> tuple[tuple, ...]:
         gone = np.isin(schema.model_columns, schema.relations.dropped)
         columns = [j for j in columns if not gone[j]]
     pairs = [(i, j) for i in columns for j in columns if i != j]
-    some = _of_pairs(nodes[:_SOME], columns, pairs)
-    every = _of_pairs(nodes, columns, [(one.by, one.column) for one in some])
-    shown = [one for one in every if _is_shown(nodes, one)]
+    # the first rows refute most pairs
+    for rows in (nodes[:_FIRST_ROWS], nodes):
+        relations = _of_pairs(rows, columns, pairs)
+        pairs = [(relation.by, relation.column) for relation in relations]
+    shown = [relation for relation in relations if _is_shown(nodes, relation)]
     # coarse ones first, so that in chains of them the last word is of the finest
-    return tuple(map(tuple, sorted(shown, key=lambda one: len(one.levels))))
+    return tuple(map(tuple, sorted(shown, key=lambda relation: len(relation.levels))))
 
 
 def still_determined(schema: Schema, X: np.ndarray) -> tuple[tuple, ...]:
-    """List those of the relations of a schema that new rows do not contradict."""
-    nodes = _nodes(schema, X)
-    return tuple(one for one in schema.determined if Determined(*one).holds(nodes))
+    """List the relations of a schema that no new row contradicts."""
+    nodes, pairs = _nodes(schema, X), schema.determined
+    return tuple(fields for fields in pairs if Determined(*fields).holds(nodes))
 
 
 def with_determined(schema: Schema, models: Sequence[CellModel]) -> list[CellModel]:
     """Let the relations of a schema hold in the cells of models."""
     if not schema.determined:
         return models
-    known = [Determined(*one) for one in schema.determined], schema.n_categories
-    return [WithDetermined(one, *known) for one in models]
+    relations = [Determined(*fields) for fields in schema.determined]
+    return [WithDetermined(model, relations, schema.n_categories) for model in models]
 
 
 def _nodes(schema, X):
@@ -93,9 +95,9 @@ def _of_pairs(nodes, columns, pairs):
         both = nodes[~np.isnan(nodes[:, [by, column]]).any(1)][:, [by, column]]
         levels = np.full(n_levels[by], -1)
         levels[both[:, 0].astype(int)] = both[:, 1]
-        one = Determined(by, column, levels)
-        if one.holds(nodes):
-            relations.append(one)
+        relation = Determined(by, column, levels)
+        if relation.holds(nodes):
+            relations.append(relation)
     return relations
 
 
@@ -121,10 +123,10 @@ class WithDetermined(NamedTuple):
 
     def fill(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> Filled:
         """Fill missing cells; see `CellModel`."""
-        filled = self._known(nodes)
+        filled = self._with_determined_cells(nodes)
         cells, probabilities = self.model.fill(filled, limits)
         probabilities = self._given_others(filled, probabilities)
-        for j in {one.by for one in self.relations}:
+        for j in {relation.by for relation in self.relations}:
             missing = np.isnan(filled[:, j])
             cells[missing, j] = probabilities[j][missing].argmax(1)
         return cells, probabilities
@@ -133,7 +135,7 @@ class WithDetermined(NamedTuple):
         self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
     ) -> Filled:
         """Represent the distributions of cells; see `skvnce._imputer.fill`."""
-        filled = self._known(nodes)
+        filled = self._with_determined_cells(nodes)
         points, probabilities = self.model.points(filled, levels, limits)
         return points, self._given_others(filled, probabilities)
 
@@ -141,63 +143,63 @@ class WithDetermined(NamedTuple):
         self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells; see `CellModel`."""
-        filled = self._known(nodes)
+        filled = self._with_determined_cells(nodes)
         drawn = self.model.draw(filled, n_draws, limits)
         for by, column, _ in self.relations:
             missing = np.isnan(filled[:, by])
             rows = np.flatnonzero(missing & ~np.isnan(filled[:, column]))
             if len(rows):
                 self._draw_again(drawn, filled, rows, by, limits)
-        for one in self.relations:
-            missing = np.isnan(filled[:, [one.by, one.column]]).all(1)
-            level = one.of(drawn[:, missing, one.by])
-            cells = drawn[:, missing, one.column]
-            drawn[:, missing, one.column] = np.where(level >= 0, level, cells)
+        for relation in self.relations:
+            missing = np.isnan(filled[:, [relation.by, relation.column]]).all(1)
+            level = relation.of(drawn[:, missing, relation.by])
+            cells = drawn[:, missing, relation.column]
+            drawn[:, missing, relation.column] = np.where(level >= 0, level, cells)
         return drawn
 
-    def _known(self, nodes):
+    def _with_determined_cells(self, nodes):
         """Fill the missing cells that observed ones determine."""
         filled = nodes.copy()
-        for one in self.relations:
-            level = one.of(nodes[:, one.by])
-            missing = np.isnan(filled[:, one.column]) & (level >= 0)
-            filled[missing, one.column] = level[missing]
+        for relation in self.relations:
+            level = relation.of(nodes[:, relation.by])
+            missing = np.isnan(filled[:, relation.column]) & (level >= 0)
+            filled[missing, relation.column] = level[missing]
         return filled
 
     def _given_others(self, filled, probabilities):
-        """Leave to missing cells the levels that agree with what they determine."""
+        """Set the probabilities of levels that contradict determined cells to zero."""
         probabilities = dict(probabilities)
-        for j in {j for one in self.relations for j in (one.by, one.column)}:
-            size, seen = self.n_categories[j], ~np.isnan(filled[:, j])
+        for j in {j for by, column, _ in self.relations for j in (by, column)}:
+            size, observed = self.n_categories[j], ~np.isnan(filled[:, j])
             shares = np.zeros((len(filled), size))
-            if not seen.all():  # else a model may have no probabilities
-                shares[~seen] = probabilities[j][~seen]
-            shares[seen] = np.eye(size)[filled[seen, j].astype(int)]
+            if not observed.all():  # else a model may have no probabilities
+                shares[~observed] = probabilities[j][~observed]
+            shares[observed] = np.eye(size)[filled[observed, j].astype(int)]
             probabilities[j] = shares
         for by, column, levels in self.relations:
             shares, cells = probabilities[by], filled[:, column]
             rows = np.flatnonzero(np.isnan(filled[:, by]) & ~np.isnan(cells))
             width = shares.shape[1]
-            known = np.append(levels, np.full(width - len(levels), -1))
-            agree = (known < 0) | (known == cells[rows, None])
+            determined = np.append(levels, np.full(width - len(levels), -1))
+            agree = (determined < 0) | (determined == cells[rows, None])
             agree[~agree.any(1)] = True  # nothing agrees with a level without a row
-            own = shares[rows] * agree + _LEAST * agree
-            shares[rows] = own / own.sum(1, keepdims=True)
+            agreeing = shares[rows] * agree + _LEAST * agree
+            shares[rows] = agreeing / agreeing.sum(1, keepdims=True)
         return probabilities
 
     def _draw_again(self, drawn, filled, rows, by, limits):
-        """Draw cells that contradict what they determine, of those that do not."""
+        """Draw cells again that contradict the cells that they determine."""
         wrong = np.zeros(drawn[:, rows, by].shape, dtype=bool)
-        for one in self.relations:
-            if one.by == by:
-                level, cells = one.of(drawn[:, rows, by]), filled[rows, one.column]
+        for relation in self.relations:
+            if relation.by == by:
+                level = relation.of(drawn[:, rows, by])
+                cells = filled[rows, relation.column]
                 wrong |= (level >= 0) & (level != cells) & ~np.isnan(cells)
         rows, wrong = rows[wrong.any(0)], wrong[:, wrong.any(0)]
         if not len(rows):
             return
-        own = limits.of(rows)
-        found = self.model.fill(filled[rows], own)[1]
-        below = self._given_others(filled[rows], found)[by].cumsum(1)[:, :-1]
+        shares = self.model.fill(filled[rows], limits.of(rows))[1]
+        below = self._given_others(filled[rows], shares)[by].cumsum(1)[:, :-1]
         uniform = torch.rand(wrong.shape, dtype=torch.float64).numpy()
         new = (uniform[..., None] >= below).sum(-1)
         drawn[:, rows, by] = np.where(wrong, new, drawn[:, rows, by])

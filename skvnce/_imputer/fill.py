@@ -11,10 +11,9 @@ import torch
 
 from skvnce._core.numbers import check_count, check_share, least_draws
 from skvnce._core.progress import step
-from skvnce._core.random import seed_from
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.fitted import CellModel, Filled, in_turn, n_chains
-from skvnce._imputer.related import deduced, using
+from skvnce._imputer.related import deduce, use_relations
 from skvnce._tables.schema import Schema
 from skvnce._tables.values import NO_LIMITS, Limits, ValidValues, half_sample_mode
 
@@ -40,7 +39,7 @@ def fill(
 ) -> Predicted:
     """Fill the missing cells of a table by predictions."""
     X, [model] = _related(schema, X, [model], limits)
-    filled, found = with_constants(schema, X), certain(schema, X)
+    filled, shares = with_constants(schema, X), certain(schema, X)
     for (rows, columns), nodes in incomplete_chunks(schema, X, n_chains(model)):
         ends = limits.of(rows[:, 0], columns[0])
         missing = np.isnan(nodes)  # before, as a model may fill in place
@@ -48,9 +47,9 @@ def fill(
         _check_complete(schema, columns[0], cells)
         filled[rows, columns] = _converted(schema, model, nodes, cells, X.dtype)
         for node, levels in probabilities.items():
-            some = missing[:, node]
-            found[columns[0, node]][rows[some, 0]] = levels[some]
-    return Predicted(limits.clipped(filled), found)
+            gaps = missing[:, node]
+            shares[columns[0, node]][rows[gaps, 0]] = levels[gaps]
+    return Predicted(limits.clipped(filled), shares)
 
 
 def draw(
@@ -82,8 +81,8 @@ def _related(
     """Deduce cells from relations, and let models obey these; limits stand alone."""
     if limits:
         return X, models
-    X, related = deduced(schema, X)
-    return X, [using(model, related) for model in models]
+    X, related = deduce(schema, X)
+    return X, [use_relations(model, related) for model in models]
 
 
 def score(
@@ -119,7 +118,7 @@ def _converted(
 
 
 def warn_of_zeros(schema: Schema, X: np.ndarray, drawn: np.ndarray) -> None:
-    """Warn of positive columns of which many draws are negative, and so set to 0."""
+    """Warn of positive columns whose draws are often negative, and so set to 0."""
     places = {int(j): place for place, j in enumerate(schema.returned)}
     valid, least = schema.values, np.abs(schema.ends).min(0)
     # on a grid zeros are the next value, and not only what is beyond
@@ -173,16 +172,16 @@ def certain(schema: Schema, X: np.ndarray) -> dict:
 
 
 def returned(schema: Schema, filled: np.ndarray, X: np.ndarray) -> np.ndarray:
-    """Restore observed cells (..., n_samples, n_features), and select what is returned.
+    """Restore observed cells (..., n_samples, n_features), and select columns.
 
     Empty columns are kept or dropped; `filled` has values for them.
     """
     filled = np.where(np.isnan(X), filled, X)
-    kept = schema.returned
-    if len(kept) > len(schema.model_columns):  # all of which are kept
-        empty = np.setdiff1d(kept, schema.model_columns)
+    columns = schema.returned
+    if len(columns) > len(schema.model_columns):  # all of which are kept
+        empty = np.setdiff1d(columns, schema.model_columns)
         filled[..., empty] = np.nan_to_num(filled[..., empty])
-    return filled[..., kept]
+    return filled[..., columns]
 
 
 def chunks(schema: Schema, X: np.ndarray, n_chains: int = 1) -> Iterator:
@@ -204,10 +203,10 @@ def _chunks(
         return
     parts = split(schema, X, max(1, _CHUNK // (len(columns) * n_chains)), rows)
     end, total = 0, sum(map(len, parts))
-    for some in parts:
-        end += len(some)
+    for part in parts:
+        end += len(part)
         with step(work, end, total, is_brief=True):
-            cells = np.ix_(some, columns)
+            cells = np.ix_(part, columns)
             yield cells, X[cells].astype(np.float64)
 
 
@@ -310,9 +309,9 @@ class Marginal(NamedTuple):
     @classmethod
     def of(cls, column: np.ndarray, weights: np.ndarray, *, is_category: bool) -> Self:
         """Find the distribution of a column (n,) of rows with weights (n,)."""
-        seen = ~np.isnan(column)
-        order = np.argsort(column[seen], kind="stable")
-        values, weight = column[seen][order], weights[seen][order]
+        observed = ~np.isnan(column)
+        order = np.argsort(column[observed], kind="stable")
+        values, weight = column[observed][order], weights[observed][order]
         share = weight / weight.sum()
         best = share @ values
         if is_category:
@@ -357,12 +356,12 @@ class ValidCells(NamedTuple):
     def fill(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> Filled:
         """Fill missing cells; see `CellModel`."""
         cells, probabilities = self._predicted(nodes, limits)
-        for node, one in self.marginals.items():
+        for node, marginal in self.marginals.items():
             best = self._best(node, is_number=node not in probabilities)
             cells[..., node] = limits.spare(cells, node, best)
             if node in probabilities:
                 levels = probabilities[node]
-                levels[:] = one.probabilities(levels.shape[1])
+                levels[:] = marginal.probabilities(levels.shape[1])
         return cells, probabilities
 
     def determined(self, nodes: np.ndarray) -> np.ndarray:
@@ -375,8 +374,8 @@ class ValidCells(NamedTuple):
         """Represent the distributions of cells; see `skvnce._imputer.fill`."""
         points, probabilities = self.model.points(nodes, levels, limits)
         middles = (np.arange(len(points)) + 0.5) / len(points)
-        for node, one in self.marginals.items():
-            quantiles = one.quantiles(middles)[:, None]
+        for node, marginal in self.marginals.items():
+            quantiles = marginal.quantiles(middles)[:, None]
             points[..., node] = limits.spare(points, node, quantiles)
         return self.values.rounded(points, self.columns), probabilities
 
@@ -389,20 +388,20 @@ class ValidCells(NamedTuple):
         return self.values.clipped(cells, self.columns), probabilities
 
     def _best(self, node: int, *, is_number: bool) -> float:
-        """Return what fills a column by its marginal distribution."""
-        one, strategy = self.marginals[node], STRATEGIES[self.strategy]
+        """Return the value that fills a column by its marginal distribution."""
+        marginal, strategy = self.marginals[node], STRATEGIES[self.strategy]
         if strategy and is_number:
-            points = one.quantiles(strategy.levels)[:, None]
+            points = marginal.quantiles(strategy.levels)[:, None]
             return strategy.of(points, self.values, self.columns[[node]])[0]
-        return one.best
+        return marginal.best
 
     def draw(
         self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells; see `CellModel`."""
         cells = self.model.draw(nodes, n_draws, limits)
-        for node, one in self.marginals.items():
-            drawn = one.draws(cells.shape[:-1])
+        for node, marginal in self.marginals.items():
+            drawn = marginal.draws(cells.shape[:-1])
             cells[..., node] = limits.spare(cells, node, drawn)
         # last, because draws from marginals need not be within the user's bounds
         return self.values.rounded(cells, self.columns)
@@ -451,9 +450,9 @@ def ranks_of_quantiles(q: object, n_draws: int) -> list[int]:
     return ranks
 
 
-def _reject(asked: str, share: float, n_draws: int) -> None:
+def _reject(setting: str, share: float, n_draws: int) -> None:
     raise ValueError(
-        f"{asked} needs n_draws of at least {least_draws(share)}, got "
+        f"{setting} needs n_draws of at least {least_draws(share)}, got "
         f"n_draws={n_draws}."
     )
 
@@ -462,24 +461,20 @@ def ordered_draws(
     draw: Callable,
     schema: Schema,
     X: np.ndarray,  # (n_samples, n_features_in_)
-    ranks: Sequence[int],
+    ranks: Sequence[int],  # from 0 to n_draws - 1
     n_draws: int,
-    random_state: object,
-    limits: Limits = NO_LIMITS,
 ) -> np.ndarray:
-    """Sort the draws of each missing cell of validated rows, and choose some.
+    """Choose draws of these ranks for each missing cell of validated rows.
 
-    `draw` maps rows, `random_state` and their limits to tables; `ranks` are from 0 to
-    n_draws - 1.
+    `draw` maps indices of rows to `n_draws` tables of them.
     """
-    ranks, rng = list(ranks), np.random.default_rng(seed_from(random_state))
+    ranks = list(ranks)
     ordered = np.repeat(X[None, :, schema.returned], len(ranks), 0)
     rows = np.flatnonzero(np.isnan(X).any(1))
     size = max(1, _CHUNK // (X.shape[1] * n_draws))
     for part in split(schema, X, size, rows):
-        drawn = draw(X[part], random_state=rng, limits=limits.of(part))
-        # only some ranks are needed, which takes less than sorting
-        ordered[:, part] = np.partition(drawn, sorted(set(ranks)), axis=0)[ranks]
+        # a few ranks take less time than a sort
+        ordered[:, part] = np.partition(draw(part), sorted(set(ranks)), axis=0)[ranks]
     return ordered
 
 

@@ -78,11 +78,11 @@ def in_turn(n_models: int, n_draws: int) -> np.ndarray:
     return torch.randperm(n_models).repeat(n_draws)[:n_draws].numpy()
 
 
-def made_in_turn(parameters: Sequence, n_draws: int, make: Callable) -> list:
-    """Make something of each of several parameters, once, and list it in turn."""
+def make_in_turn(parameters: Sequence, n_draws: int, make: Callable) -> list:
+    """Make a model of each of several parameters, once, and list one for each draw."""
     turns = in_turn(len(parameters), n_draws).tolist()
-    made = {turn: make(parameters[turn]) for turn in set(turns)}
-    return [made[turn] for turn in turns]
+    results = {turn: make(parameters[turn]) for turn in set(turns)}
+    return [results[turn] for turn in turns]
 
 
 def average_density(
@@ -133,7 +133,7 @@ def without_columns(
     squares: Sequence[str] = (),
     model: object = None,
 ) -> Fitted:
-    """Return the fit to a table of which no column varies: nothing is learned."""
+    """Return the fit to a table in which no column varies."""
     none = np.zeros(0)
     nothing = {"held_out_gain_": np.nan, "marginal_columns_": none.astype(bool)}
     nothing |= {"n_iter_": 0, "loss_curve_": []} | dict.fromkeys(vectors, none)
@@ -159,19 +159,21 @@ def plain(value: object) -> object:
     if isinstance(value, tuple):
         fields = getattr(value, "_fields", range(len(value)))
         items = {
-            str(name): {} if name in _NOT_STORED else plain(one)
-            for name, one in zip(fields, value, strict=True)
+            str(name): {} if name in _NOT_STORED else plain(item)
+            for name, item in zip(fields, value, strict=True)
         }
-        return {_KIND: _name_of(type(value)), **items}
+        cls = type(value)
+        kind = cls.__name__ if cls is tuple else f"{cls.__module__}:{cls.__name__}"
+        return {_KIND: kind, **items}
     if isinstance(value, dict):
-        return {"keys": list(value), "values": [plain(one) for one in value.values()]}
+        return {"keys": list(value), "values": [plain(item) for item in value.values()]}
     if isinstance(value, list):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     return value
 
 
 def of_plain(value: object) -> object:
-    """Convert what `plain` has made back."""
+    """Restore a value from its plain form; the inverse of `plain`."""
     if isinstance(value, list):
         return [of_plain(one) for one in value]
     if not isinstance(value, dict):
@@ -185,10 +187,6 @@ def of_plain(value: object) -> object:
     return tuple(items) if name == tuple.__name__ else _class_of(name)(*items)
 
 
-def _name_of(cls: type) -> str:
-    return cls.__name__ if cls is tuple else f"{cls.__module__}:{cls.__name__}"
-
-
 def _class_of(name: str) -> type:
     """Find the named tuple of a value, in a module that its estimator has imported."""
     home, _, name = name.partition(":")
@@ -199,7 +197,7 @@ def _class_of(name: str) -> type:
 
 
 def without_fit(attributes: dict) -> dict:
-    """Select what no fit has set: parameters, and what others have set."""
+    """Select the attributes that no fit has set, such as parameters."""
     fitted = attributes.get("_fitted")
     ours = set() if fitted is None else {"_fitted", *fitted.report}
     return {name: value for name, value in attributes.items() if name not in ours}
@@ -210,12 +208,12 @@ def with_plain_fit(state: dict) -> dict:
     fitted = state.get("_fitted")
     if not isinstance(fitted, Fitted):
         return state
-    kept = {name: value for name, value in state.items() if name != _OF_SCHEMA}
-    return {**kept, "_fitted": plain(fitted._replace(report=list(fitted.report)))}
+    others = {name: value for name, value in state.items() if name != _OF_SCHEMA}
+    return {**others, "_fitted": plain(fitted._replace(report=list(fitted.report)))}
 
 
 def with_fit(state: dict) -> dict:
-    """Restore the value of a fit from what `with_plain_fit` returned."""
+    """Restore the value of a fit; the inverse of `with_plain_fit`."""
     fitted = state.get("_fitted")
     if not isinstance(fitted, dict):
         return state

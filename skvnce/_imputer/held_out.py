@@ -38,7 +38,7 @@ _REPEATS = 3
 
 
 class Keys(NamedTuple):
-    """Random integers of rows and columns, which are functions of what these contain.
+    """Random integers of rows and columns, which are functions of their cells.
 
     They depend neither on units nor on the order of rows or columns.
     """
@@ -79,13 +79,13 @@ def hold_out(nodes, weights, share, joined=None):
     """
     keys, observed = Keys.of(nodes, weights.numpy()), torch.from_numpy(~np.isnan(nodes))
     key = torch.from_numpy(keys.uniform(0))
-    some = key <= key.unique()[:_ROWS][-1]
-    enough = (weights * some) @ observed.double() >= _FEWEST
+    in_sample = key <= key.unique()[:_ROWS][-1]
+    enough = (weights * in_sample) @ observed.double() >= _FEWEST
     chosen = keys.uniform_cells(1) < share
     if joined is not None:
         _, first, place = np.unique(joined, return_index=True, return_inverse=True)
         chosen = chosen[:, first[place]]
-    return some, torch.from_numpy(chosen) & observed & enough
+    return in_sample, torch.from_numpy(chosen) & observed & enough
 
 
 def spare_limited(hidden, limits):
@@ -114,11 +114,11 @@ def _column_keys(ranks, content, weights):
     """Sum numbers of weights over the different cells and their rows; (n_nodes,)."""
     keys = []
     for column in ranks.T:
-        seen = column > 0
-        some = mixed(column[seen] + content[seen])
-        cells, place = np.unique(some, return_inverse=True)
+        observed = column > 0
+        digests = mixed(column[observed] + content[observed])
+        cells, place = np.unique(digests, return_inverse=True)
         # rounded, as sums of weights depend on their order in the last bits
-        total = np.bincount(place, weights[seen]).astype(np.float32).view(np.uint32)
+        total = np.bincount(place, weights[observed]).astype(np.float32).view(np.uint32)
         keys.append(mixed(cells + mixed(total)).sum(dtype=np.uint64))
     return np.array(keys, np.uint64)
 
@@ -145,10 +145,10 @@ def _are_unique(nodes, weights):
     """Return which rows are empty, or have a cell whose column hardly repeats; (n,)."""
     are = np.isnan(nodes).all(1)
     for column in nodes.T:
-        seen = ~np.isnan(column)
-        n = max(weights[seen].sum(), seen.sum())
-        if _REPEATS * len(np.unique(column[seen])) >= n:
-            are |= seen
+        observed = ~np.isnan(column)
+        n = max(weights[observed].sum(), observed.sum())
+        if _REPEATS * len(np.unique(column[observed])) >= n:
+            are |= observed
     return are
 
 
@@ -173,11 +173,12 @@ _PREDICTED = 1000  # maximum number of rows in which cells are predicted
 def held_out_result(nodes, predict, weights, hidden=None, scale=None, joined=None):
     """Hold out cells, predict them, and compare with the means of columns.
 
-    `predict` maps (kept, rows) to predictions: `kept` has NaN in place of held-out
-    cells, and `rows` are the indices of at most 1000 different rows with such cells.
-    It fits the model to `kept` and returns the filled rows (n_rows, n_nodes) and the
-    probabilities (n_rows, n_levels) of levels, a dict by node.  NaN, or None for all
-    rows, is no prediction.  Without `hidden`, a tenth of the cells is held out.
+    `predict` maps (training, rows) to predictions: `training` is `nodes` with NaN in
+    place of held-out cells, and `rows` are the indices of at most 1000 different rows
+    with such cells.  It fits the model to `training` and returns the filled rows
+    (n_rows, n_nodes) and the probabilities (n_rows, n_levels) of levels, a dict by
+    node.  NaN, or None for all rows, marks what is not predicted.  Without `hidden`, a
+    tenth of the cells is held out.
     """
     nothing = HeldOutResult(np.nan, np.zeros(nodes.shape[1], dtype=bool))
     if predict is None or not nodes.shape[1]:
@@ -186,13 +187,13 @@ def held_out_result(nodes, predict, weights, hidden=None, scale=None, joined=Non
     rows = some_rows(nodes, np.flatnonzero(hidden.any(1)))
     if not len(rows):
         return nothing
-    kept = np.where(hidden, np.nan, nodes)
+    training = np.where(hidden, np.nan, nodes)
     with step("predicting held-out cells"):
-        filled, probabilities = predict(kept, rows)
+        filled, probabilities = predict(training, rows)
     if filled is None:
         filled = np.full((len(rows), nodes.shape[1]), np.nan)
     unit = np.nanmax(abs(nodes), 0)
-    mean, _ = column_moments(kept / unit, weights)
+    mean, _ = column_moments(training / unit, weights)
     if scale is None:
         scale = column_moments(nodes, weights)[1]
     scale = scale / unit
@@ -200,17 +201,17 @@ def held_out_result(nodes, predict, weights, hidden=None, scale=None, joined=Non
     weight = np.bincount(group, weights[rows])
     parts = nodes[rows][first] / unit, hidden[rows][first], filled[first] / unit
     losses = {
-        j: _level_losses(nodes[rows, j][first], p[first], kept[:, j], weights)
+        j: _level_losses(nodes[rows, j][first], p[first], training[:, j], weights)
         for j, p in probabilities.items()
     }
     result = compare_errors(*parts, mean, scale, weight, losses)
     for j in heavy_tailed(nodes, set(range(len(scale))) - set(probabilities)):
-        some = parts[1][:, j]
-        if not some.any():
+        gaps = parts[1][:, j]
+        if not gaps.any():
             continue
-        pair = (cells[first, j][some] for cells in (filled, nodes[rows]))
-        pair = (_normal_scores(cells, kept[:, j], weights) for cells in pair)
-        result.marginal[j] |= _is_worse_than_none(*pair, weight[some])
+        pair = (cells[first, j][gaps] for cells in (filled, nodes[rows]))
+        pair = (_normal_scores(cells, training[:, j], weights) for cells in pair)
+        result.marginal[j] |= _is_worse_than_none(*pair, weight[gaps])
     return result
 
 
@@ -235,20 +236,20 @@ def some_rows(nodes, rows, most=_PREDICTED):
 
 
 def cells_to_hide(nodes, weights, joined=None, hidden=None):
-    """Select those of a tenth of the observed cells whose columns vary without them."""
+    """Select a tenth of the observed cells, if the rest of their column varies."""
     if hidden is None:
         weights = torch.from_numpy(weights)
         hidden = hold_out(nodes, weights, HELD_OUT, joined)[1].numpy()
-    kept = np.where(hidden, np.nan, nodes)
-    hidden = hidden & ~(np.fmax.reduce(kept) <= np.fmin.reduce(kept))
-    return hidden & ~np.isnan(kept).all(0)
+    training = np.where(hidden, np.nan, nodes)
+    hidden = hidden & ~(np.fmax.reduce(training) <= np.fmin.reduce(training))
+    return hidden & ~np.isnan(training).all(0)
 
 
 def _normal_scores(cells, column, weights):
     """Map cells (n,) to normal scores, by the distribution of an observed column."""
-    seen = ~np.isnan(column)
-    values, place = np.unique(column[seen], return_inverse=True)
-    mass = np.bincount(place, weights[seen])
+    observed = ~np.isnan(column)
+    values, place = np.unique(column[observed], return_inverse=True)
+    mass = np.bincount(place, weights[observed])
     return ndtri(np.interp(cells, values, (mass.cumsum() - mass / 2) / mass.sum()))
 
 
@@ -265,10 +266,11 @@ def _is_worse_than_none(filled, truth, weights):
     return not weights @ excess <= np.sqrt(weights**2 @ excess**2)
 
 
-def _level_losses(codes, probabilities, kept, weights):
-    """Compute log-losses of a model (n, n_levels) and of the shares of codes `kept`."""
-    seen, width = ~np.isnan(kept), probabilities.shape[1]
-    mass = np.bincount(kept[seen].astype(int), weights[seen], minlength=width) + 0.5
+def _level_losses(codes, probabilities, training, weights):
+    """Compute log-losses of a model (n, n_levels), and of the shares of levels."""
+    observed, width = ~np.isnan(training), probabilities.shape[1]
+    levels = training[observed].astype(int)
+    mass = np.bincount(levels, weights[observed], minlength=width) + 0.5
     codes = np.nan_to_num(codes).astype(int)
     likelihood = probabilities[np.arange(len(codes)), codes]
     return -np.log(np.maximum(likelihood, _LEAST)), -np.log(mass / mass.sum())[codes]
@@ -282,7 +284,7 @@ class HeldOutResult(NamedTuple):
     marginal: np.ndarray
 
     def report(self):
-        """List what an imputer says of the result."""
+        """List the attributes of an imputer that report the result."""
         return {"held_out_gain_": self.gain, "marginal_columns_": self.marginal}
 
 
@@ -313,9 +315,7 @@ def compare_errors(nodes, hidden, filled, mean, scale, weights=None, losses=None
             for guess in (filled, mean)
         )
         for j, pair in (losses or {}).items():
-            errors[:, j], means[:, j] = (
-                np.where(hidden[:, j], one, 0.0) for one in pair
-            )
+            errors[:, j], means[:, j] = np.where(hidden[:, j], pair, 0.0)
         errors = np.nan_to_num(errors, nan=np.inf)
         marginal = _worse_beyond_chance(errors, means, weights)
         clipped = _clipped(errors, means, hidden, weights)
@@ -344,11 +344,11 @@ def _clipped(errors, means, hidden, weights):
     """Clip squared errors (n, n_nodes) at extreme squared errors of the means."""
     most = np.zeros(errors.shape[1])
     for j in np.flatnonzero(hidden.any(0)):
-        some = hidden[:, j]
-        order = means[some, j].argsort()
-        total = weights[some][order].cumsum()
+        cells = hidden[:, j]
+        order = means[cells, j].argsort()
+        total = weights[cells][order].cumsum()
         middle = order[np.searchsorted(total, total[-1] / 2)]
-        most[j] = _CLIP**2 * means[some, j][middle]
+        most[j] = _CLIP**2 * means[cells, j][middle]
     return np.minimum(errors, most), np.minimum(means, most)
 
 

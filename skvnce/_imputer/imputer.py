@@ -294,19 +294,19 @@ class Imputer(IncompleteTransformer):
         checked, model = self._checked(X), self
         if n_draws > 1 and self._is_for_filling:
             warn_of_draws(type(self).__name__)
-        wanted = self._wanted(where, X, checked)
+        mask = self._mask_of(where, X, checked)
         seed = seed_from(random_state)
         is_changed = shift is not None or reference is not None
         limits = NO_LIMITS if is_changed else self._limits_of(lower, upper, X, checked)
         if reference is not None:
             model = fitted_to(self, reference, seed)
             checked = self._schema.at_levels(checked)
-        if shift is None and not rules.draws_alone(self._schema, wanted, limits):
-            drawer = model._drawer(checked, n_draws, seed, limits)
-            return self._ruled(drawer, checked, X, as_array, wanted)
+        if shift is None and not rules.draws_alone(self._schema, mask, limits):
+            drawer = model._draw_function(checked, n_draws, seed, limits)
+            return self._draw_by_rules(drawer, checked, X, as_array, mask)
         shift = model._shift_of({} if shift is None else shift)
         drawer = partial(model._drawn_shifted, checked, n_draws, seed, shift)
-        completed = self._ruled(drawer, checked, X, as_array, wanted)
+        completed = self._draw_by_rules(drawer, checked, X, as_array, mask)
         warn_of_cuts(model._schema, shift, model._limit_of_shift)
         return completed
 
@@ -549,10 +549,10 @@ class Imputer(IncompleteTransformer):
     def _transformed(self, X, where, lower, upper):
         """Fill missing cells; see `transform`."""
         checked = self._checked(X)
-        wanted = self._wanted(where, X, checked)
+        mask = self._mask_of(where, X, checked)
         limits = self._limits_of(lower, upper, X, checked)
         predicted = self._predicted(checked, limits)
-        return self._completed(predicted, checked, X, wanted)
+        return self._completed(predicted, checked, X, mask)
 
     def _cell_model(self):
         """Make the fitted model, a `CellModel`."""
@@ -580,8 +580,8 @@ class Imputer(IncompleteTransformer):
         models = with_determined(schema, models)
         if schema.relations is not None:
             sets = places_of_sets(schema), schema.is_categorical
-            models = [WithRelations(WithSets(one, *sets), schema) for one in models]
-        return [ValidCells(one, *valid, strategy) for one in models]
+            models = [WithRelations(WithSets(model, *sets), schema) for model in models]
+        return [ValidCells(model, *valid, strategy) for model in models]
 
     def _valid_model(self):
         """Make the model whose cells are valid; None if all columns are constant."""
@@ -616,7 +616,7 @@ class Imputer(IncompleteTransformer):
         """Draw some rows of a validated table with shifted cells."""
         with self._threads(), seeded(seed):
             models = self._models_of_draws(n_draws, nodes_of(self._schema, X))
-        models = [one and Shifted(one, shift) for one in models]
+        models = [model and Shifted(model, shift) for model in models]
         return self._drawn_by(models, X[rows], n_draws, seed)
 
     def _scored(self, X, *, with_errors=False):
@@ -625,7 +625,7 @@ class Imputer(IncompleteTransformer):
             model = self._cell_model() if self.feature_indices_.size else None
             return score(self._schema, model, X, with_errors=with_errors)
 
-    def _drawer(self, X, n_draws, seed, limits=NO_LIMITS):
+    def _draw_function(self, X, n_draws, seed, limits=NO_LIMITS):
         """Make a function that draws some rows of a validated table."""
 
         def drawn(rows=slice(None)):
@@ -636,8 +636,8 @@ class Imputer(IncompleteTransformer):
 
         return drawn
 
-    def _ruled(self, drawer, checked, X, as_array, where):
-        """Draw validated rows, apply rules, and convert to what `sample` returns."""
+    def _draw_by_rules(self, drawer, checked, X, as_array, where):
+        """Draw validated rows, apply rules, and return tables as `sample` does."""
 
         def whole(rows=slice(None)):
             return self._whole(drawer(rows), checked[rows], X)
@@ -645,26 +645,31 @@ class Imputer(IncompleteTransformer):
         drawn = whole()
         if isinstance(where, rules.Rules):
             drawn, where = where.of_draws(drawn, np.isnan(checked), whole)
-        kept = np.isnan(checked), where, X
+        missing = np.isnan(checked)
         if as_array:
-            return samples_of(self._schema, drawn, *kept)
-        return samples_as_given(self._schema, self._container(), drawn, *kept)
+            return samples_of(self._schema, drawn, missing, where, X)
+        return samples_as_given(
+            self._schema, self._container(), drawn, missing, where, X
+        )
 
     def _quantiles(self, X, ranks, n_draws, random_state, where, lower, upper):
         checked = self._checked(X)
         limits = self._limits_of(lower, upper, X, checked)
-        wanted = rules.without_rules(self._wanted(where, X, checked))
-        given = self._schema, checked, ranks, n_draws, random_state
-        drawn = partial(self._drawn_tables, n_draws=n_draws)
-        tables = ordered_draws(drawn, *given, limits)
+        mask = rules.without_rules(self._mask_of(where, X, checked))
+        rng = np.random.default_rng(seed_from(random_state))
+
+        def draw_rows(rows):
+            return self._drawn_tables(checked[rows], n_draws, rng, limits.of(rows))
+
+        tables = ordered_draws(draw_rows, self._schema, checked, ranks, n_draws)
         ordered = np.broadcast_to(columns_with_order(self._schema), checked.shape)
-        wanted = ordered if wanted is None else ordered & wanted
+        mask = ordered if mask is None else ordered & mask
         tables = self._rounded(tables, checked, X)
         return samples_as_given(
-            self._schema, self._container(), tables, np.isnan(checked), wanted, X
+            self._schema, self._container(), tables, np.isnan(checked), mask, X
         )
 
-    def _wanted(self, where, X, checked):
+    def _mask_of(self, where, X, checked):
         """Check `where`; see `mask_of`."""
         return rules.mask_of(self._schema, where, X, checked)
 
@@ -698,15 +703,16 @@ class Imputer(IncompleteTransformer):
         fitted = self._fitted
         if not hasattr(fitted.model, "with_one_draw"):
             return [self._without_training()]
-        values = [fitted._replace(model=one) for one in fitted.model.with_one_draw()]
+        models = fitted.model.with_one_draw()
+        values = [fitted._replace(model=model) for model in models]
         return self._copies_with("_fitted", values)
 
     def _names_out(self, names):
-        kept = super()._names_out(names)
+        columns = super()._names_out(names)
         indicator = getattr(self, "indicator_", None)
         if indicator is None:
-            return kept
-        return np.concatenate([kept, indicator.get_feature_names_out(names)])
+            return columns
+        return np.concatenate([columns, indicator.get_feature_names_out(names)])
 
     def _completed(self, predicted, checked, X, where=None):
         """Return predictions of validated rows as `transform` does."""

@@ -1,7 +1,7 @@
 """Tables that obey the relations of their columns, see `skvnce.relations`.
 
 Cells that follow from observed ones are computed before a model fills the others, and
-filled cells are then changed until the relations hold: `deduced` and `WithRelations`.
+filled cells are then changed until the relations hold: `deduce` and `WithRelations`.
 """
 
 from collections.abc import Sequence
@@ -51,23 +51,24 @@ class Related(NamedTuple):
     shares: np.ndarray  # (p,), the means of the columns
     gaps: np.ndarray  # bool (p,), whether the table has missing cells
     has_codes: np.ndarray  # bool (p,), whether cells stand for levels without order
-    are_observed: bool = True  # whether no cell has been computed, see `deduced`
+    are_observed: bool = True  # whether no cell has been computed, see `deduce`
 
     @property
     def checked(self) -> list[Checked]:
         """The rules of the relations."""
-        return [one.checked for one in self.relations]
+        return [relation.checked for relation in self.relations]
 
     @property
     def formulas(self) -> list[Checked]:
-        """Those of them that are formulas."""
-        return [one for one in self.checked if isinstance(one.rule, Formula)]
+        """The rules that are formulas."""
+        return [rule for rule in self.checked if isinstance(rule.rule, Formula)]
 
     @property
     def twins(self) -> list[Lookup]:
         """Lookups by columns that these determine, too, such as names by codes."""
-        rules = [one.rule for one in self.checked if isinstance(one.rule, Lookup)]
-        pairs = {rule.columns: rule for rule in rules if len(rule.columns) == 2}
+        rules = [checked.rule for checked in self.checked]
+        lookups = [rule for rule in rules if isinstance(rule, Lookup)]
+        pairs = {rule.columns: rule for rule in lookups if len(rule.columns) == 2}
         twins, gone = [], set(self.dropped)
         # levels come first: a model predicts one that is a key
         for key in sorted(
@@ -82,15 +83,15 @@ class Related(NamedTuple):
     @property
     def dropped(self) -> list[int]:
         """The columns that are not in the model as they are."""
-        return [one.column for one in self.followers] + [*chain(*self.sets)]
+        return [follower.column for follower in self.followers] + [*chain(*self.sets)]
 
     def joined(self, columns: np.ndarray) -> np.ndarray:
         """Give columns that relations connect one number; (n_columns,)."""
         return joined_columns(self.relations, len(self.gaps))[columns]
 
     def valid(self, X: np.ndarray) -> Self:
-        """Leave out what more than 1 % of the rows of a table (n, p) violate."""
-        are = [holds(self.bounds, X, one) for one in self.checked]
+        """Leave out relations that more than 1 % of the rows of X (n, p) violate."""
+        are = [holds(self.bounds, X, checked) for checked in self.checked]
         if all(are):
             return self
         gone = [str(self.relations[k]) for k in np.flatnonzero(~np.array(are))]
@@ -107,9 +108,9 @@ class Related(NamedTuple):
         """
         return self._selected(
             [
-                one.kind in _OF_DRAWS
-                or (one.kind == "function" and len(one.solves) == 2)
-                for one in self.relations
+                relation.kind in _OF_DRAWS
+                or (relation.kind == "function" and len(relation.solves) == 2)
+                for relation in self.relations
             ]
         )
 
@@ -150,43 +151,49 @@ def with_relations(
     schema: Schema,
     table: np.ndarray,
     counted: np.ndarray,
-    asked: object,
-    kept: Sequence[int] = (),
+    listed: object,
+    in_model: Sequence[int] = (),
 ) -> Schema:
     """Find the relations of the rows of a table (n, n_features), of codes, that count.
 
-    `asked`: "auto" or a list of relations, or of their texts; `kept`: columns
+    `listed`: "auto" or a list of relations, or of their texts; `in_model`: columns
     that are in the model even if they follow from another one. Raises `ValueError`: if
     a relation of a list does not hold.
     """
     X, columns = table[counted], schema.columns or [None] * schema.n_columns
     is_number = np.array(
         [
-            one is None
-            or one.is_count
-            or one.levels == (False, True)
-            or (one.kind == "numeric" and not one.is_time)
-            for one in columns
+            column is None
+            or column.is_count
+            or column.levels == (False, True)
+            or (column.kind == "numeric" and not column.is_time)
+            for column in columns
         ]
     )
     names = [str(key) for key in schema.keys or schema.all_names]
     with np.errstate(all="ignore"):
         read = describe(values_of(schema, X), is_number, names)
-        relations = _chosen(relations_of(read), asked)
+        relations = _select_listed(relations_of(read), listed)
     if not relations:
         return schema
-    checked = [one.checked for one in relations]
+    checked = [relation.checked for relation in relations]
     bounds, shares = read.bounds, _means(read.cells)
     _warn_of_typos(schema, suspects(bounds, read.cells, checked), read.cells, counted)
     # a number that follows may be no level
-    with_levels = {j for j, one in enumerate(schema.columns or ()) if one.levels}
-    followers = _followers(checked, read.cells, with_levels.union(kept))
-    taken = {*kept, *(j for one in followers for j in (one.column, one.source))}
-    sets = _sets(bounds, checked, taken, X.shape[1])
-    gaps = np.isnan(X).any(0)
-    has_codes = ~is_number & [bool(one and one.levels) for one in columns]
-    rest = bounds, followers, sets, shares, gaps, has_codes
-    return schema._replace(relations=Related(tuple(relations), *rest))
+    has_levels = np.array([bool(column and column.levels) for column in columns])
+    with_levels = np.flatnonzero(has_levels).tolist()
+    followers = _followers(checked, read.cells, {*with_levels, *in_model})
+    linked = {j for follower in followers for j in (follower.column, follower.source)}
+    related = Related(
+        tuple(relations),
+        bounds,
+        followers,
+        _sets(bounds, checked, linked.union(in_model), X.shape[1]),
+        shares,
+        np.isnan(X).any(0),
+        ~is_number & has_levels,
+    )
+    return schema._replace(relations=related)
 
 
 def open_columns(schema: Schema, X: np.ndarray) -> set[int]:
@@ -219,30 +226,30 @@ def _warn_of_typos(schema, suspected, cells, counted):
         )
 
 
-def _chosen(relations, asked):
+def _select_listed(relations, listed):
     """Select the relations that a list names."""
-    if isinstance(asked, str):
+    if isinstance(listed, str):
         return relations
-    known, is_asked = [str(one) for one in relations], np.zeros(len(relations), bool)
-    for text in map(str, asked):
-        same = np.array([say_the_same(text, one) for one in known], dtype=bool)
-        is_asked |= same
+    texts, is_listed = list(map(str, relations)), np.zeros(len(relations), bool)
+    for text in map(str, listed):
+        same = np.array([say_the_same(text, other) for other in texts], dtype=bool)
+        is_listed |= same
         if not same.any():
             raise ValueError(
                 f"relations has {text!r}, which does not hold in the rows of X, or "
                 "which too few of them show. ConstrainedImputer takes equations that "
                 "you know. find_relations lists what holds: "
-                f"{', '.join(known) or 'nothing'}."
+                f"{', '.join(texts) or 'nothing'}."
             )
-    return list(compress(relations, is_asked))
+    return list(compress(relations, is_listed))
 
 
 def _means(cells):
-    seen = ~np.isnan(cells)
-    return np.nan_to_num(cells).sum(0) / np.maximum(seen.sum(0), 1)
+    observed = ~np.isnan(cells)
+    return np.nan_to_num(cells).sum(0) / np.maximum(observed.sum(0), 1)
 
 
-def _followers(checked, cells, kept):
+def _followers(checked, cells, in_model):
     """Choose columns that leave the model: each tells no more than another one.
 
     Of columns that are functions of each other the least skewed one stays.  A square
@@ -250,43 +257,46 @@ def _followers(checked, cells, kept):
     one of the model, which bends draws of the root (Bartlett et al. 2015).
     """
     linked, missing = {}, np.isnan(cells)
-    for one in checked:
-        is_pair = isinstance(one.rule, Formula) and len(one.rule.columns) == 2
-        if not is_pair or one.rule.voids or one.violations:
+    for relation in checked:
+        rule = relation.rule
+        is_pair = isinstance(rule, Formula) and len(rule.columns) == 2
+        if not is_pair or rule.voids or relation.violations:
             continue
-        for source, column in permutations(one.rule.columns):
+        for source, column in permutations(rule.columns):
             has_more = (missing[:, source] & ~missing[:, column]).any()
             # a square does not tell the sign
-            if column in one.solves and (source in one.solves or not has_more):
-                linked.setdefault(source, []).append((column, one))
+            solves = relation.solves
+            if column in solves and (source in solves or not has_more):
+                linked.setdefault(source, []).append((column, relation))
                 linked.setdefault(column, [])
     skewness = {j: _skewness(cells[:, j]) for j in linked}
-    followers, done = [], set(kept)
-    for root in sorted(linked, key=lambda j: (j not in kept, skewness[j], j)):
-        queue = [root] if root in kept or root not in done else []
-        done.add(root)
+    followers, visited = [], set(in_model)
+    for root in sorted(linked, key=lambda j: (j not in in_model, skewness[j], j)):
+        queue = [root] if root in in_model or root not in visited else []
+        visited.add(root)
         for source in queue:  # which grows
-            for column, one in linked[source]:
-                if column not in done:
-                    done.add(column)
+            for column, relation in linked[source]:
+                if column not in visited:
+                    visited.add(column)
                     queue.append(column)
-                    followers.append(Follower(column, source, one))
+                    followers.append(Follower(column, source, relation))
     return tuple(followers)
 
 
-def _sets(bounds, checked, taken, p):
+def _sets(bounds, checked, linked, p):
     """Choose sets that are one column of the model each, large ones first.
 
     Formulas may connect a set to one of them, such as a total of some of its columns.
     Its columns then follow from the other set by these: two levels might contradict.
     """
-    formulas = [one for one in checked if isinstance(one.rule, Formula)]
-    number, sets, done = joined_columns(formulas, p), [], set()
-    found = [one.rule.columns for one in formulas if is_set(bounds, one.rule)]
-    for columns in sorted(found, key=len, reverse=True):
-        if not taken.intersection(columns) and number[columns[0]] not in done:
+    formulas = [relation for relation in checked if isinstance(relation.rule, Formula)]
+    number, sets, connected = joined_columns(formulas, p), [], set()
+    rules = [formula.rule for formula in formulas]
+    candidates = [rule.columns for rule in rules if is_set(bounds, rule)]
+    for columns in sorted(candidates, key=len, reverse=True):
+        if not linked.intersection(columns) and number[columns[0]] not in connected:
             sets.append(columns)
-            done.add(number[columns[0]])
+            connected.add(number[columns[0]])
     return tuple(sets)
 
 
@@ -300,7 +310,7 @@ def _skewness(column):
 # Cells that follow
 
 
-def deduced(schema: Schema, X: np.ndarray) -> tuple[np.ndarray, Related | None]:
+def deduce(schema: Schema, X: np.ndarray) -> tuple[np.ndarray, Related | None]:
     """Compute the cells of rows (n, n_features) that follow from observed ones.
 
     Also returns the relations that hold in the rows, for the computed table.
@@ -323,12 +333,12 @@ def deduced(schema: Schema, X: np.ndarray) -> tuple[np.ndarray, Related | None]:
     return cells, related._replace(are_observed=False)
 
 
-def using(model: CellModel, related: Related | None) -> CellModel:
+def use_relations(model: CellModel, related: Related | None) -> CellModel:
     """Let a model, or that in a wrapper, use some relations instead of all."""
     if isinstance(model, WithRelations):
         return model._replace(schema=model.schema._replace(relations=related))
     if related is not None and hasattr(model, "model"):
-        return model._replace(model=using(model.model, related))
+        return model._replace(model=use_relations(model.model, related))
     return model
 
 
@@ -379,20 +389,20 @@ class WithRelations(NamedTuple):
         rows = Rows.of(self.schema, nodes, limits)
         drawn = self.model.draw(rows.levels, n_draws, limits)
         related = rows.related.of_draws()
-        others = [one for one in rows.related.formulas if one not in related.formulas]
+        formulas, every = related.formulas, rows.related.formulas
+        others = [formula for formula in every if formula not in formulas]
         shares = rows.related.shares[self.schema.node_columns].clip(_LEAST, 1)
         tables = []
         for table in drawn:
             # of several ones, or of none, one wins with a chance of its share
             keys = torch.rand(table.shape, dtype=torch.float64).numpy() ** (1 / shares)
             scores = table + _LAST * keys
-            given = related.formulas, table, scores, related.twins
-            tables.append(rows.obeying(*given, others))
+            tables.append(rows.obeying(formulas, table, scores, related.twins, others))
         return np.stack(tables)
 
 
 class WithSets(NamedTuple):
-    """A model in which columns of which one is 1 are one column of levels.
+    """A model that has a column of levels in place of 0-1 columns that sum to 1.
 
     Its columns are those of the rows, and then one for each set.
     """
@@ -454,15 +464,15 @@ class WithSets(NamedTuple):
 
         Returns sets, and the probabilities (n, n_columns) of their columns.
         """
-        found = []
+        shares_of_sets = []
         for k, columns in enumerate(self.sets, len(self.is_level)):
             shares = self._set_shares(wide, probabilities, k)
             probabilities.pop(k, None)
             for j, share in zip(columns, shares.T, strict=True):
                 if self.is_level[j]:
                     probabilities[j] = np.stack([1 - share, share], 1)
-            found.append((columns, shares))
-        return found
+            shares_of_sets.append((columns, shares))
+        return shares_of_sets
 
     def _set_shares(self, wide, probabilities, k):
         """Compute the probabilities of a set that agree with what is observed.
@@ -470,13 +480,14 @@ class WithSets(NamedTuple):
         `k`: the column of its levels.
         """
         columns = self.sets[k - len(self.is_level)]
-        code, seen = wide[:, k], ~np.isnan(wide[:, k])
+        code, observed = wide[:, k], ~np.isnan(wide[:, k])
         shares = np.zeros((len(wide), len(columns)))
-        own = probabilities.get(k, shares) + _LEAST
-        own = np.where(np.isnan(wide[:, columns]), own, 0)
-        own[~own.any(1)] = 1.0  # all are 0, which contradicts the set
-        shares[~seen] = own[~seen] / own[~seen].sum(1, keepdims=True)
-        shares[seen] = np.eye(len(columns))[code[seen].astype(int)]
+        weights = probabilities.get(k, shares) + _LEAST
+        weights = np.where(np.isnan(wide[:, columns]), weights, 0)
+        weights[~weights.any(1)] = 1.0  # all are 0, which contradicts the set
+        weights = weights[~observed]
+        shares[~observed] = weights / weights.sum(1, keepdims=True)
+        shares[observed] = np.eye(len(columns))[code[observed].astype(int)]
         return shares
 
 
@@ -532,7 +543,7 @@ class Rows(NamedTuple):
     @property
     def followers(self) -> list[int]:
         """The followers, as columns of the model."""
-        columns = [one.column for one in self.related.followers]
+        columns = [follower.column for follower in self.related.followers]
         return np.flatnonzero(np.isin(self.schema.node_columns, columns)).tolist()
 
     def filled(self, cells: np.ndarray, probabilities: dict) -> np.ndarray:
@@ -567,12 +578,12 @@ class Rows(NamedTuple):
             loose = self.free.copy()
             for rule in twins:
                 _look_up(rule, values, loose, related.has_codes)
-            for one in of_one:
-                places = list(one.rule.columns)
+            for formula in of_one:
+                places = list(formula.rule.columns)
                 alone = loose & (self.free[:, places].sum(1, keepdims=True) == 1)
                 alone[:, related.dropped] = False
                 filled = Filled(values, alone, self.ranges, order)
-                values, _ = obeyed(related.bounds, [one], filled)
+                values, _ = obeyed(related.bounds, [formula], filled)
                 loose[:, places] &= ~alone[:, places]
             # followers, and sets, of which one column is 1 already, move if they must
             filled = Filled(values, loose, self.ranges, order)
@@ -648,9 +659,9 @@ def _look_up(rule, values, free, has_codes):
         middles = (keys[1:] + keys[:-1]) / 2
         nearest = keys[np.searchsorted(middles, cells)]
         cells = values[rows, by] = np.where(free[rows, by], nearest, cells)
-    found = rule.solve(np.column_stack([cells, cells]))
-    good = np.isfinite(found)
-    values[rows[good], column] = found[good]
+    levels = rule.solve(np.column_stack([cells, cells]))
+    good = np.isfinite(levels)
+    values[rows[good], column] = levels[good]
     free[np.ix_(rows[good], rule.columns)] = False
 
 

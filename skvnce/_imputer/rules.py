@@ -36,12 +36,12 @@ class Rules(NamedTuple):
     columns: dict  # of columns to functions that map a completed table to a mask
     # bool (n_samples, n_features), masks that do not depend on the completed table
     fixed: np.ndarray
-    X: object  # (n_samples, n_features), as given by the user
+    X: object  # (n_samples, n_features), as the user passed it
     # columns that are constant within groups, which do not change for single rows
     of_groups: Sequence = ()
 
-    def asked(self, table, filled, rows):
-        """Evaluate the rules for rows, of which `filled` cells come from the table."""
+    def evaluate(self, table, filled, rows):
+        """Evaluate the rules for rows whose `filled` cells come from the table."""
         X, mask = _safe_indexing(self.X, rows), self.fixed[rows]
         shown = _shown(self.schema, table, filled, X)
         if self.function is not None:
@@ -53,19 +53,19 @@ class Rules(NamedTuple):
             }
         return _read(self.schema, answers, X, mask, is_rule=True)
 
-    def settled(self, table, missing, rows):
-        """Empty missing cells until the rules hold for what is left.
+    def settle(self, table, missing, rows):
+        """Empty missing cells until the rules hold for the remaining ones.
 
         Returns which missing cells have a value, and which observed ones the rules
         deny; bool (n_rows, n_features).
         """
-        kept, filled = self.schema.returned, missing
+        columns, filled = self.schema.returned, missing
         while True:
-            left = np.where((missing & ~filled)[:, kept], np.nan, table)
-            asked = self.asked(left, filled, rows)
-            if not (filled & ~asked).any():
-                return filled, ~asked & ~missing
-            filled = filled & asked
+            remaining = np.where((missing & ~filled)[:, columns], np.nan, table)
+            allowed = self.evaluate(remaining, filled, rows)
+            if not (filled & ~allowed).any():
+                return filled, ~allowed & ~missing
+            filled = filled & allowed
 
     def of_draws(self, drawn, missing, draw):
         """Apply the rules to draws, and draw rows again that contradict them.
@@ -74,7 +74,7 @@ class Rules(NamedTuple):
         `drawn`. Returns draws, and which missing cells have a value.
         """
         every = np.arange(len(missing))
-        settled = [self.settled(table, missing, every) for table in drawn]
+        settled = [self.settle(table, missing, every) for table in drawn]
         filled, denied = (np.array(part) for part in zip(*settled, strict=True))
         wrong = denied.any(2)
         # a few draws settle most rows, and many are made for the rest only
@@ -95,21 +95,21 @@ class Rules(NamedTuple):
             places = np.flatnonzero(wrong[long])
             if not len(places):
                 continue
-            rows_left = long[places]
-            left, denied = self.settled(table[places], missing[rows_left], rows_left)
+            redrawn = long[places]
+            settled, denied = self.settle(table[places], missing[redrawn], redrawn)
             good = np.flatnonzero(~denied.any(1))
-            chosen = good[np.unique(rows_left[good], return_index=True)[1]]
-            done = rows_left[chosen]
-            drawn[done], filled[done] = table[places[chosen]], left[chosen]
-            wrong[done] = False
+            chosen = good[np.unique(redrawn[good], return_index=True)[1]]
+            replaced = redrawn[chosen]
+            drawn[replaced], filled[replaced] = table[places[chosen]], settled[chosen]
+            wrong[replaced] = False
 
     def of_prediction(self, table, missing, probabilities):
-        """Apply the rules to predictions, in place; which missing cells have a value.
+        """Apply the rules to predictions, in place; return which cells stay filled.
 
         Where observed cells contradict them, one level changes: the change to the most
         probable level with which the row agrees.
         """
-        filled, denied = self.settled(table, missing, np.arange(len(table)))
+        filled, denied = self.settle(table, missing, np.arange(len(table)))
         rows = np.flatnonzero(denied.any(1) & missing.any(1))
         levels = {
             j: p[rows] for j, p in probabilities.items() if j not in self.of_groups
@@ -122,23 +122,24 @@ class Rules(NamedTuple):
     def _change_levels(self, state, missing, probabilities, rows):
         """Change a level of each row, in place, if it agrees with another one."""
         table, filled, denied = state
-        kept = self.schema.returned
+        returned = self.schema.returned
         codes = {
-            place: table[rows, np.searchsorted(kept, place)].astype(int)
+            place: table[rows, np.searchsorted(returned, place)].astype(int)
             for place in probabilities
         }
         changes = _changes(missing[rows], probabilities, codes)
-        columns = np.searchsorted(kept, changes.columns)
+        columns = np.searchsorted(returned, changes.columns)
         for change, gain in zip(changes.order.T, changes.ratios.T, strict=True):
-            some = np.flatnonzero(denied[rows].any(1) & (gain > 0))
-            if not len(some):
+            tried = np.flatnonzero(denied[rows].any(1) & (gain > 0))
+            if not len(tried):
                 break
-            changed, new, chosen = rows[some], table[rows[some]], change[some]
+            changed, new, chosen = rows[tried], table[rows[tried]], change[tried]
             new[np.arange(len(changed)), columns[chosen]] = changes.levels[chosen]
-            left, wrong = self.settled(new, missing[changed], changed)
+            settled, wrong = self.settle(new, missing[changed], changed)
             good = ~wrong.any(1)
-            done = changed[good]
-            table[done], filled[done], denied[done] = new[good], left[good], False
+            rows_changed = changed[good]
+            table[rows_changed], filled[rows_changed] = new[good], settled[good]
+            denied[rows_changed] = False
 
     def _warn_of_denied(self, denied):
         """Warn of observed cells, (n_draws, n_samples, n_features), that are denied."""
@@ -185,8 +186,8 @@ def without_rules(where):
     """Return masks; raises an error for functions of completed rows, see `mask_of`."""
     if isinstance(where, Rules):
         raise TypeError(
-            "where must be masks here: its functions see completed rows, of which "
-            "a quantile of each cell is none. Pass functions to sample."
+            "where must be masks here: its functions see completed rows, but a row of "
+            "quantiles is not a completed row. Pass functions to sample."
         )
     return where
 
@@ -226,8 +227,8 @@ def _read(schema, parameter, X, mask, *, is_rule=False):
     for place, cells in columns_given(schema, parameter, X, len(mask), "where"):
         values = cells.tolist()
         if is_rule:  # comparisons with missing values
-            values = [False if is_missing(one) else one for one in values]
-        if not all(isinstance(one, bool | np.bool_) for one in values):
+            values = [False if is_missing(value) else value for value in values]
+        if not all(isinstance(value, bool | np.bool_) for value in values):
             raise TypeError(
                 "where must have True and False only, but has other values in "
                 f"{schema.label(place)}."
@@ -237,7 +238,7 @@ def _read(schema, parameter, X, mask, *, is_rule=False):
 
 
 def _applied(rule, table, name):
-    """Call a rule; an error says whose it is."""
+    """Call a rule; an error names its parameter."""
     try:
         answer = rule(table)
     except Exception as error:
@@ -261,7 +262,6 @@ def _shown(schema, table, filled, X):
     frame = nw.from_native(X, eager_only=True)
     if not (frame.implementation.is_pandas() or frame.implementation.is_polars()):
         X = frame.to_pandas()
-    kept = schema.returned
-    ends, columns = schema.ends[:, kept], schema.columns
-    [found] = in_frames(X, columns, kept, table[None], filled[:, kept], ends)
-    return found
+    places = schema.returned
+    ends, filled = schema.ends[:, places], filled[:, places]
+    return in_frames(X, schema.columns, places, table[None], filled, ends)[0]

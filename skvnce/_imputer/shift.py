@@ -75,9 +75,9 @@ class Move(NamedTuple):
             whole += uniform < places - whole
             return on_grid(origin + whole * step, self.grid, self.low, self.high)
         last = len(self.values) - 2
-        left = np.clip(np.searchsorted(self.values, cells, "right") - 1, 0, last)
-        low, high = self.values[left], self.values[left + 1]
-        chosen = left + (uniform * (high - low) < cells - low)
+        below = np.clip(np.searchsorted(self.values, cells, "right") - 1, 0, last)
+        low, high = self.values[below], self.values[below + 1]
+        chosen = below + (uniform * (high - low) < cells - low)
         return chosen if self.are_codes else self.values[chosen]
 
     def change(self, cells):
@@ -142,14 +142,14 @@ def shift_of(schema, shift):
 def warn_of_cuts(schema, shift, limit):
     """Warn of columns that move by much less than stated; `limit` maps them to why."""
     for node, (total, number) in shift.moved.items():
-        asked, place = shift.moves[node].amount, schema.model_columns[node]
-        mean = total / number if number else asked
-        if abs(mean) < _LEAST_OF_SHIFT * abs(asked):
+        amount, place = shift.moves[node].amount, schema.model_columns[node]
+        mean = total / number if number else amount
+        if abs(mean) < _LEAST_OF_SHIFT * abs(amount):
             spread = schema.spreads[place]
             warn_user(
                 f"shift moves the missing cells of {schema.label(place)} by "
                 f"{mean / spread:.2f} standard deviations on average, not by "
-                f"{asked / spread:.2f}, as {limit(place)}"
+                f"{amount / spread:.2f}, as {limit(place)}"
             )
 
 
@@ -182,10 +182,10 @@ class Shifted(NamedTuple):
         follow = ~settled.all(1) & (missing & shift.columns).any(1)
         if follow.any():
             torch.manual_seed(then)
-            kept = np.where(settled, drawn, np.nan)[:, follow]
-            tables = self.model.draw(kept.reshape(-1, nodes.shape[1]), 1)[0]
+            rows = np.where(settled, drawn, np.nan)[:, follow]
+            redrawn = self.model.draw(rows.reshape(-1, nodes.shape[1]), 1)[0]
             drawn[:, follow] = np.where(
-                settled[follow], drawn[:, follow], tables.reshape(kept.shape)
+                settled[follow], drawn[:, follow], redrawn.reshape(rows.shape)
             )
         # what follows must not depend on how many draws were rejected
         torch.manual_seed(after)
@@ -197,16 +197,14 @@ def _tilted(model, nodes, n_draws, log_odds):
     drawn = model.draw(nodes, n_draws)
     missing = np.isnan(nodes)
     rows = np.flatnonzero(missing[:, list(log_odds)].any(1))
-    tables, rows = (
-        one.ravel() for one in np.indices((n_draws, len(nodes)))[:, :, rows]
-    )
+    tables, rows = np.indices((n_draws, len(nodes)))[:, :, rows].reshape(2, -1)
     while len(rows):
         cells = drawn[tables, rows]
         total = np.zeros(len(rows))
         for node, odds in log_odds.items():
-            some = missing[rows, node]
-            places = cells[some, node].astype(int)  # computed ones may be no level
-            total[some] += odds[places.clip(0, len(odds) - 1)]
+            gaps = missing[rows, node]
+            places = cells[gaps, node].astype(int)  # computed ones may be no level
+            total[gaps] += odds[places.clip(0, len(odds) - 1)]
         chance = torch.rand(len(rows), dtype=torch.float64).numpy()
         again = np.log(chance) >= total
         tables, rows = tables[again], rows[again]

@@ -25,7 +25,7 @@ from skvnce._core.runtime import DEVICES
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.fill import STRATEGIES
 from skvnce._imputer.parts.chunks import Chunks
-from skvnce._imputer.related import deduced, open_columns, with_relations
+from skvnce._imputer.related import deduce, open_columns, with_relations
 from skvnce._tables.cells import names_of, read_marked
 from skvnce._tables.findings import check_deviations, modelled_columns, warn_of_table
 from skvnce._tables.frames import (
@@ -158,7 +158,7 @@ _FAR = 1e50  # widths of a column whose square and fourth power do not overflow
 
 
 class Number(Interval):
-    """An interval of numbers, without bools and what is infinite in float64."""
+    """An interval of numbers, without bools and numbers that overflow float64."""
 
     def is_satisfied_by(self, val):
         """Return whether a value is in the interval."""
@@ -224,11 +224,11 @@ def attributes_of(schema):
     return attributes | ({"categories_": categories} if categories else {})
 
 
-def read_table(estimator, X, *, like=None, asked=None, weights=None):
+def read_table(estimator, X, *, like=None, kinds=None, weights=None):
     """Validate the table of a fit, in which `missing_values` marks missing cells.
 
     Of estimators with `categorical_features` the table has codes of levels, and
-    microseconds.  `like`: a fitted estimator whose levels are used; `asked` replaces
+    microseconds.  `like`: a fitted estimator whose levels are used; `kinds` replaces
     `categorical_features`; rows of weight zero do not tell which relations there are.
     The table may share memory with X, and has cells that follow by `relations`.
 
@@ -244,12 +244,12 @@ def read_table(estimator, X, *, like=None, asked=None, weights=None):
     if not hasattr(settings, "categorical_features"):
         reject_categories(X)
     else:
-        asked = settings.categorical_features if asked is None else asked
+        kinds = settings.categorical_features if kinds is None else kinds
         columns = None
         if hasattr(like, "_schema"):
             columns = like._schema.with_open(()).columns
         groups = getattr(settings, "groups", None)
-        columns = columns or modelled_columns(X, asked, groups)
+        columns = columns or modelled_columns(X, kinds, groups)
     reader = estimator._new()  # on which scikit-learn sets what it learns
     if columns is None:
         table = _numbers(reader, X, reset=True)
@@ -276,14 +276,15 @@ def _with_cells_that_follow(estimator, schema, table, weights, named):
         return table, schema
     if relations is None:
         return table, schema
-    kept, counted = estimator._kept_columns(schema), checked_weights(weights, table) > 0
+    in_model = estimator._kept_columns(schema)
+    counted = checked_weights(weights, table) > 0
     rows = table[counted]
-    schema = with_relations(schema, table, counted, relations, kept)
+    schema = with_relations(schema, table, counted, relations, in_model)
     if schema.relations is None:
         return table, schema
     values = valid_values(schema, rows, *estimator._bounds())  # which win
     table = table.copy()
-    table[counted] = deduced(schema._replace(values=values), rows)[0]
+    table[counted] = deduce(schema._replace(values=values), rows)[0]
     # now that the model has a table of levels; the user's categories stay these alone
     return table, schema.with_open(open_columns(schema, rows).difference(named))
 
@@ -349,26 +350,26 @@ def with_model_columns(schema, handling, X, impossible=None):
 
 def read_cells(schema, handling, X, weights=None, impossible=None, limits=NO_LIMITS):
     """Choose the columns of a model, and the training rows with cells or limits."""
-    informative = ~np.isnan(X) | limits.known
-    weights, kept = rows_with_data(X, weights, informative)
-    table = X[kept]
+    has_data = ~np.isnan(X) | limits.known
+    weights, in_table = rows_with_data(X, weights, has_data)
+    table = X[in_table]
     schema = with_model_columns(schema, handling, table, impossible)
     columns = schema.model_columns
     nodes = table[:, columns].astype(np.float64)
-    seen = informative[kept][:, columns].any(1)
-    nodes, kept_weights = nodes[seen], weights[kept][seen]
-    limits = limits.of(np.flatnonzero(kept)[seen], columns)
-    moments = column_moments(nodes, kept_weights)
+    in_nodes = has_data[in_table][:, columns].any(1)
+    nodes, node_weights = nodes[in_nodes], weights[in_table][in_nodes]
+    limits = limits.of(np.flatnonzero(in_table)[in_nodes], columns)
+    moments = column_moments(nodes, node_weights)
     check_deviations(schema, columns, moments[1])
-    groups = next((table[seen, j] for j in schema.group_columns), None)
+    groups = next((table[in_nodes, j] for j in schema.group_columns), None)
     cells = ModelCells(
-        table, nodes, kept_weights, *moments, weights > 0, limits, groups
+        table, nodes, node_weights, *moments, weights > 0, limits, groups
     )
     return cells, schema
 
 
 def _settings(estimator):
-    """Return what has the parameters of an estimator: itself, or its `model`."""
+    """Return the owner of the parameters of reading: the estimator, or its `model`."""
     return estimator._settings() if hasattr(estimator, "_settings") else estimator
 
 

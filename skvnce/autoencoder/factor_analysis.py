@@ -183,10 +183,10 @@ def _add_group(
     Rows of the same pattern have the same covariance of the latents.
     """
     first = group.first_rows()
-    masks, shares = group.seen.index_select(0, first), group.of_patterns(weight)
+    masks, shares = group.observed.index_select(0, first), group.of_patterns(weight)
     factor = torch.linalg.cholesky(precisions(model, masks))
     covariance = torch.cholesky_inverse(factor)
-    residual = torch.addcmul(group.x, group.seen, model.mean, value=-1)
+    residual = torch.addcmul(group.x, group.observed, model.mean, value=-1)
     field = residual @ (model.loadings / model.noise_variance[:, None])
     mean = torch.bmm(group.of_rows(covariance), field[:, :, None])[:, :, 0]
     u = torch.nn.functional.pad(mean, (0, 1), value=1.0)
@@ -195,11 +195,11 @@ def _add_group(
     # at the first row of each pattern, whose rows are summed with the same mask
     products[first, :-1, :-1] += covariance * shares[:, None, None]
     moments.latent.add_(products.sum(0))
-    normal = group.seen.T @ products.flatten(1)
+    normal = group.observed.T @ products.flatten(1)
     moments.normal.add_(normal.view_as(moments.normal))
     moments.cross.add_(group.x.T @ weighted)
     moments.square.add_(weight @ group.x.square())
-    residual.sub_(mean @ model.loadings.T).mul_(group.seen)
+    residual.sub_(mean @ model.loadings.T).mul_(group.observed)
     square = residual.square() @ (1 / model.noise_variance) + mean.square().sum(1)
     constant = masks @ (model.noise_variance.log() + log(2 * pi)) + log_det_of(factor)
     return -(square @ weight + constant @ shares) / 2

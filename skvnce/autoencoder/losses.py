@@ -29,13 +29,13 @@ from skvnce._core.models import (
     StateT,
     columns,
     draw_latents,
-    drawn,
     drawn_elbo,
     encode,
     frozen,
     iwelbo,
     log_joint,
     observed_log_prob,
+    rsample_latents,
     stratified_elbo,
     stratified_iwelbo,
     unconditional,
@@ -106,7 +106,7 @@ def miss_iwae(
     for Monte Carlo objectives.
     """
     q = posterior(x, observed)
-    z = drawn(q, uniforms, n_draws, x)
+    z = rsample_latents(q, uniforms, n_draws, x)
     log_weight = log_joint(model, x, observed, z) - frozen(q).log_prob(z)
     # draws without a gradient take no hook
     if z.requires_grad:
@@ -171,7 +171,7 @@ def _strata(q: Distribution, uniforms: Uniforms, x: Tensor, n_draws: int) -> Ten
             "Stratified bounds require a mixture, and the posterior returns "
             f"{type(q).__name__}. Use a mixture, or the bound of MVAE or MIWAE."
         )
-    return drawn(q.components(), uniforms, n_draws, x).movedim(-2, 0)
+    return rsample_latents(q.components(), uniforms, n_draws, x).movedim(-2, 0)
 
 
 # ----------------------------------------
@@ -304,7 +304,7 @@ def demiss_vae(
     """
     everything = torch.ones_like(x, dtype=torch.bool)
     q = posterior(x, everything)
-    z = drawn(q, uniforms, n_draws, x)
+    z = rsample_latents(q, uniforms, n_draws, x)
     # the slope needs a graph even if the caller has turned gradients off
     with torch.enable_grad():
         fixed = z.detach().requires_grad_()  # the model has no gradient through q
@@ -332,7 +332,7 @@ def cvi_vae(
     agree.
     """
     q = posterior(x, torch.ones_like(x, dtype=torch.bool))
-    z = drawn(q, uniforms, n_draws, x)
+    z = rsample_latents(q, uniforms, n_draws, x)
     joint = log_joint(model, x, observed, z)
     return (joint - averaged_log_prob(frozen(q), z)).mean((0, 1))
 
@@ -375,7 +375,7 @@ def posterior_only(
     `skvnce.autoencoder.losses.miss_vae`.
     """
     q = posterior(x, observed)
-    z = drawn(q, uniforms, n_draws, x)
+    z = rsample_latents(q, uniforms, n_draws, x)
     # the slope needs a graph even if the caller has turned gradients off
     with torch.enable_grad():
         fixed = z.detach().requires_grad_()

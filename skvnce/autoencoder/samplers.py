@@ -114,7 +114,7 @@ def lair(
         log_weight = log_likelihood + log_prior - log_q  # eq. (6)
         index = resample(log_weight, u_index[:k])
         if hasattr(cells, "taken"):  # they have been decoded
-            x = data.with_values(at_quantiles(cells.taken(index), u_x[:k]))
+            x = data.with_values(at_quantiles(cells.take(index), u_x[:k]))
         else:
             x = decode(model, data, take(z, index), u_x[:k])
         info = Proposals(effective_size(log_weight), z, log_weight, cells)

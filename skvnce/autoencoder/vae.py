@@ -300,7 +300,7 @@ class KnownRows(NamedTuple):
 
     def likelihood(self, z: Tensor) -> Cells:
         """Return p(x_j | z) of all j; (*batch, latents) -> batch (*batch, features)."""
-        return self.model.likelihood(z).given(self.cells)
+        return self.model.likelihood(z).with_intervals(self.cells)
 
 
 def of_known(model: nn.Module, x: Tensor) -> nn.Module | KnownRows:

@@ -130,8 +130,8 @@ class ByModel(Imputer):
         # read here, so that errors name this class and not that of `model_`
         return self.model_._checked(Encoded(super()._checked(X), self._schema))
 
-    def _wanted(self, where, X, checked):
-        return self.model_._wanted(where, X, checked)
+    def _mask_of(self, where, X, checked):
+        return self.model_._mask_of(where, X, checked)
 
     def _shift_of(self, shift):
         return self.model_._shift_of(shift)

@@ -20,7 +20,7 @@ def bundled(file):
 
 
 def description(name):
-    """Read what a data set is, with sources, terms and units."""
+    """Read the description of a data set, with sources, terms and units."""
     return (files("skvnce.datasets") / "descr" / f"{name}.rst").read_text("utf-8")
 
 
@@ -29,15 +29,15 @@ def how_to_get(name):
     return " ".join(description(name).partition("-\n\n")[2].split())
 
 
-def from_folder(name, needed, data_home=None):
+def from_folder(name, required, data_home=None):
     """Read the columns of ``<name>/<name>.csv`` or ``.csv.gz`` of the user's folder.
 
-    `needed`: columns that the table must have; `data_home`: the folder; None uses the
+    `required`: columns that the table must have; `data_home`: the folder; None uses the
     one that the environment variable names.
     """
     path = find(name, (".csv.gz", ".csv"), data_home)
     columns = _columns(path)
-    lacking = [column for column in needed if column not in columns]
+    lacking = [column for column in required if column not in columns]
     if lacking:
         raise ValueError(
             f"The table {path} lacks the columns {', '.join(lacking)}. "
@@ -47,8 +47,8 @@ def from_folder(name, needed, data_home=None):
 
 
 def in_folder(folder, name, endings):
-    """Return the path of the first file ``<name>/<name><ending>``, None if none is."""
-    paths = (Path(folder).expanduser() / name / f"{name}{one}" for one in endings)
+    """Return the path of the first file ``<name>/<name><ending>``; None without one."""
+    paths = (Path(folder).expanduser() / name / f"{name}{ending}" for ending in endings)
     return next((path for path in paths if path.is_file()), None)
 
 
@@ -57,10 +57,10 @@ def find(name, endings, data_home=None):
     folder = data_home or os.environ.get(VARIABLE)
     if folder and (path := in_folder(folder, name, endings)):
         return path
-    wanted = " or ".join(f"{name}/{name}{ending}" for ending in endings)
+    expected = " or ".join(f"{name}/{name}{ending}" for ending in endings)
     place = f"{folder} has no such file" if folder else f"{VARIABLE} is not set"
     raise FileNotFoundError(
-        f"The data set {name!r} does not come with skvnce. Expected {wanted} in the "
+        f"The data set {name!r} does not come with skvnce. Expected {expected} in the "
         f"folder that `data_home` or the environment variable {VARIABLE} names; "
         f"{place}. How to get it: {how_to_get(name)}"
     )
@@ -222,15 +222,15 @@ def load_nhanes(*, as_frame: bool = False, categories: bool = False) -> Any:
     """
     columns = bundled("nhanes_adults.csv.gz")
     names = [name for name in columns if name not in (*_NOMINAL, "Education")]
-    found = bunch(
+    dataset = bunch(
         numbers(columns, names), names, description("nhanes"), as_frame=as_frame
     )
     if categories:
         if not as_frame:
             raise ValueError("categories=True needs as_frame=True.")
-        found.data = found.frame = _with_categories(found.data, columns)
-        found.feature_names = list(found.data)
-    return found
+        dataset.data = dataset.frame = _with_categories(dataset.data, columns)
+        dataset.feature_names = list(dataset.data)
+    return dataset
 
 
 def _with_categories(frame, columns):
@@ -286,7 +286,7 @@ def load_sachs(
     networks derived from multiparameter single-cell data, Science 308:523-529.
     """
     columns = from_folder("sachs", (*_SACHS_NAMES, *_LABELS), data_home)
-    found = bunch(
+    dataset = bunch(
         numbers(columns, _SACHS_NAMES),
         _SACHS_NAMES,
         description("sachs"),
@@ -295,7 +295,7 @@ def load_sachs(
         perturbation=np.array(columns["perturbation"], dtype=object),
         edges=_edges(),
     )
-    return (found.data, found.target) if return_X_y else found
+    return (dataset.data, dataset.target) if return_X_y else dataset
 
 
 def _edges():

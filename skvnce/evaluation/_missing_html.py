@@ -6,6 +6,7 @@ Whatever comes from the table passes through `of_user` or `escaped`.
 import re
 from html import escape
 from importlib.resources import files
+from itertools import compress
 
 from skvnce._tables.findings import is_measurement
 from skvnce._version import __version__
@@ -64,7 +65,7 @@ def beyond(items, most, name):
 
 def bullets(items):
     """List warnings."""
-    lines = "".join(f"<li>{escaped(one)}</li>" for one in items)
+    lines = "".join(f"<li>{escaped(item)}</li>" for item in items)
     return f'<ul class="warn">{lines}</ul>'
 
 
@@ -122,7 +123,7 @@ def strip(missing):
     shown, paths = missing[:_STRIP], []
     for colour, is_drawn in (("rest", False), ("gap", True)):
         steps = [
-            f"M{j} 0h.86v1h-.86z" for j, one in enumerate(shown) if one == is_drawn
+            f"M{j} 0h.86v1h-.86z" for j, gap in enumerate(shown) if gap == is_drawn
         ]
         paths.append(f'<path fill="var(--{colour})" d="{"".join(steps)}"/>')
     return (
@@ -138,7 +139,7 @@ _PARTS = re.split(
     files(__package__).joinpath("missing_report.html").read_text("utf-8"),
     flags=re.MULTILINE,
 )
-_TEXTS = dict(zip(_PARTS[1::2], (one[:-1] for one in _PARTS[2::2]), strict=True))
+_TEXTS = dict(zip(_PARTS[1::2], (part[:-1] for part in _PARTS[2::2]), strict=True))
 _CARDS, _ROWS, _PATTERNS = 120, 60, 15  # most that are shown
 _LINE = 22  # characters below a histogram that fit a line
 
@@ -169,7 +170,7 @@ def _head(report):
 
 def _answer(report):
     chosen = report.recommendation
-    reasons = " ".join(escaped(one) for one in chosen.reasons)
+    reasons = " ".join(escaped(reason) for reason in chosen.reasons)
     answer = text("imputer", code=escaped(chosen.code, 5000), reasons=reasons)
     return section("imputer", f"Recommended imputer: {chosen.imputer}", answer)
 
@@ -187,7 +188,7 @@ def _columns(report):
     columns, more = report.columns, ""
     if len(columns) > _CARDS:
         more = text("more columns", shown=_CARDS, all=len(columns))
-        columns = sorted(columns, key=lambda one: -one.share_missing)[:_CARDS]
+        columns = sorted(columns, key=lambda column: -column.share_missing)[:_CARDS]
     cards = "\n".join(map(_card, columns))
     return section("columns", "Columns", text("columns", more=more, cards=cards))
 
@@ -238,8 +239,8 @@ def _relations(report):
     if not relations.found:
         return section(key, title, paragraph("None found: no column follows exactly."))
     rows = [
-        (escaped(one), one.kind, f"{one.support:,}", f"{one.violations:,}")
-        for one in relations.found[:_ROWS]
+        (escaped(rule), rule.kind, f"{rule.support:,}", f"{rule.violations:,}")
+        for rule in relations.found[:_ROWS]
     ]
     table = table_of(("Relation", "Kind", "Shown by", "Violated in rows"), rows)
     parts = [text("relations", n_follow=relations.n_follow, table=table)]
@@ -249,7 +250,7 @@ def _relations(report):
         items = [*relations.typos, *[f"and {rest:,} more"] * (rest > 0)]
         parts.append(text("typos", typos=bullets(items)))
     if relations.redundant:
-        pairs = listed([f"{one} by {by}" for one, by in relations.redundant.items()])
+        pairs = listed([f"{name} by {by}" for name, by in relations.redundant.items()])
         parts.append(text("redundant", pairs=pairs))
     if relations.products:
         parts.append(text("products", products=listed(relations.products)))
@@ -264,15 +265,15 @@ def _patterns(report):
     rows = []
     for missing, count in zip(patterns.missing[:_PATTERNS], patterns.counts):  # noqa: B905
         share = scale(f"{count:,} ({percent(count / n)})", count / n)
-        gone = [name for name, one in zip(names, missing, strict=True) if one]
+        gone = list(compress(names, missing))
         rows.append((share, strip(missing), listed(gone) or "nothing: all observed"))
     number, more = len(patterns.counts), ""
     if len(rows) < number:
-        kept = percent(patterns.counts[:_PATTERNS].sum() / n)
-        more = text("more patterns", number=number, kept=kept)
+        share = percent(patterns.counts[:_PATTERNS].sum() / n)
+        more = text("more patterns", number=number, share=share)
     table = table_of(("Rows", "Columns", "Missing are"), rows)
-    told = text("patterns", width=len(names), more=more, table=table)
-    return section(key, title, told)
+    body = text("patterns", width=len(names), more=more, table=table)
+    return section(key, title, body)
 
 
 def _reasons(report):
@@ -288,10 +289,9 @@ def _reasons(report):
         more = text("some compared", targets=TARGETS, predictors=PREDICTORS)
     how = text("compared", **counts, more=more)
     rows = [
-        (of_user(one.name), of_user(one.by), scale(f"{one.strength:.2f}", one.strength),
-         escaped(one.text))
-        for one in why.found
-    ]  # fmt: skip
+        (of_user(name), of_user(by), scale(f"{strength:.2f}", strength), escaped(text_))
+        for name, by, strength, _, text_ in why.found
+    ]
     heads = "Missing cells of", "depend on", "Strength", "How"
     table = [table_of(heads, rows)] if rows else []
     return section(key, title, paragraph(note), *table, paragraph(how, soft=True))
@@ -304,13 +304,13 @@ def _hidden(report):
     scored = sorted(hidden.columns, key=_removed, reverse=True)
     rows = [
         (
-            of_user(one.name),
-            f"{one.n_cells:,}",
-            scale(percent(_removed(one)), _removed(one)),
-            _of_levels(one),
-            NO_VALUE if one.coverage != one.coverage else percent(one.coverage),
+            of_user(score.name),
+            f"{score.n_cells:,}",
+            scale(percent(_removed(score)), _removed(score)),
+            _of_levels(score),
+            NO_VALUE if score.coverage != score.coverage else percent(score.coverage),
         )
-        for one in scored[:_ROWS]
+        for score in scored[:_ROWS]
     ]
     heads = "Column", "Hidden cells", "Error removed", "Right levels"
     table = table_of((*heads, "90 % interval covers"), rows)
@@ -322,17 +322,19 @@ def _hidden(report):
     return section(key, title, *parts)
 
 
-def _removed(one):
+def _removed(score):
     """Return the share of the error that an imputer removes."""
-    if one.gain == one.gain:
-        return one.gain
-    return (one.accuracy - one.usual) / (1 - one.usual) if one.usual < 1 else 0.0
+    if score.gain == score.gain:
+        return score.gain
+    if score.usual < 1:
+        return (score.accuracy - score.usual) / (1 - score.usual)
+    return 0.0
 
 
-def _of_levels(one):
-    if one.accuracy != one.accuracy:
+def _of_levels(score):
+    if score.accuracy != score.accuracy:
         return NO_VALUE
-    return f"{percent(one.accuracy)} (most frequent: {percent(one.usual)})"
+    return f"{percent(score.accuracy)} (most frequent: {percent(score.usual)})"
 
 
 def _skips(report):
@@ -346,10 +348,13 @@ def _skips(report):
         parts.append(text("skips", table=table))
     if report.identifiers:
         rows = [
-            (of_user(one.name), f"{one.n_levels:,} in {one.n_observed:,} cells",
-             listed(one.examples))
-            for one in report.identifiers[:_ROWS]
-        ]  # fmt: skip
+            (
+                of_user(column.name),
+                f"{column.n_levels:,} in {column.n_observed:,} cells",
+                listed(column.examples),
+            )
+            for column in report.identifiers[:_ROWS]
+        ]
         table = table_of(("Column", "Different values", "Such as"), rows)
         parts.append(text("identifiers", table=table))
         parts += _text_numbers(report.identifiers)
@@ -359,8 +364,8 @@ def _skips(report):
 def _text_numbers(identifiers):
     """Say how to convert columns of text whose cells are numbers, if there are any."""
     names = [
-        one.name
-        for one in identifiers
-        if one.examples and all(map(is_measurement, one.examples))
+        column.name
+        for column in identifiers
+        if column.examples and all(map(is_measurement, column.examples))
     ]
     return [text("text that is numbers", names=listed(names))] if names else []

@@ -63,8 +63,8 @@ class HiddenCells(NamedTuple):
 def score_hidden_cells(read, group, most_rows, rng):
     """Hide cells of a sample of rows, fit `GaussianImputer`, and compare."""
     table, n = read.table, len(read.table.cells)
-    wanted = [j for j in _modelled(table) if table.n_observed[j] < n]
-    if not wanted:
+    incomplete = [j for j in _modelled(table) if table.n_observed[j] < n]
+    if not incomplete:
         return HiddenCells([], why_not="No cell is missing that an imputer would fill.")
     rows = _sample(table, group, most_rows, rng)
     if len(rows) < _ROWS:
@@ -73,23 +73,23 @@ def score_hidden_cells(read, group, most_rows, rng):
     places = _places(table, rows, group)
     X, kinds = _part_of(table, rows, places)
     hidden = ~np.isnan(X) & (rng.random(X.shape) < HIDDEN)
-    kept = np.where(hidden, np.nan, X)
+    training = np.where(hidden, np.nan, X)
     groups = None
     if group is not None:
-        kept = np.column_stack([kept, _codes(table, group)[rows]])
+        training = np.column_stack([training, _codes(table, group)[rows]])
         groups = len(places)
     try:
-        filled, draws = _fitted(kept, kinds, groups, rng)
+        filled, draws = _fill_and_draw(training, kinds, groups, rng)
     except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
         return HiddenCells([], why_not=f"GaussianImputer failed: {error}")
     scores = []
-    for k in (k for k, j in enumerate(places) if j in wanted):
+    for k in (k for k, j in enumerate(places) if j in incomplete):
         if hidden[:, k].sum() >= _FEWEST:
-            parts = X[:, k], kept[:, k], hidden[:, k], filled[:, k], draws[:, :, k]
+            parts = X[:, k], training[:, k], hidden[:, k], filled[:, k], draws[:, :, k]
             score = _of_numbers if k not in kinds else _of_levels
             scores.append(score(table.names[places[k]], *parts))
-    scored = {one.name for one in scores}
-    left_out = [table.names[j] for j in wanted if table.names[j] not in scored]
+    scored = {predicted.name for predicted in scores}
+    left_out = [table.names[j] for j in incomplete if table.names[j] not in scored]
     why = "" if scores else "Too few cells of the columns are observed."
     return HiddenCells(scores, len(rows), len(places), left_out, why)
 
@@ -111,10 +111,10 @@ def products_in(read, most_rows, rng):
         try:
             products = imputer.fit(X).interactions_
         except (ArithmeticError, RuntimeError, TypeError, ValueError):
-            return []  # what a fit rejects, other parts of the report tell
+            return []  # other parts of the report say what `fit` rejects
     pairs = []
     for *columns, _ in products:
-        names = (table.names[places[int(one.removeprefix("x"))]] for one in columns)
+        names = (table.names[places[int(name.removeprefix("x"))]] for name in columns)
         pairs.append("{} times {} for {}".format(*names))
     return if_any(pairs, "It finds squares and products, and draws them: {}.")
 
@@ -155,8 +155,8 @@ def _places(table, rows, group):
     """Choose the columns of the model, those with missing cells first."""
     sizes = {}
     for j in _modelled(table):
-        seen = table.cells[rows, j]
-        n_levels = len(np.unique(seen[~np.isnan(seen)]))
+        cells = table.cells[rows, j]
+        n_levels = len(np.unique(cells[~np.isnan(cells)]))
         is_nominal = table.columns[j].kind == "nominal"
         if j != group and 1 < n_levels <= (_LEVELS if is_nominal else n_levels):
             sizes[j] = n_levels if is_nominal else 1
@@ -168,7 +168,7 @@ def _places(table, rows, group):
     return sorted(chosen)
 
 
-def _fitted(kept, kinds, groups, rng):
+def _fill_and_draw(training, kinds, groups, rng):
     """Fill and draw the missing cells."""
     from skvnce import GaussianImputer
 
@@ -182,15 +182,15 @@ def _fitted(kept, kinds, groups, rng):
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        filled = imputer.fit(kept).transform(kept)
-        draws = imputer.sample(kept, n_draws=_DRAWS, random_state=seeds[1])
+        filled = imputer.fit(training).transform(training)
+        draws = imputer.sample(training, n_draws=_DRAWS, random_state=seeds[1])
     return filled.astype(float), np.asarray(draws, dtype=float)
 
 
-def _of_numbers(name, truth, kept, hidden, filled, draws):
+def _of_numbers(name, truth, training, hidden, filled, draws):
     errors = [
         np.mean((guess - truth[hidden]) ** 2)
-        for guess in (filled[hidden], np.nanmean(kept))
+        for guess in (filled[hidden], np.nanmean(training))
     ]
     gain = 1 - errors[0] / errors[1] if errors[1] else np.nan
     covered = metrics.coverage(
@@ -199,10 +199,10 @@ def _of_numbers(name, truth, kept, hidden, filled, draws):
     return Predicted(name, int(hidden.sum()), float(gain), coverage=covered)
 
 
-def _of_levels(name, truth, kept, hidden, filled, draws):
-    seen = kept[~np.isnan(kept)].astype(int)
-    usual = np.bincount(seen).argmax() if len(seen) else -1
-    shares = [np.mean(truth[hidden] == one) for one in (filled[hidden], usual)]
+def _of_levels(name, truth, training, hidden, filled, draws):
+    levels = training[~np.isnan(training)].astype(int)
+    usual = np.bincount(levels).argmax() if len(levels) else -1
+    shares = [np.mean(truth[hidden] == guess) for guess in (filled[hidden], usual)]
     return Predicted(
         name, int(hidden.sum()), accuracy=float(shares[0]), usual=float(shares[1])
     )
@@ -228,9 +228,9 @@ class Recommendation(NamedTuple):
 def recommend(read):
     """Choose an imputer for a `UserTable`."""
     table = read.table
-    modelled = [j for j, one in enumerate(table.columns) if one.kind != PASSED]
+    modelled = [j for j, column in enumerate(table.columns) if column.kind != PASSED]
     n, d = len(table.cells), len(modelled)
-    alike = Counter(one.group for one in repeated(table))
+    alike = Counter(pair.group for pair in repeated(table))
     group = max(alike, key=alike.get) if alike else None
     name, reasons = "TableImputer", []
     if group is not None:
@@ -270,29 +270,30 @@ def recommend(read):
 def _notes(table, modelled):
     missing = np.isnan(table.cells[:, modelled])
     if not missing.any():
-        why = (
+        return [
             "No cell is missing that an imputer would fill: it is of use for new rows "
-        )
-        return [why + "only."]
+            "only."
+        ]
     if missing.mean() < _FEW:
-        share = percent(missing.mean())
-        why = f"{share} of the cells are missing: the choice of the imputer matters "
-        return [why + "little."]
+        return [
+            f"{percent(missing.mean())} of the cells are missing: the choice of the "
+            "imputer matters little."
+        ]
     return []
 
 
 def _code(read, name, group, left_out):
     """Write the lines that fill the table; columns are left out of the model."""
     options, lines = [], [f"from skvnce import {name}"]
-    asked = read.asked | {read.keys[j]: PASSED for j in left_out}
+    kinds = read.kinds | {read.keys[j]: PASSED for j in left_out}
     if group is not None:
         key = read.keys[group]
-        asked.pop(key, None)
+        kinds.pop(key, None)
         options.append(f"groups={_quoted(key)}")
         if np.isnan(read.table.passed.get(group, read.table.cells[:, group])).any():
             lines.append(_without_rows(read.library, key))
-    if asked:
-        pairs = [f"{_quoted(one)}: {_quoted(kind)}" for one, kind in asked.items()]
+    if kinds:
+        pairs = [f"{_quoted(key)}: {_quoted(kind)}" for key, kind in kinds.items()]
         options.append(f"categorical_features={{{', '.join(pairs)}}}")
     options.append("random_state=0")
     output, table = "", "X" if read.library == "array" else "df"

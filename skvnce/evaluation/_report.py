@@ -33,7 +33,7 @@ from skvnce.relations.search import find_relations, joined_columns
 # Imputers of this package and of scikit-learn, as the scores use them.
 
 
-def fitted(imputer, table):
+def fit_clone(imputer, table):
     """Fit a copy of an imputer, which returns data frames if it gets one."""
     imputer = clone(imputer)
     if is_frame(table) and hasattr(imputer, "set_output"):
@@ -41,7 +41,7 @@ def fitted(imputer, table):
     return imputer.fit(table)
 
 
-def drawn(imputer, table, n_draws, seed):
+def draw_tables(imputer, table, n_draws, seed):
     """Draw completed tables, or return None if the imputer does not draw."""
     if not hasattr(imputer, "sample"):
         return None
@@ -50,7 +50,7 @@ def drawn(imputer, table, n_draws, seed):
 
 
 def check_imputer(imputer, name):
-    """Raise an error for what is no imputer."""
+    """Raise an error for an object that is not an imputer."""
     if isinstance(imputer, type) or not (
         hasattr(imputer, "fit") and hasattr(imputer, "transform")
     ):
@@ -61,20 +61,20 @@ def check_imputer(imputer, name):
 
 
 def unfilled_by(imputers, X):
-    """Return which columns stay missing: identifiers, free text, or as asked for."""
+    """Return which columns stay missing: identifiers, free text, "passthrough"."""
     reject_parts(X)
     settings = {}
     for imputer in imputers:
-        given = [
-            (one.categorical_features, getattr(one, "groups", None))
-            for one in _readers(imputer).values()
+        pairs = [
+            (reader.categorical_features, getattr(reader, "groups", None))
+            for reader in _readers(imputer).values()
         ]
         # by repr, because settings such as dicts have no hash
-        settings |= {repr(one): one for one in given or [(FROM_DTYPE, None)]}
+        settings |= {repr(pair): pair for pair in pairs or [(FROM_DTYPE, None)]}
     passed = np.zeros(np.shape(X)[1], dtype=bool)
-    for given, groups in settings.values():
-        if is_frame(X) or not isinstance(given, str) or groups is not None:
-            passed[_passed(X, given, groups)] = True
+    for features, groups in settings.values():
+        if is_frame(X) or not isinstance(features, str) or groups is not None:
+            passed[_passed(X, features, groups)] = True
     return passed
 
 
@@ -82,8 +82,8 @@ def with_slopes(imputers, X):
     """Return which columns have random slopes: none of their cells may be missing."""
     sloped, names = np.zeros(np.shape(X)[1], dtype=bool), names_of(X)
     for imputer in imputers:
-        for one in _readers(imputer).values():
-            slopes = column_of_groups(getattr(one, "groups", None)).slopes
+        for reader in _readers(imputer).values():
+            slopes = column_of_groups(getattr(reader, "groups", None)).slopes
             places = [place_of(name, names, len(sloped), "groups") for name in slopes]
             sloped[places] = 1
     return sloped
@@ -95,8 +95,12 @@ def of_columns(imputer, X, places, table):
     labels = [names[j] for j in places] if names else list(range(len(places)))
     for prefix, reader in _readers(imputer).items():
         features = reader.categorical_features
-        asked = asked_kinds(X, np.shape(X)[1], features)
-        kinds = {a: asked[j] for a, j in zip(labels, places, strict=True) if j in asked}
+        by_place = asked_kinds(X, np.shape(X)[1], features)
+        kinds = {
+            label: by_place[place]
+            for label, place in zip(labels, places, strict=True)
+            if place in by_place
+        }
         if isinstance(features, str | dict):
             passed = _passed(table, kinds)
             kinds = dict.fromkeys([labels[k] for k in passed], "nominal") | kinds
@@ -304,8 +308,8 @@ def imputation_report(
     mechanisms = _mechanisms(mechanism)
     _check_counts(n_repeats, n_draws, level)
     rng = _generator(random_state)
-    rows, kept = [], unfilled_by(imputers.values(), X)
-    kept |= with_slopes(imputers.values(), X)
+    rows, visible = [], unfilled_by(imputers.values(), X)
+    visible |= with_slopes(imputers.values(), X)
     related = _related_columns(X, mechanisms)
     for label, choose in mechanisms.items():
         for repeat in range(n_repeats):
@@ -313,7 +317,7 @@ def imputation_report(
             hidden = np.array(choose(X, fraction, random_state=seed))
             if label in _JOINED:
                 hidden = _joined(hidden, *related, seed)
-            hidden = hidden & ~kept
+            hidden = hidden & ~visible
             # fewer cells can look like identifiers
             hidden &= ~unfilled_by(imputers.values(), hide(X, hidden))
             scorer = _Scorer(X, hidden, n_draws, level, seed)
@@ -374,9 +378,9 @@ class _Scorer:
     def score(self, imputer):
         """Fit one imputer and score it."""
         start = perf_counter()
-        imputer = fitted(imputer, self.table)
+        imputer = fit_clone(imputer, self.table)
         filled = imputer.transform(self.table)
-        draws = drawn(imputer, self.table, self.n_draws, self.seed)
+        draws = draw_tables(imputer, self.table, self.n_draws, self.seed)
         probabilities = draws
         if self.has_levels and hasattr(imputer, "category_probabilities"):
             probabilities = imputer.category_probabilities(self.table)
@@ -406,7 +410,7 @@ class _Scorer:
 
 
 def _check_imputers(imputers):
-    """Raise an error for what is no dict of imputers."""
+    """Raise an error unless imputers are a dict of imputers."""
     if not isinstance(imputers, Mapping):
         raise TypeError(
             "imputers must be a dict of names to imputers, got "
@@ -421,12 +425,13 @@ def _check_imputers(imputers):
 def _mechanisms(mechanism):
     """Return a dict of names to functions that choose cells."""
     listed = list(mechanism) if isinstance(mechanism, list | tuple) else [mechanism]
-    chosen = {
-        getattr(one, "__name__", str(one)): one if callable(one) else MECHANISMS[one]
-        for one in listed
-        if callable(one) or one in [*MECHANISMS]
-    }
-    if len(chosen) < len(listed) or not chosen:
+    chosen = {}
+    for entry in listed:
+        if callable(entry):
+            chosen[getattr(entry, "__name__", str(entry))] = entry
+        elif entry in list(MECHANISMS):  # a list, as not every entry has a hash
+            chosen[entry] = MECHANISMS[entry]
+    if len(chosen) < len(listed) or not chosen:  # a name is unknown, or there twice
         raise ValueError(
             f"mechanism must be some of {[*MECHANISMS]}, or functions, of different "
             f"names, got {mechanism!r}"
@@ -560,8 +565,8 @@ def energy_i_score(
     _check_no_dates(X, scored)
     rng = _generator(random_state)
     seed = int(rng.integers(2**31))
-    model = fitted(imputer, X)
-    tables = drawn(model, X, 1, seed)
+    model = fit_clone(imputer, X)
+    tables = draw_tables(model, X, 1, seed)
     completed = model.transform(X) if tables is None else tables[0]
     if np.shape(completed) != np.shape(X):
         raise ValueError(
@@ -584,7 +589,7 @@ def energy_i_score(
         incomplete = hide(table, hidden)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", TableWarning)  # the first fit has warned
-            model = fitted(of_columns(imputer, X, places, incomplete), incomplete)
+            model = fit_clone(of_columns(imputer, X, places, incomplete), incomplete)
         scale = np.std(x[observed[:, j], j])
         columns[label] = _score(model, table, hidden, scale or 1.0, n_draws, rng)
         weights[label] = float(observed[:, j].mean() * (~observed[:, j]).mean())
@@ -604,7 +609,7 @@ def _score(model, table, hidden, scale, n_draws, rng):
     """Score the first column of a table by eq. (1)."""
     incomplete = hide(table, hidden)
     columns = columns_by_dtype(table)
-    draws = drawn(model, incomplete, n_draws, int(rng.integers(2**31)))
+    draws = draw_tables(model, incomplete, n_draws, int(rng.integers(2**31)))
     if draws is None:
         # an imputer that does not draw has a distribution of one point
         draws = [model.transform(incomplete)] * n_draws

@@ -108,12 +108,8 @@ class Identifier(NamedTuple):
 def describe_column(read, place):
     """Describe a column of a `UserTable`."""
     table, column = read.table, read.table.columns[place]
-    n, n_observed, heights, labels = (
-        len(table.cells),
-        int(table.n_observed[place]),
-        [],
-        [],
-    )
+    n, n_observed = len(table.cells), int(table.n_observed[place])
+    heights, labels = [], []
     if column.levels is not None:
         heights, labels = _frequent(read, place)
     elif column.kind != PASSED and n_observed:
@@ -151,45 +147,45 @@ def _frequent(read, place):
 
 
 def _histogram(read, place):
-    seen = read.table.observed(place)
+    values = read.table.observed(place)
     low, high = read.table.ends[:, place]
     # halves, because the range of float64 does not hold all differences
-    bins, width = min(_BINS, len(seen)), high / 2 - low / 2
-    if 2 * width < _WHOLE and (seen == np.round(seen)).all():
+    bins, width = min(_BINS, len(values)), high / 2 - low / 2
+    if 2 * width < _WHOLE and (values == np.round(values)).all():
         bins, low, high = int(2 * width) + 1, low - 0.5, high + 0.5
     if low < high:
-        part = (seen / 2 - low / 2) / (high / 2 - low / 2)
+        part = (values / 2 - low / 2) / (high / 2 - low / 2)
         places = np.minimum((part * bins).astype(int), bins - 1)
         heights = np.bincount(places, minlength=bins).tolist()
     else:
-        heights = [len(seen)]
-    middle = np.sort(seen)[(len(seen) - 1) // 2]
+        heights = [len(values)]
+    middle = np.sort(values)[(len(values) - 1) // 2]
     low, high = read.table.ends[:, place]
-    return heights, [read.level(place, one) for one in (low, middle, high)]
+    return heights, [read.level(place, value) for value in (low, middle, high)]
 
 
 def warnings_of(read):
-    """List of what `fit` warns, and what cannot be read."""
+    """List the warnings of `fit`, and columns that it cannot read."""
     table, names = read.table, read.table.names
     sentences = [
         why if names[j] in why else f"{names[j]}: {why}"
         for j, why in read.problems.items()
     ]
     sentences = if_any(sentences, "Columns that an imputer cannot read: {}")
-    kept = [j for j, one in enumerate(table.columns) if one.kind != PASSED]
-    empty = [names[j] for j in kept if not table.n_observed[j]]
+    modelled = [j for j, column in enumerate(table.columns) if column.kind != PASSED]
+    empty = [names[j] for j in modelled if not table.n_observed[j]]
     sentences += if_any(
         empty,
         "Entirely missing: {}. Imputers drop such columns, or keep them with "
         "keep_empty_features=True.",
     )
-    constant = [names[j] for j in kept if table.ends[0, j] == table.ends[1, j]]
+    constant = [names[j] for j in modelled if table.ends[0, j] == table.ends[1, j]]
     sentences += if_any(
         constant,
         "Constant where observed: {}. Such columns are left out of the model, and "
         "their missing cells get this value.",
     )
-    numbers = [j for j in kept if table.columns[j].is_plain]
+    numbers = [j for j in modelled if table.columns[j].is_plain]
     heavy = [names[j] for j in heavy_tailed(table.cells, numbers)]
     sentences += if_any(
         heavy,
@@ -224,12 +220,12 @@ def skips_of(read):
     table = read.table
     sentences = [
         SkipFound(
-            [table.names[j] for j in one.places],
-            table.names[one.gate],
-            read.level(one.gate, table.columns[one.gate].code(one.level)),
-            one.n_rows,
+            [table.names[j] for j in skip.places],
+            table.names[skip.gate],
+            read.level(skip.gate, table.columns[skip.gate].code(skip.level)),
+            skip.n_rows,
         )
-        for one in skips(table)
+        for skip in skips(table)
     ]
     names = []
     for place, column in enumerate(table.columns):
@@ -239,8 +235,8 @@ def skips_of(read):
         if column.n_levels or is_identifier(column, cells):
             n_levels = column.n_levels or len(column.levels)
             n = int(table.n_observed[place])
-            one = table.names[place], n_levels, n, read.examples(place)
-            names.append(Identifier(*one))
+            name = table.names[place]
+            names.append(Identifier(name, n_levels, n, read.examples(place)))
     return sentences, names
 
 
@@ -255,20 +251,35 @@ def reasons_of(read, rng):
     if n > _ROWS:
         rows = np.sort(rng.choice(n, _ROWS, replace=False))
     cells = table.cells[rows]
-    modelled = np.flatnonzero([one.kind != PASSED for one in table.columns])
-    missing = np.isnan(cells)
-    n_missing = missing.sum(0)
+    modelled = np.flatnonzero([column.kind != PASSED for column in table.columns])
+    n_missing = np.isnan(cells).sum(0)
     fit = (n_missing >= _FEWEST) & (len(rows) - n_missing >= _FEWEST)
     targets = modelled[fit[modelled]]
     targets = targets[np.argsort(-n_missing[targets], kind="stable")[:TARGETS]]
     by = modelled[np.argsort(n_missing[modelled], kind="stable")[:PREDICTORS]]
-    links, n_pairs = [], 0
-    for place in by.tolist():
+    links, n_pairs = _links(table, cells, targets, by.tolist())
+    reasons, of_target = [], {}
+    for target, place, strength, p in links:
+        of_target[target] = of_target.get(target, 0) + 1
+        if of_target[target] <= _EACH and len(reasons) < _ALL:
+            names = table.names[target], table.names[place]
+            text = _in_words(read, cells, target, place)
+            reasons.append(Reason(*names, float(strength), float(p * n_pairs), text))
+    return Reasons(
+        reasons, len(links), len(targets), len(of_target), n_pairs, len(rows)
+    )
+
+
+def _links(table, cells, targets, by):
+    """Compare the values of columns `by` where targets are missing and observed.
+
+    Returns significant differences, the strongest first: target, column, strength and
+    p-value; and the number of comparisons.
+    """
+    links, n_pairs, missing = [], 0, np.isnan(cells)
+    for place in by:
         is_observed = ~missing[:, place]
-        x, M = (
-            cells[is_observed, place],
-            missing[is_observed][:, targets].astype(np.float64),
-        )
+        x, M = cells[is_observed, place], missing[is_observed][:, targets].astype(float)
         counts = M.sum(0)
         usable = (counts >= _FEWEST) & (len(x) - counts >= _FEWEST)
         if not usable.any() or x.min() == x.max():
@@ -278,24 +289,13 @@ def reasons_of(read, rng):
         compare = _by_levels if is_nominal else _by_ranks
         strengths, p_values = compare(x, M[:, usable])
         pairs = zip(targets[usable].tolist(), strengths, p_values, strict=True)
-        links += [(one, place, strength, p) for one, strength, p in pairs]
-    links = [one for one in links if one[3] * n_pairs <= _LEVEL and one[2] >= _WEAKEST]
-    links.sort(key=lambda one: -one[2])
-    kept, of_target = [], {}
-    for target, place, strength, p in links:
-        of_target[target] = of_target.get(target, 0) + 1
-        if of_target[target] <= _EACH and len(kept) < _ALL:
-            text = _in_words(read, cells, target, place)
-            kept.append(
-                Reason(
-                    table.names[target],
-                    table.names[place],
-                    float(strength),
-                    float(p * n_pairs),
-                    text,
-                )
-            )
-    return Reasons(kept, len(links), len(targets), len(of_target), n_pairs, len(rows))
+        links += [
+            (target, place, strength, p)
+            for target, strength, p in pairs
+            if strength >= _WEAKEST
+        ]
+    links = [link for link in links if link[3] * n_pairs <= _LEVEL]
+    return sorted(links, key=lambda link: -link[2]), n_pairs
 
 
 def _by_ranks(x, M):
@@ -319,9 +319,9 @@ def _by_levels(x, M):
     counts = np.bincount(codes)
     if len(counts) < 2:
         return np.zeros(M.shape[1]), np.ones(M.shape[1])
-    found = np.stack([np.bincount(codes, column) for column in M.T], axis=1)
+    n_missing = np.stack([np.bincount(codes, column) for column in M.T], axis=1)
     expected = counts[:, None] * M.mean(0)
-    square = (found - expected) ** 2
+    square = (n_missing - expected) ** 2
     total = (square / expected + square / (counts[:, None] - expected)).sum(0)
     return np.sqrt(total / len(x)), chi2.sf(total, len(counts) - 1)
 
@@ -341,12 +341,12 @@ def _in_words(read, cells, target, place):
             f"and in {percent(M.mean())} of all"
         )
     if read.table.columns[place].levels is None:
-        gone, seen = (lower_median(part) for part in (x[M], x[~M]))
-        if gone != seen:
-            gone, seen = read.level(place, gone), read.level(place, seen)
-            return f"median of {name}: {gone} where missing, {seen} where observed"
+        gone, observed = (lower_median(part) for part in (x[M], x[~M]))
+        if gone != observed:
+            gone, observed = read.level(place, gone), read.level(place, observed)
+            return f"median of {name}: {gone} where missing, {observed} where observed"
     levels = np.unique(x)
-    cut = levels[np.argmin([abs((x <= one).mean() - 0.5) for one in levels[:-1]])]
+    cut = levels[np.argmin([abs((x <= end).mean() - 0.5) for end in levels[:-1]])]
     low, high = M[x <= cut].mean(), M[x > cut].mean()
     level = read.level(place, cut)
     return (

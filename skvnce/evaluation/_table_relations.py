@@ -1,6 +1,7 @@
 """Exact relations of a table: what follows from them, and cells that violate them."""
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +28,7 @@ class Typo(NamedTuple):
     relation: Relation
 
     def __str__(self) -> str:
-        """Say what the cell is, and what the formula gives."""
+        """State the cell, and the value that the formula gives."""
         formula, is_left = self.relation.text, self.column == self.relation.columns[0]
         if is_left and formula.startswith(f"{self.column} = "):
             formula, verb = formula.removeprefix(f"{self.column} = "), "is"
@@ -65,12 +66,13 @@ def relations_in(read: UserTable) -> RelationsFound:
             typos = list(_typos(columns, relations))
     except (ArithmeticError, TypeError, ValueError) as error:
         return nothing._replace(why_not=f"The search failed: {error}")
-    cells = closed(columns.bounds, columns.cells, [one.checked for one in relations])
+    checked = [relation.checked for relation in relations]
+    cells = closed(columns.bounds, columns.cells, checked)
     return RelationsFound(
         relations,
         int((~columns.observed & ~np.isnan(cells)).sum()),
         _redundant(relations),
-        [one.columns[0] for one in relations if _is_product(one)],
+        [relation.columns[0] for relation in relations if _is_product(relation)],
         typos[:_TYPOS],
         len(typos),
     )
@@ -84,9 +86,9 @@ def _is_product(relation):
 def _redundant(relations: list[Relation]) -> dict[str, str]:
     """Map columns to another one that determines them; one of each pair stays."""
     by = {}
-    for one in relations:
-        for column in one.solves if len(one.columns) == 2 else ():
-            first, second = one.columns
+    for relation in relations:
+        for column in relation.solves if len(relation.columns) == 2 else ():
+            first, second = relation.columns
             source = end = second if column == first else first
             while end in by:
                 end = by[end]
@@ -103,29 +105,37 @@ def _typos(columns: Columns, relations: list[Relation]) -> Iterator[Typo]:
     several ones that which is far from others of its column.
     """
     far = columns.bounds.gross(columns.cells)
-    formulas = [one for one in relations if isinstance(one.rule, Formula)]
-    wrong = {one.text: _violated(columns, one) for one in formulas if one.violations}
-    rows = {int(row) for some in wrong.values() for row in some}
+    formulas = [
+        relation for relation in relations if isinstance(relation.rule, Formula)
+    ]
+    wrong = {
+        relation.text: _violated(columns, relation)
+        for relation in formulas
+        if relation.violations
+    }
+    rows = set(map(int, chain.from_iterable(wrong.values())))
     accused = {row: np.zeros(len(columns.names)) for row in rows}
-    for one in formulas:
-        places = list(one.rule.columns)
-        violated = set(wrong.get(one.text, ()))
+    for relation in formulas:
+        places = list(relation.rule.columns)
+        violated = set(wrong.get(relation.text, ()))
         for row in rows:
             if columns.observed[row, places].all():
                 accused[row][places] += 1 if row in violated else -1
-    done = set()
-    for one in sorted(formulas, key=lambda one: one.violations):
-        places, checked = list(one.rule.columns), one.checked
-        for row in map(int, wrong.get(one.text, ())):
+    reported = set()
+    for relation in sorted(formulas, key=lambda relation: relation.violations):
+        places, checked = list(relation.rule.columns), relation.checked
+        for row in map(int, wrong.get(relation.text, ())):
             part = columns.cells[[row]][:, places]
             blame = accused[row] + far[row] / 2  # a tie only
             place = max(checked.solves, key=lambda j, blame=blame: blame[j])
             k = places.index(place)
-            expected = snapped(one.rule.solve(part, k), columns.bounds.unit[place])[0]
-            if (row, place) not in done and expected != part[0, k]:
-                done.add((row, place))
+            expected = snapped(
+                relation.rule.solve(part, k), columns.bounds.unit[place]
+            )[0]
+            if (row, place) not in reported and expected != part[0, k]:
+                reported.add((row, place))
                 name, value = columns.names[place], part[0, k]
-                yield Typo(row, name, float(value), float(expected), one)
+                yield Typo(row, name, float(value), float(expected), relation)
 
 
 def _violated(columns: Columns, relation: Relation) -> np.ndarray:
@@ -134,10 +144,10 @@ def _violated(columns: Columns, relation: Relation) -> np.ndarray:
     rows = columns.complete(places)
     part = columns.cells[np.ix_(rows, places)]
     good = np.isfinite(rule.gap(part)) & ~np.isin(part[:, 0], rule.voids)
-    held = tier_of(columns, rule, part[good])
-    if held is None:
+    tolerance = tier_of(columns, rule, part[good])
+    if tolerance is None:
         return rows[:0]
-    return rows[good][abs(rule.gap(part[good])) > held[1]]
+    return rows[good][abs(rule.gap(part[good])) > tolerance[1]]
 
 
 def _distinct(value, expected):

@@ -30,7 +30,7 @@ class UserTable(NamedTuple):
     table: Table  # all rows; columns that cannot be read are passed through
     keys: list  # names of the columns, or their indices, as the user writes them
     library: str  # {"pandas", "polars", "pyarrow", "array"}
-    asked: dict  # `categorical_features` of an imputer, beyond what it sees itself
+    kinds: dict  # `categorical_features` of an imputer, beyond what it sees itself
     problems: dict  # dict of int to str: why columns cannot be read
     sources: list[Cells]  # list of Cells: the columns as they are
     frame: object  # the data frame, or the array of two dimensions
@@ -60,33 +60,33 @@ class UserTable(NamedTuple):
 
 
 def read_user_table(X):
-    """Read a table as an imputer does, but pass through what it could not read."""
+    """Read a table as an imputer does, and pass through columns that it cannot read."""
     reject_no_table(X)
     reject_parts(X)
     X = _as_table(X)
-    asked = {} if is_frame(X) else dict.fromkeys(_columns_of_text(X), "nominal")
+    kinds = {} if is_frame(X) else dict.fromkeys(_columns_of_text(X), "nominal")
     try:
-        columns, cells = _read(X, asked)
+        columns, cells = _read(X, kinds)
         problems = {}
     except (TypeError, ValueError):
         problems = _problems(X) if is_frame(X) else {}
         if not problems:
             raise
-        asked = {names_of(X)[j]: PASSED for j in problems}
-        columns, cells = _read(X, asked)
+        kinds = {names_of(X)[j]: PASSED for j in problems}
+        columns, cells = _read(X, kinds)
     names = names_of(X) or [f"x{j}" for j in range(cells.shape[1])]
     keys = names_of(X) or list(range(cells.shape[1]))
     for j in np.flatnonzero(np.isinf(cells).any(0)).tolist():
         problems[j] = "It has infinite values. Replace them by NaN if they are missing."
-        asked = asked | {keys[j]: PASSED}
+        kinds = kinds | {keys[j]: PASSED}
         columns[j] = columns[j]._replace(kind=PASSED, levels=None)
         cells[:, j] = np.where(np.isnan(cells[:, j]), np.nan, 0.0)
-    table = Table.of(cells, columns, [shown_name(one) for one in names])
+    table = Table.of(cells, columns, [shown_name(name) for name in names])
     readables = [j for j in range(len(columns)) if j not in problems]
     codes = codes_of_passed(X, columns)
     table = table._replace(passed={j: codes[j] for j in codes if j in readables})
     sources = cells_of_columns(X)
-    return UserTable(table, keys, _library(X), asked, problems, sources, X)
+    return UserTable(table, keys, _library(X), kinds, problems, sources, X)
 
 
 def shown(value):
@@ -125,8 +125,8 @@ def _as_table(X):
                 raise ValueError(
                     f"X must be a table, with rows of equal length: {error}"
                 ) from error
-            kept = numbers.dtype.kind in "biuf"
-            X = numbers if kept else np.asarray(X, dtype=object)
+            is_numeric = numbers.dtype.kind in "biuf"
+            X = numbers if is_numeric else np.asarray(X, dtype=object)
         X = np.asarray(X)
         X = X.astype(object) if X.dtype.kind in "US" else X
     shape = np.shape(X)
@@ -145,11 +145,11 @@ def _as_table(X):
 def _columns_of_text(X):
     if X.dtype.kind != "O":
         return []
-    return [j for j, one in enumerate(cells_of_columns(X)) if one.dtype == "level"]
+    return [j for j, cells in enumerate(cells_of_columns(X)) if cells.dtype == "level"]
 
 
-def _read(X, asked):
-    columns = modelled_columns(X, asked or FROM_DTYPE)
+def _read(X, kinds):
+    columns = modelled_columns(X, kinds or FROM_DTYPE)
     columns = columns or [Column("numeric")] * np.shape(X)[1]
     return list(columns), encode(X, columns)
 

@@ -84,9 +84,9 @@ class GroupsMixin(Imputer):
         groups_fit.check_rows(self._schema, self._fixed(), rows)
         return rows
 
-    def _wanted(self, where, X, checked):
+    def _mask_of(self, where, X, checked):
         groups_fit.check_where(self._schema, self._fixed(), where)
-        targets = super()._wanted(where, X, checked)
+        targets = super()._mask_of(where, X, checked)
         if not isinstance(targets, Rules):
             return targets
         return targets._replace(of_groups=self._columns_of_groups())
@@ -454,7 +454,7 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         if in_parts(X) is not None:
             return X
         categories = without_counts(X, self.categorical_features)
-        return Encoded(*checks.read_table(self, X, asked=categories))
+        return Encoded(*checks.read_table(self, X, kinds=categories))
 
     def _check_parameters(self):
         super()._check_parameters()

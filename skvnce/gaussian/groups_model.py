@@ -13,7 +13,7 @@ from torch import Tensor
 
 from skvnce._core.incomplete import Incomplete, Units
 from skvnce._core.random import row_keyed
-from skvnce._imputer.fitted import Filled, made_in_turn
+from skvnce._imputer.fitted import Filled, make_in_turn
 from skvnce._imputer.held_out import occurrences
 from skvnce._tables.values import NO_LIMITS, Limits, distinct_rows
 from skvnce.gaussian.latent import fill
@@ -226,7 +226,7 @@ class GroupedNormal(NamedTuple):
 
     def _in_turn(self, n_draws: int) -> list[GroupFactors]:
         """List parameters of draws, each of which is factorised once."""
-        return made_in_turn(
+        return make_in_turn(
             self.effects, n_draws, lambda draw: GroupFactors.of(draw, self.levels)
         )
 

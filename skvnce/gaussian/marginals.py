@@ -114,7 +114,7 @@ def _left_out_precision(
     right = wide[:, columns][batch.block]
     half = torch.linalg.solve_triangular(conditioned.factor, right, upper=False)
     diagonal = precision.diagonal()[columns]
-    observed = batch.seen[:, columns] > 0
+    observed = batch.observed[:, columns] > 0
     # any positive number where a cell is missing, because its root is a divisor
     return (diagonal - half.square().sum(1)).where(observed, diagonal)
 
@@ -385,7 +385,7 @@ def add_expected(
     weight: Tensor,  # (n,)
 ) -> None:
     """Add the expected weights of missing cells of a group, see `expected_below`."""
-    rows, columns = (conditioned.group.seen == 0).nonzero(as_tuple=True)
+    rows, columns = (conditioned.group.observed == 0).nonzero(as_tuple=True)
     mean = normal.mean[columns] + conditioned.completed[rows, columns]
     variance = conditioned.variance(normal)[rows, columns]
     # cells that others determine have a deviation of zero

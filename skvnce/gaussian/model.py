@@ -15,7 +15,7 @@ from torch import Tensor
 from skvnce._core.distributions.normal import Normal
 from skvnce._core.incomplete import Incomplete, Units
 from skvnce._core.random import row_keyed, row_lattice
-from skvnce._imputer.fitted import Filled, made_in_turn, repeated
+from skvnce._imputer.fitted import Filled, make_in_turn, repeated
 from skvnce._tables.values import NO_LIMITS, Limits
 from skvnce.gaussian import copula
 from skvnce.gaussian.copula import Copula
@@ -195,7 +195,7 @@ class LatentNormal(NamedTuple):
         self, nodes: np.ndarray, n_draws: int, limits: Limits = NO_LIMITS
     ) -> np.ndarray:
         """Draw missing cells of nodes, with each of the parameters in turn."""
-        models = made_in_turn(
+        models = make_in_turn(
             self.normals, n_draws, lambda normal: Factors.of(normal, self.latents)
         )
         chains = chains_of(n_draws, _BURN_IN, _MANY, (_LEAST_APART, _APART))

@@ -71,7 +71,7 @@ class Theta(NamedTuple):
 
     @classmethod
     def independent(cls, size: int) -> Self:
-        """Make those of independent standard normal variables."""
+        """Make the parameters of independent standard normal variables."""
         mean = torch.zeros(size, dtype=torch.float64)
         return cls(torch.eye(size, dtype=torch.float64), mean)
 
@@ -96,22 +96,22 @@ def m_step(blocks: Blocks, n_rows: int) -> MStep:
     """Build the M-step, the graphical lasso of the correlations."""
 
     def summarise(normal: Normal) -> Normal:
-        found = contrasts(normal.covariance, blocks)
-        return normal._replace(covariance=temper(found, blocks, n_rows))
+        covariance = contrasts(normal.covariance, blocks)
+        return normal._replace(covariance=temper(covariance, blocks, n_rows))
 
     def merge(old: Normal, new: Normal, weight: float) -> Normal:
         return Normal(*(a + weight * (b - a) for a, b in zip(old, new, strict=True)))
 
     def solve(normal: Normal, start: Theta, penalty: Penalty, tol: float) -> Solution:
         scaled, product = correlations(normal, blocks)
-        found = graphical_lasso.solve(
+        solution = graphical_lasso.solve(
             round_to_grid(scaled),
             round_to_grid(start.precision * product),
             penalty.weight,
             blocks,
             tol=tol * len(scaled),
         )
-        return in_units(found, normal, product)
+        return in_units(solution, normal, product)
 
     return MStep(summarise, merge, solve, TOL)
 
@@ -180,12 +180,12 @@ def correlations(normal: Normal, blocks: Blocks) -> tuple[Tensor, Tensor]:
 
 
 def in_units(
-    found: graphical_lasso.Solution, normal: Normal, product: Tensor
+    solution: graphical_lasso.Solution, normal: Normal, product: Tensor
 ) -> Solution:
     """Map the solution for correlations to the units of the latent variables."""
-    theta = Theta(found.precision / product, normal.mean)
-    loss = found.objective + float(product.diagonal().log().sum())
-    return Solution(theta, loss, found.gap)
+    theta = Theta(solution.precision / product, normal.mean)
+    loss = solution.objective + float(product.diagonal().log().sum())
+    return Solution(theta, loss, solution.gap)
 
 
 def associations(precision: Tensor, blocks: Blocks) -> Tensor:
@@ -248,13 +248,15 @@ def edge_scores(problem: NamedTuple, fit: em.Fit) -> Tensor:
     """
     blocks, theta = problem.blocks, fit.theta
     share = (problem.information / blocks.free).clamp(max=1)
-    known = torch.outer(share, share)
+    information = torch.outer(share, share)
     moments, n_rounds = _moments_at(problem, fit)
     slope = moments.covariance - theta.normal().covariance
-    step = theta.precision @ slope @ theta.precision / blocks.spread(known)
+    step = theta.precision @ slope @ theta.precision / blocks.spread(information)
     canonical = whitened(theta.precision - step, theta.precision, blocks)
     # the draws of n_rounds rounds add to the variance v_i v_j / n of the moments
-    unit = (problem.n_rows * known / (1 + (1 / known - 1) / n_rounds)).sqrt()
+    unit = (
+        problem.n_rows * information / (1 + (1 / information - 1) / n_rounds)
+    ).sqrt()
     f = torch.outer(blocks.free, blocks.free)
     chi = blocks.sums(canonical.square()) * unit.square()
     score = ((chi / f).pow(1 / 3) - 1 + 2 / (9 * f)) / (2 / (9 * f)).sqrt()
@@ -305,19 +307,21 @@ class Start(NamedTuple):
     penalty: Penalty
 
 
-def started(normal: Normal, penalty: Penalty, share: Tensor, method: Method) -> Start:
+def start_of(normal: Normal, penalty: Penalty, share: Tensor, method: Method) -> Start:
     """Solve the M-step for correlations of pairs, with weights in the unit of t.
 
     `share` (columns,): s, the information of a column in that of an observed
     number.
     """
-    known, tol = torch.outer(share, share), method.m_step.tol[0]
+    information, tol = torch.outer(share, share), method.m_step.tol[0]
     start = Start(Theta.independent(len(normal.mean)), penalty)
     for _ in range(_SOLVES):
-        own = penalty._replace(weight=start.penalty.weight / known)
-        theta = method.m_step.solve(normal, start.theta, own, tol).theta
+        scaled = penalty._replace(weight=start.penalty.weight / information)
+        theta = method.m_step.solve(normal, start.theta, scaled, tol).theta
         strengths = method.family.strengths(theta)
-        start = Start(theta, reduce_strong(penalty, penalty.weight / known, strengths))
+        start = Start(
+            theta, reduce_strong(penalty, penalty.weight / information, strengths)
+        )
     return start
 
 
@@ -374,17 +378,17 @@ class Means(NamedTuple):
     """
 
     values: Tensor
-    seen: Tensor
+    bounded: Tensor  # 1 where an end of the cell is finite, else 0
 
     @classmethod
     def of(cls, rows: Rows) -> Self:
         """Compute those of some rows."""
         low, high = torch.from_numpy(rows.low), torch.from_numpy(rows.high)
-        seen = ~(low.isneginf() & high.isposinf())
-        inside = seen & (low < high)
-        values = low.where(seen, 0.0)
+        bounded = ~(low.isneginf() & high.isposinf())
+        inside = bounded & (low < high)
+        values = low.where(bounded, 0.0)
         values[inside] = mean_between(low[inside], high[inside])
-        return cls(values, seen.to(values))
+        return cls(values, bounded.to(values))
 
 
 class Sums(NamedTuple):
@@ -398,8 +402,8 @@ class Sums(NamedTuple):
     @classmethod
     def of(cls, means: Means) -> Self:
         """Compute those of some rows."""
-        m, seen = means
-        return cls(seen @ seen.T, m @ seen.T, m.square() @ seen.T, m @ m.T)
+        m, bounded = means
+        return cls(bounded @ bounded.T, m @ bounded.T, m.square() @ bounded.T, m @ m.T)
 
     def correlations(self) -> Tensor:
         """Compute the correlations of the means; zero without variance or rows."""
@@ -432,8 +436,8 @@ def pairwise_correlations(latents: Latents, rows: list[Rows]) -> Tensor:
     correlations = torch.eye(latents.size, dtype=torch.float64)
     if places:
         shapes = [coefficients(marginal) for _, _, marginal in latents.ordered]
-        own = solved(sums.correlations()[inner], torch.stack(shapes))
-        correlations[inner] = own.fill_diagonal_(1.0)
+        estimates = solved(sums.correlations()[inner], torch.stack(shapes))
+        correlations[inner] = estimates.fill_diagonal_(1.0)
     return correlations
 
 
@@ -471,7 +475,7 @@ def _integrals(low: Tensor, high: Tensor) -> Tensor:
     for k in range(2, _DEGREE + 1):
         each.append((ends * each[-1] - sqrt(k - 1) * each[-2]) / sqrt(k))
     mass = normal_cdf(high) - normal_cdf(low)
-    inner = [(one[0] - one[1]) / sqrt(k) for k, one in enumerate(each, 1)]
+    inner = [(values[0] - values[1]) / sqrt(k) for k, values in enumerate(each, 1)]
     return torch.stack([mass, *inner])
 
 
@@ -492,8 +496,8 @@ def solved(target: Tensor, shapes: Tensor) -> Tensor:
 def series(r: Tensor, shapes: Tensor) -> tuple[Tensor, Tensor]:
     """Compute the right-hand side of eq. (1) and its derivative, by Horner's rule."""
     value, slope = torch.zeros_like(r), torch.zeros_like(r)
-    for one in shapes.T.flip(0):
-        value = value + torch.outer(one, one)
+    for coefficient in shapes.T.flip(0):
+        value = value + torch.outer(coefficient, coefficient)
         slope = slope * r + value
         value = value * r
     return value, slope
@@ -509,13 +513,13 @@ _LIGHT = 0.75  # a of eq. (1), in sqrt(log(columns) / n)
 _PRIOR = 0.01  # rows of independent columns, for each latent variable
 
 
-def drawn(
+def sweep(
     rows: list[Rows], z: list[np.ndarray], theta: Theta, latents: Latents
 ) -> None:
     """Make a sweep over all rows, in place."""
     factors = Factors.of(theta.normal(), latents)
-    for part, one in zip(rows, z, strict=True):
-        part.redraw(one, factors)
+    for part, latent in zip(rows, z, strict=True):
+        part.redraw(latent, factors)
 
 
 def moments(z: list[np.ndarray]) -> Normal:
@@ -537,15 +541,15 @@ def e_step(latents: Latents, rows: list[Rows]) -> EStep:
 
     def step(z: list[np.ndarray], theta: Theta) -> tuple[list[np.ndarray], Normal]:
         # copies, because the caller may keep the old state
-        z = [one.copy() for one in z]
-        drawn(rows, z, theta, latents)
+        z = [latent.copy() for latent in z]
+        sweep(rows, z, theta, latents)
         return z, set_scales(latents, z, moments(z))
 
     return EStep(init, step, once=not sweeps_needed)
 
 
 def information(latents: Latents, rows: list[Rows]) -> Tensor:
-    """Estimate v_j of eq. (1): what the cells of a column say about its latents."""
+    """Estimate v_j of eq. (1), the information of the cells of a column."""
     places = Blocks.of(torch.tensor(latents.n_levels)).places
     each = explained(rows)
     if latents.nominal:
@@ -573,7 +577,7 @@ def of_nominal(latents: Latents, rows: list[Rows]) -> Tensor:
             variances = moments.covariance.diagonal().where(nominal, 1.0)
             theta = Theta(variances.reciprocal().diag(), moments.mean)
         after = np.concatenate(z, 1)
-        pair = [one - one.mean(1, keepdims=True) for one in (before, after)]
+        pair = [draw - draw.mean(1, keepdims=True) for draw in (before, after)]
         total += torch.from_numpy((pair[0] * pair[1]).mean(1))
     return (total / _PAIRS).where(nominal, 0.0)
 
@@ -591,8 +595,8 @@ class Problem(NamedTuple):
     def penalty(self, alpha: float) -> Penalty:
         """Make the penalty that chooses edges, eq. (2)."""
         free = self.blocks.free.sqrt()
-        known = (self.information / self.blocks.free).mean()
-        unit = known * torch.outer(free, free) * em.off_diagonal(len(free))
+        information = (self.information / self.blocks.free).mean()
+        unit = information * torch.outer(free, free) * em.off_diagonal(len(free))
         return Penalty(alpha * unit, unit)
 
     def first(self, **stopping: object) -> em.Fit:
@@ -606,9 +610,9 @@ class Problem(NamedTuple):
     def fit(self, alpha: float, **stopping: object) -> tuple[em.Fit, em.Fit]:
         """Learn the graph; returns the fit without, and with, the choice of edges."""
         first = self.first(**stopping)
-        return first, self.chosen(first, first.theta, alpha)
+        return first, self.choose(first, first.theta, alpha)
 
-    def chosen(self, first: em.Fit, theta: Theta, alpha: float) -> em.Fit:
+    def choose(self, first: em.Fit, theta: Theta, alpha: float) -> em.Fit:
         """Choose edges by moments of the first fit, whatever theta, and fit to them."""
         fit = em.conclude(self.method, first, self.penalty(alpha))
         theta = self.estimate(first, fit.theta)
@@ -617,20 +621,25 @@ class Problem(NamedTuple):
     def estimate(self, first: em.Fit, theta: Theta) -> Theta:
         """Compute the maximum of the likelihood given the edges of theta."""
         edges = self.method.family.strengths(theta) != 0
-        return self.fitted(first.summary, theta, edges, TOL[1]).theta
+        return self.refit(first.summary, theta, edges, TOL[1]).theta
 
-    def fitted(
+    def refit(
         self, normal: Normal, start: Theta, edges: Tensor, tol: float
     ) -> Solution:
         """Maximise the likelihood of these moments and of a few independent rows."""
         scaled, product = correlations(normal, self.blocks)
         share = _PRIOR * len(scaled) / (self.n_rows + _PRIOR * len(scaled))
         scaled = (1 - share) * scaled + share * torch.eye(len(scaled)).to(scaled)
-        scaled, kept = round_to_grid(scaled), round_to_grid(start.precision * product)
-        solution = fit_to_edges(scaled, kept, edges, self.blocks, tol=tol * len(scaled))
+        solution = fit_to_edges(
+            round_to_grid(scaled),
+            round_to_grid(start.precision * product),
+            edges,
+            self.blocks,
+            tol=tol * len(scaled),
+        )
         return in_units(solution, normal, product)
 
-    def continued(
+    def continue_fit(
         self,
         data: Incomplete,
         theta: Theta,
@@ -648,7 +657,7 @@ class Problem(NamedTuple):
             tol=0.0,
             warm_up=n_rounds // 2,
         )
-        return self.chosen(first, theta, alpha).theta
+        return self.choose(first, theta, alpha).theta
 
     def criterion(self, fit: em.Fit) -> Callable[[Theta, float], float]:
         """Return the extended BIC of graphs, given the moments of a fit."""
@@ -666,12 +675,12 @@ class Problem(NamedTuple):
         n, free, d = self.n_rows, self.blocks.free, len(self.blocks.free)
         edges = self.method.family.strengths(theta) != 0
         share = (self.information / free).clamp(max=1)
-        known = n * float(share.mean()) ** 2
-        if float(edges.sum()) / d > known / ROWS_A_NEIGHBOUR:
+        effective = n * float(share.mean()) ** 2
+        if float(edges.sum()) / d > effective / ROWS_A_NEIGHBOUR:
             return inf
         # for each latent variable, so that n times the loss is exact to 0.1
         accuracy = 0.1 / (n * len(theta.mean))
-        loss = self.fitted(normal, theta, edges, accuracy).loss
+        loss = self.refit(normal, theta, edges, accuracy).loss
         each = torch.outer(free, free) * edge_weights(share)
         parameters = float((each * edges).sum()) / 2
         price = log(n) + 4 * gamma * log(d)
@@ -694,15 +703,15 @@ def make_problem(
     kinds: list[str],  # see `Latents.of`
     n_levels: list[int],
     limits: Limits = (),  # (n, columns)
-    given: dict | None = None,  # marginals of columns with limits
+    marginals: dict | None = None,  # marginals of columns with limits
 ) -> Problem:
     """Determine the marginals, weigh columns by observed cells, build the method."""
     weights = torch.ones(len(data.x), dtype=torch.float64)
-    given = given or {}
-    latents = Latents.of(data, weights, kinds, n_levels, given)
+    marginals = marginals or {}
+    latents = Latents.of(data, weights, kinds, n_levels, marginals)
     with step("estimating the marginals"):
-        latents, mean = Population.of(latents, data, weights, limits, given)
-    latents = latents.opened(data, kinds, given)
+        latents, mean = Population.of(latents, data, weights, limits, marginals)
+    latents = latents.opened(data, kinds, marginals)
     rows, within = (Rows.parts(latents, data, ends) for ends in ((), limits))
     return problem_from(latents, rows, e_step(latents, within), len(data.x), mean)
 
@@ -723,7 +732,7 @@ def problem_from(
     penalty, share = light_penalty(counts, n_rows), (counts / blocks.free).clamp(max=1)
     with step("correlating pairs of columns"):
         normal = Normal(mean, positive(pairwise_correlations(latents, rows)))
-        first = started(normal, penalty, share, method)
+        first = start_of(normal, penalty, share, method)
     return Problem(latents, blocks, method, first, counts, n_rows)
 
 

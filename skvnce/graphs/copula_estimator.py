@@ -8,8 +8,6 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.progress import step
-from skvnce._core.random import seeded
 from skvnce._core.warnings import warn_user
 from skvnce._imputer import callbacks, validation
 from skvnce._imputer.fitted import without_columns
@@ -20,15 +18,13 @@ from skvnce.gaussian import mixed_fit
 from skvnce.gaussian.model import LatentNormal, tensors
 from skvnce.graphs import copula
 from skvnce.graphs.copula import edge_scores
-from skvnce.graphs.learner import GraphLearner
-from skvnce.graphs.score_matching import probabilities_of_scores
+from skvnce.graphs.learner import GraphEstimator
 
 _ROUNDS = 10  # rounds of EM after which the held-out cells have little influence
-_SEED = 0  # of draws that should be the same with and without a search for alpha
 _REMEDY = "TableImputer or LAIRImputer may fill missing cells better."
 
 
-class CopulaGraphLearner(GraphLearner):
+class CopulaGraphLearner(GraphEstimator):
     """Sparse graph of columns of any kind, learned from a table with missing values.
 
     The model is a latent normal distribution (a Gaussian copula): a number, count or
@@ -228,10 +224,6 @@ class CopulaGraphLearner(GraphLearner):
         """
         return self._learn(self._read(X, None, lower, upper))
 
-    def _validated(self, X):
-        """Validate the table of a fit; see `read_table`."""
-        return validation.read_table(self, X)
-
     def _training_table(self, schema, X):
         """Choose the columns of the model by validated rows."""
         return self._chosen(schema, X, is_whole=False)
@@ -240,12 +232,12 @@ class CopulaGraphLearner(GraphLearner):
         """Determine the marginals of the columns, and build the method."""
         kinds, sizes = mixed_fit.kinds_of(schema), schema.n_categories.tolist()
         weights = torch.ones(len(data.x), dtype=torch.float64)
-        given, doubts = mixed_fit.marginals_of(schema, data, weights, limits)
+        marginals, doubts = mixed_fit.marginals_of(schema, data, weights, limits)
         mixed_fit.warn_of_tails(schema, doubts)
-        return copula.make_problem(data, kinds, sizes, tensors(limits), given)
+        return copula.make_problem(data, kinds, sizes, tensors(limits), marginals)
 
     def _remedy(self):
-        """Say what to change if a fit diverges."""
+        """Say which parameters to change if a fit diverges."""
         return f"Raise alpha={self.alpha!r}, or drop columns that repeat others."
 
     def _model_of(self, schema, fit, problem, data):
@@ -272,7 +264,7 @@ class CopulaGraphLearner(GraphLearner):
         }
 
     def _report_of(self, schema, model, associations):
-        """List what a model says, and what its associations do."""
+        """List the attributes of an estimator with this model."""
         mean, covariance = model.parameters()
         return {
             "mean_": mean,
@@ -299,26 +291,27 @@ class CopulaGraphLearner(GraphLearner):
         report |= {"nodes_": schema.all_names[:0], "latent_nodes_": np.arange(0)}
         return without_columns(schema, report, ["mean_", "information_"], squares)
 
-    def _probabilities(self, first, problem):
-        """Estimate the probabilities of edges from the fit before edges are chosen."""
+    def _edge_scores(self, fit, problem):
+        """Score all pairs; return the scores, and which have no sign."""
         grouped = problem.blocks.sizes > 1
-        with step("estimating edge probabilities"), seeded(_SEED):
-            probabilities = probabilities_of_scores(
-                edge_scores(problem, first), grouped[:, None] | grouped
-            )
-        return {"edge_probabilities_": probabilities.numpy()}
+        return edge_scores(problem, fit), grouped[:, None] | grouped
 
     def _check_predictions(self, table, problem, theta, report, strength="alpha"):
         """Check predictions, and report a misfit; returns what `_held_out` does."""
         schema, cells, limits = table.schema, table.cells, table.cells.limits
 
-        def predict(kept, rows):
-            given = Incomplete.from_array(kept), theta, float(self.alpha), _ROUNDS
-            state = problem.continued(*given, tensors(limits))
+        def predict(training, rows):
+            state = problem.continue_fit(
+                Incomplete.from_array(training),
+                theta,
+                float(self.alpha),
+                _ROUNDS,
+                tensors(limits),
+            )
             model = LatentNormal(
                 problem.latents, mixed_fit.kinds_of(schema), [state.normal()]
             )
-            return model.fill(kept[rows], limits.of(rows))
+            return model.fill(training[rows], limits.of(rows))
 
         options = {"hidden": mixed_fit.held_out_cells(cells), "scale": cells.scale}
         schema, checked = self._held_out(schema, cells.nodes, predict, **options)

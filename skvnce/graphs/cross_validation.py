@@ -20,13 +20,12 @@ from skvnce._imputer import callbacks, validation
 from skvnce._imputer.base import TrainingTable
 from skvnce._imputer.fill import score
 from skvnce._imputer.fitted import Fitted
-from skvnce._imputer.validation import needs_memory
 from skvnce._tables.schema import Schema
 from skvnce._types import Seed, TableLike
 from skvnce.graphs.copula_estimator import CopulaGraphLearner
 from skvnce.graphs.em import Fit, Path, learn_path, n_links
 from skvnce.graphs.estimator import TruncatedGaussianGraphLearner
-from skvnce.graphs.learner import GraphLearner
+from skvnce.graphs.learner import GraphEstimator
 
 # ----------------------------------------
 # Paths of penalties that are fitted to parts of the rows.
@@ -56,24 +55,24 @@ class Resample(NamedTuple):
             rows = self.rows[test]
             return [self._score(schema, fit, problem, data, rows) for fit in fits]
 
-    def edges(self, some, seed):
+    def edges(self, rows, seed):
         """Return which edges each alpha keeps; (n_alphas, n_features, n_features)."""
         d = self.rows.shape[1]
-        kept = np.zeros((len(self.alphas), d, d), dtype=bool)
+        edges = np.zeros((len(self.alphas), d, d), dtype=bool)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            schema, data = self._read(some)
+            schema, data = self._read(rows)
             if not len(schema.model_columns):  # all are constant in these rows
-                return kept
+                return edges
             problem, _, path = self._path(schema, data, seed)
         places = np.ix_(schema.model_columns, schema.model_columns)
-        for links, theta in zip(kept, path.thetas, strict=True):
+        for links, theta in zip(edges, path.thetas, strict=True):
             links[places] = problem.method.family.strengths(theta).numpy() != 0
-        return kept
+        return edges
 
-    def _read(self, some):
+    def _read(self, rows):
         """Choose the columns of the model by some rows."""
-        table = self.learner._training_table(self.schema, self.rows[some])
+        table = self.learner._training_table(self.schema, self.rows[rows])
         return table.schema, Incomplete.from_array(table.cells.nodes)
 
     def _score(self, schema, fit, problem, data, rows):
@@ -110,7 +109,7 @@ _FREQUENT = 0.9  # share of halves that find an edge: an empty graph misses none
 
 
 def instability(frequencies: np.ndarray) -> np.ndarray:
-    """Compute that of each graph; (n_graphs, n_pairs) -> (n_graphs,)."""
+    """Compute the instability of each graph; (n_graphs, n_pairs) -> (n_graphs,)."""
     each = 2 * frequencies * (1 - frequencies)
     return each.mean(1) if each.shape[1] else np.zeros(len(each))
 
@@ -166,7 +165,7 @@ class Search(NamedTuple):
     report: dict  # attributes of the path, to which rules add theirs
 
 
-class GraphSearch(GraphLearner):
+class GraphSearch(GraphEstimator):
     """Base class of graph learners that choose the strength of their L1 penalty.
 
     Subclasses set `_parts` and what a fitted graph of that class can do.  Their
@@ -296,12 +295,11 @@ class GraphSearch(GraphLearner):
             As in the learner.
         """
         alphas = self._check_parameters()
-        validation.warn_of_unused(self, _without_effect(self.selection))
-        needs_memory(type(self), X, reset=True)
         learner = clone(self._settings())
         # the search itself reports its steps
         learner.set_params(random_state=self.random_state, verbose=0)
-        X, schema = learner._validated(X)
+        validation.warn_of_unused(learner, learner._without_effect())
+        X, schema = self._validated(X)
         table = learner._training_table(schema, X)
         schema, data = table.schema, Incomplete.from_array(table.cells.nodes)
         on_round, finish = callbacks.report_rounds(self, learner.max_iter, X=X)
@@ -322,6 +320,20 @@ class GraphSearch(GraphLearner):
     def _settings(self):
         return self._parts["model"](None) if self.model is None else self.model
 
+    def _without_effect(self):
+        """Return why parameters have no effect, by name."""
+        selections = {
+            "gamma": ["ebic"],
+            "cv": ["cv", "cv-1se"],
+            "n_subsamples": ["stability"],
+        }
+        reason = f"selection={self.selection!r} does not use it; it is for"
+        return {
+            name: f"{reason} {' and '.join(map(repr, users))}"
+            for name, users in selections.items()
+            if self.selection not in users
+        }
+
     def _choose(self, search):
         """Choose alpha by the criterion; returns `Fitted` of this graph."""
         learner, table, problem, first, path, _, seed, report = search
@@ -331,7 +343,7 @@ class GraphSearch(GraphLearner):
         learner.set_params(alpha=alpha)
         data = Incomplete.from_array(table.cells.nodes)
         with learner._threads(table.schema):
-            fit = problem.chosen(first, path.thetas[best], alpha)
+            fit = problem.choose(first, path.thetas[best], alpha)
             # more precise than the path
             chosen = problem.method.family.strengths(fit.theta)
             report["path_"][best] = chosen.numpy()
@@ -339,8 +351,9 @@ class GraphSearch(GraphLearner):
             model, learned = learner._learned(table.schema, fit, problem, data)
             learned |= learner._probabilities(first, problem)
             with seeded(seed):
-                given = table, problem, fit.theta, learned, "alphas"
-                schema, checked = learner._check_predictions(*given)
+                schema, checked = learner._check_predictions(
+                    table, problem, fit.theta, learned, "alphas"
+                )
         return Fitted(schema, model, learned | checked.report() | report)
 
     def _empty_path(self, fitted, alphas):
@@ -365,15 +378,15 @@ class GraphSearch(GraphLearner):
         resample = Resample(search.learner, schema, search.rows, search.path.alphas)
         # a generator, so that parts are reported when they end
         results = Parallel(self.n_jobs, return_as="generator")(
-            delayed(callbacks.counting_rounds)(function, resample, *part, int(s))
+            delayed(callbacks.count_rounds)(function, resample, *part, int(s))
             for part, s in zip(parts, seeds, strict=True)
         )
-        found = []
+        values = []
         for _ in steps(name, parts, len(parts)):
             result, n_rounds = next(results)
-            found.append(result)
+            values.append(result)
             search.report["n_tuning_iter_"] += n_rounds
-        return found
+        return values
 
     def _by_ebic(self, search):
         with search.learner._threads(search.table.schema), seeded(search.seed):
@@ -525,11 +538,11 @@ def _warn_if_empty(results, alphas, best, n_frequent):
 def _report_of_path(problem, path):
     """List the attributes of a path of penalties."""
     strengths = [problem.method.family.strengths(theta) for theta in path.thetas]
-    counts, alphas = np.array([n_links(one) for one in strengths]), path.alphas
+    counts, alphas = np.array([n_links(graph) for graph in strengths]), path.alphas
     return {
         "n_tuning_iter_": rounds_of_tuning(),
         "alphas_": np.array(alphas),
-        "path_": np.array([one.numpy() for one in strengths]),
+        "path_": np.array([graph.numpy() for graph in strengths]),
         "cv_results_": {"alpha": np.array(alphas), "n_edges": counts},
     }
 
@@ -540,16 +553,6 @@ _RULES = {
     "cv-1se": GraphSearch._by_one_error,
     "stability": GraphSearch._by_stability,
 }
-
-
-def _without_effect(selection):
-    """Say which parameters have no effect on a selection of alpha."""
-    users = {"gamma": {"ebic"}, "cv": {"cv", "cv-1se"}, "n_subsamples": {"stability"}}
-    return {
-        name: f"selection={selection!r} does not use it; it is for {' and '.join(of)}"
-        for name, of in ((key, sorted(map(repr, by))) for key, by in users.items())
-        if selection not in users[name]
-    }
 
 
 # ----------------------------------------

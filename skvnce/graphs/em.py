@@ -45,8 +45,8 @@ def largest_autocorrelation(products: Tensor) -> float:
 
 def tolerance(observed: Tensor) -> float:  # observed (n, features), bool
     """Compute a tenth of the standard error of a weak edge strength, at least 0.002."""
-    seen = observed.double()
-    pairs = float((seen.T @ seen).mean())  # rows that observe both of two columns
+    mask = observed.double()
+    pairs = float((mask.T @ mask).mean())  # rows that observe both of two columns
     return max(_LEAST_TOLERANCE, 0.1 / max(pairs, 1.0) ** 0.5)
 
 
@@ -60,17 +60,17 @@ def rounds_needed(autocorrelation: float) -> float:
     return 2 * (1 + autocorrelation) / max(1 - autocorrelation, 1e-9)
 
 
-def rounds_to_settle(observed: Tensor, left: float) -> int:
-    """Compute the rounds after which a share of the distance of a start is left.
+def rounds_to_settle(observed: Tensor, share: float) -> int:
+    """Compute the rounds that reduce the distance of a start to a share of it.
 
     The share of the missing information of a covariance is at most about that of
     the pairs of cells that are not both observed, and so is the rate of EM
     (Dempster, Laird and Rubin 1977).
     """
-    seen = observed.double()
-    rate = 1 - float((seen.T @ seen).mean()) / len(seen)
+    mask = observed.double()
+    rate = 1 - float((mask.T @ mask).mean()) / len(mask)
     # the logarithms of 0 and of 1 are no divisors
-    n_rounds = ceil(log(left) / log(min(max(rate, 0.1), 0.99)))
+    n_rounds = ceil(log(share) / log(min(max(rate, 0.1), 0.99)))
     return min(max(n_rounds, _FEWEST), _MOST)
 
 
@@ -276,8 +276,8 @@ def completed_by_gibbs(data: Incomplete, n_chains: int = 2) -> EStep:
     def products(before: State, after: State) -> Tensor:
         return lagged_products(before.x, after.x, ~data.observed)
 
-    known = complete or n_chains == 1
-    return EStep(init, step, complete, None if known else products)
+    has_no_noise = complete or n_chains == 1
+    return EStep(init, step, complete, None if has_no_noise else products)
 
 
 def learn_graph(

@@ -36,16 +36,16 @@ def ridge_of_links(data: Incomplete) -> float:
         return 0.0
     centre, scale = em.units_of(data, fit_linear=True)
     x = (data.x - centre * scale).where(data.observed, 0.0)
-    seen = data.observed.to(x)
-    count = (seen.T @ seen).clamp(min=1)
-    mean = x.T @ seen / count  # [i, j]: of column i where j is observed too
-    variance = x.square().T @ seen / count - mean.square()
+    observed = data.observed.to(x)
+    count = (observed.T @ observed).clamp(min=1)
+    mean = x.T @ observed / count  # [i, j]: of column i where j is observed too
+    variance = x.square().T @ observed / count - mean.square()
     covariance = x.T @ x / count - mean * mean.T
     squared = covariance.square() / (variance * variance.T).clamp(min=1e-12)
     excess = (squared.clamp(max=1) - 1 / count) / (scale * scale[:, None]).square()
     # if all pairs are observed by few rows, those with most are used
-    known = em.off_diagonal(d) * (count >= min(_FEW, float(count.max())))
-    tau2 = float((excess * known).sum() / known.sum().clamp(min=1))
+    usable = em.off_diagonal(d) * (count >= min(_FEW, float(count.max())))
+    tau2 = float((excess * usable).sum() / usable.sum().clamp(min=1))
     # the ridge is at most 10, also if no pair is correlated
     return 1 / (n * max(tau2, 0.1 / n))
 
@@ -98,8 +98,8 @@ def ridge_of_linear(
     square = float(theta.linear.square().mean())
     if square > 2 * _ALLOWANCE:
         return 0.0
-    seen = data.observed.to(data.x)
-    n_pairs = float((seen.T @ seen).mean())
+    observed = data.observed.to(data.x)
+    n_pairs = float((observed.T @ observed).mean())
     mean = em.observed_mean(data.x, data.observed)
     values, vectors = torch.linalg.eigh(covariance)
     # eigenvalues are divisors, and zero for collinear columns

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skvnce._core.distributions.truncated_normal import TruncatedNormal
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.progress import rounds_of_tuning, step
+from skvnce._core.progress import rounds_of_tuning
 from skvnce._core.random import row_keyed, seeded
 from skvnce._core.runtime import threads_for, torch_defaults
 from skvnce._core.training.adam import Diverged
@@ -21,14 +21,14 @@ from skvnce._imputer.fill import chunks
 from skvnce._imputer.fitted import number_or_nan, without_columns
 from skvnce._imputer.held_out import MOST_LISTED
 from skvnce._imputer.imputer import available_where
-from skvnce._tables.findings import check_non_negative, check_squares
+from skvnce._tables.findings import check_squares
 from skvnce._tables.values import NO_LIMITS
 from skvnce._types import Seed, TableLike
 from skvnce.graphs import em, model
-from skvnce.graphs.learner import GraphLearner
+from skvnce.graphs.learner import GraphEstimator
 from skvnce.graphs.model import GraphParameters
 from skvnce.graphs.problem import ALGORITHMS, Options, make_problem
-from skvnce.graphs.score_matching import edge_scores, probabilities_of_scores
+from skvnce.graphs.score_matching import edge_scores
 from skvnce.graphs.vnce_cdi import objective_at
 
 # ----------------------------------------
@@ -53,7 +53,7 @@ REMEDY = (
 
 
 def remedy(algorithm, ridge):
-    """Say what to change if a fit diverges."""
+    """Say which parameters to change if a fit diverges."""
     text = (
         "Look for columns with extreme values or that nearly repeat others, for too "
         f"few rows, and for an extreme penalty. Another ridge than ridge={ridge!r}"
@@ -63,20 +63,20 @@ def remedy(algorithm, ridge):
     return f"{text}, or algorithm='score-matching', may help."
 
 
-def predicted(problem, theta, kept, rows, *, alpha, n_steps):  # (n_rows, n_nodes)
-    """Continue the fit without held-out cells, and fill them.
+def predict_held_out(problem, theta, training, rows, *, alpha, n_steps):
+    """Continue the fit without held-out cells, and fill them; (n_rows, n_nodes).
 
-    `theta` is the fit to all cells, `kept` (n, n_nodes) has no held-out cells and
+    `theta` is the fit to all cells, `training` (n, n_nodes) has no held-out cells and
     the units of X, and `rows` are those to fill. Raises Diverged.
     """
     centre, scale = problem.units
-    kept = Incomplete.from_array(kept / scale.numpy())
-    n_rounds = min(em.rounds_to_settle(kept.observed, _INFLUENCE), _ROUNDS)
-    theta, start = problem.continued(kept, theta, float(alpha), n_rounds)
+    training = Incomplete.from_array(training / scale.numpy())
+    n_rounds = min(em.rounds_to_settle(training.observed, _INFLUENCE), _ROUNDS)
+    theta, start = problem.continue_fit(training, theta, float(alpha), n_rounds)
     rows = torch.from_numpy(rows)
-    part, burn_in = kept.take(rows), _BURN_IN
+    part, burn_in = training.take(rows), _BURN_IN
     if start is None:
-        start, burn_in = em.observed_mean(kept.x, kept.observed), n_steps // 2
+        start, burn_in = em.observed_mean(training.x, training.observed), n_steps // 2
     else:
         start = start[rows]
     uniforms = row_keyed(part.to_array(), 0)
@@ -150,7 +150,7 @@ def wide_columns(data):
 def why_unsettled(fit, ridge, max_iter, tol):
     """Describe why the rounds, or the last M-step, did not settle; None if they did."""
     gap, last, memory = fit.gap, fit.losses[-1], fit.autocorrelation
-    n_iter, needed = len(fit.losses), em.rounds_needed(memory)
+    n_iter, n_needed = len(fit.losses), em.rounds_needed(memory)
     # few rows without a ridge: the solution has no certificate
     if not np.isfinite(gap):
         return (
@@ -163,12 +163,12 @@ def why_unsettled(fit, ridge, max_iter, tol):
             f"loss {last:.2g}). Drop columns that repeat others, or change "
             f"ridge={ridge:g}."
         )
-    if memory > _SLUGGISH and n_iter == max_iter <= needed:
+    if memory > _SLUGGISH and n_iter == max_iter <= n_needed:
         return (
             f"EM stopped after max_iter={max_iter} rounds, in which the draws of "
             f"missing cells hardly changed (chain_autocorrelation_={memory:.3f}): the "
             "graph still depends on where they started. Raise max_iter above "
-            f"{needed + 10:.0f}, or drop columns that nearly repeat others."
+            f"{n_needed + 10:.0f}, or drop columns that nearly repeat others."
         )
     if n_iter == max_iter and fit.change > tol:
         return (
@@ -179,10 +179,7 @@ def why_unsettled(fit, ridge, max_iter, tol):
     return None
 
 
-_SEED = 0  # of draws that should be the same with and without a search for alpha
-
-
-class TruncatedGaussianGraphLearner(GraphLearner):
+class TruncatedGaussianGraphLearner(GraphEstimator):
     """Sparse graph of non-negative variables, learned from a table with missing values.
 
     The model is a Gaussian truncated to ``x >= 0``, with ``p(x)`` proportional to
@@ -430,10 +427,10 @@ class TruncatedGaussianGraphLearner(GraphLearner):
         with self._threads(), seeded(0):
             model, size = self._cell_model(), _N_COMPLETED * (1 + self.noise_ratio)
             for _, nodes in chunks(self._schema, checked, size):
-                some = nodes[~np.isnan(nodes).all(1)]
-                if some.size:
-                    total += len(some) * self._objective_of(model, some)
-                    n_rows += len(some)
+                rows = nodes[~np.isnan(nodes).all(1)]
+                if rows.size:
+                    total += len(rows) * self._objective_of(model, rows)
+                    n_rows += len(rows)
         return total / n_rows if n_rows else np.nan
 
     def _objective_of(self, model, nodes):
@@ -475,16 +472,17 @@ class TruncatedGaussianGraphLearner(GraphLearner):
         """Check the fit, and report a misfit; returns what `_held_out` returns."""
         cells = table.cells
 
-        def predict(kept, rows):
+        def predict(training, rows):
             sizes = {"alpha": self.alpha, "n_steps": self.n_steps}
             try:
-                return predicted(problem, theta, kept, rows, **sizes), {}
+                return predict_held_out(problem, theta, training, rows, **sizes), {}
             except Diverged:
                 # cells without a prediction count as predicted infinitely badly
                 return None, {}
 
-        known = table.schema, cells.nodes, predict
-        schema, checked = self._held_out(*known, scale=cells.scale)
+        schema, checked = self._held_out(
+            table.schema, cells.nodes, predict, scale=cells.scale
+        )
         data = Incomplete.from_array(cells.nodes)
         options = {"fit_linear": self.fit_linear, "cut": report["largest_cut_"]}
         options["remedy"] = f"{strength} or ridge={report['ridge_']:.2g}"
@@ -493,15 +491,17 @@ class TruncatedGaussianGraphLearner(GraphLearner):
         return schema, checked
 
     def _remedy(self):
-        """Say what to change if a fit diverges."""
+        """Say which parameters to change if a fit diverges."""
         return remedy(self.algorithm, self.ridge)
 
-    def _validated(self, X):
-        """Validate the table of a fit; see `read_table`."""
-        validation.warn_of_unused(self, _without_effect(self.algorithm))
-        table, schema = validation.read_table(self, X)
-        check_non_negative(schema, table, type(self).__name__)
-        return table, schema
+    def _without_effect(self):
+        """Return why parameters have no effect, by name."""
+        if "nce" in self.algorithm:
+            return {}
+        return {
+            "noise_ratio": f"algorithm={self.algorithm!r} does not use it; "
+            "noise-contrastive ones do, such as 'vnce'"
+        }
 
     def _training_table(self, schema, X):
         """Choose the columns of the model by validated rows."""
@@ -518,11 +518,8 @@ class TruncatedGaussianGraphLearner(GraphLearner):
             None if isinstance(value, str) else float(value)
             for value in (self.ridge, self.ridge_linear)
         )
-        return make_problem(data, units, self._options(), *ridges)
-
-    def _options(self):
-        """Return how the method is built."""
-        return Options(self.algorithm, self.fit_linear, self.noise_ratio)
+        options = Options(self.algorithm, self.fit_linear, self.noise_ratio)
+        return make_problem(data, units, options, *ridges)
 
     def _stopping(self, data):
         """Return how long EM goes on."""
@@ -581,7 +578,7 @@ class TruncatedGaussianGraphLearner(GraphLearner):
         return model, report
 
     def _report_of(self, schema, model):
-        """List what parameters say."""
+        """List the attributes of an estimator with these parameters."""
         report = {
             "precision_": model.precision,
             "linear_": model.linear,
@@ -602,15 +599,16 @@ class TruncatedGaussianGraphLearner(GraphLearner):
         squares = "edge_strengths_", "edge_probabilities_"
         return without_columns(schema, report, ["untruncated_mean_"], squares, model)
 
-    def _probabilities(self, fit, problem):
-        """Estimate the probabilities of edges, whatever penalties and loss are."""
-        given = problem.data, fit, problem.units.centre, problem.ridge
-        with step("estimating edge probabilities"), seeded(_SEED):
-            scores = edge_scores(*given, fit_linear=self.fit_linear)
-        unsigned = torch.zeros_like(scores, dtype=torch.bool)
-        return {
-            "edge_probabilities_": probabilities_of_scores(scores, unsigned).numpy()
-        }
+    def _edge_scores(self, fit, problem):
+        """Score all pairs; return the scores, and which have no sign."""
+        scores = edge_scores(
+            problem.data,
+            fit,
+            problem.units.centre,
+            problem.ridge,
+            fit_linear=self.fit_linear,
+        )
+        return scores, torch.zeros_like(scores, dtype=torch.bool)
 
     @property
     def _is_density(self):
@@ -625,11 +623,3 @@ def _check_scale(schema, scale):
         products = np.outer(scale, scale).max(1), 1 / np.outer(scale, scale).min(1)
     fit = np.isfinite(products).all(0) & (scale != 0)
     check_squares(schema, schema.model_columns, fit)
-
-
-def _without_effect(algorithm):
-    """Say which parameters an algorithm does not use."""
-    reasons, reason = {}, f"algorithm={algorithm!r} does not use it"
-    if "nce" not in algorithm:
-        reasons["noise_ratio"] = f"{reason}; noise-contrastive ones do, such as 'vnce'"
-    return reasons

@@ -22,6 +22,8 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor
 
+from skvnce._core.training.proximal import dot
+
 # ----------------------------------------
 # Steps of Newton's method for normal log-likelihoods of precision matrices.
 #
@@ -50,7 +52,7 @@ def newton_step(
     unit = (torch.outer(diagonal, diagonal) + inverse.square()).reciprocal_()
     move, rest = torch.zeros_like(gradient), -gradient
     towards = scaled = rest * unit
-    old = _dot(rest, scaled)
+    old = dot(rest, scaled)
     least = old * min(_RESIDUAL, float(old.sqrt())) ** 2
     for _ in range(n_steps):
         if old <= least:
@@ -58,19 +60,15 @@ def newton_step(
         product = (inverse @ towards @ inverse).mul_(free)
         if of_penalty is not None:
             product += of_penalty(towards)
-        step = old / _dot(towards, product)
+        step = old / dot(towards, product)
         move.add_(step * towards)
         rest.sub_(step * product)
         scaled = rest * unit
-        new = _dot(rest, scaled)
+        new = dot(rest, scaled)
         towards = torch.addcmul(scaled, new / old, towards)
         old = new
     # exactly symmetric in spite of rounding
     return (move + move.T) / 2
-
-
-def _dot(a: Tensor, b: Tensor) -> Tensor:
-    return torch.vdot(a.flatten(), b.flatten())
 
 
 # each computation takes a further Cholesky factor
@@ -168,7 +166,7 @@ def solve(
 
     After `max_iter` steps the last point is returned, with its gap.
     """
-    here = started(covariance, start, weight, blocks)
+    here = start_at(covariance, start, weight, blocks)
     step, gap, objective, count = None, inf, inf, 0
     for count in range(1, max_iter + 1):
         if step is None:
@@ -186,14 +184,16 @@ def solve(
     return Solution(here.precision, objective, gap, count)
 
 
-def started(covariance: Tensor, start: Tensor, weight: Tensor, blocks: Blocks) -> Point:
+def start_at(
+    covariance: Tensor, start: Tensor, weight: Tensor, blocks: Blocks
+) -> Point:
     """Start without the excluded blocks; with the diagonal if that is better."""
-    kept = start * blocks.spread((weight < inf).to(start))
+    precision = start * blocks.spread((weight < inf).to(start))
     diagonal = covariance.diagonal().reciprocal().diag()
     # negated, so that NaN counts as worse
-    if not smooth_loss(kept, covariance)[0] < smooth_loss(diagonal, covariance)[0]:
-        kept = diagonal
-    return point_at(kept, *smooth_loss(kept, covariance), covariance)
+    if not smooth_loss(precision, covariance)[0] < smooth_loss(diagonal, covariance)[0]:
+        precision = diagonal
+    return point_at(precision, *smooth_loss(precision, covariance), covariance)
 
 
 def point_at(
@@ -321,10 +321,10 @@ def fit_to_edges(
     max_iter: int = 100,
 ) -> Solution:
     """Minimise (1); after `max_iter` steps return the last point, with its gap."""
-    own = torch.eye(len(edges), dtype=torch.bool)
-    weight = torch.where(edges | own, 0.0, torch.inf).to(covariance)
-    free = blocks.spread(edges | own).to(covariance)
-    here = started(covariance, start, weight, blocks)
+    diagonal = torch.eye(len(edges), dtype=torch.bool)
+    weight = torch.where(edges | diagonal, 0.0, torch.inf).to(covariance)
+    free = blocks.spread(edges | diagonal).to(covariance)
+    here = start_at(covariance, start, weight, blocks)
     count, objective, gap = 0, torch.inf, torch.inf
     while count < max_iter and gap > tol:
         count += 1

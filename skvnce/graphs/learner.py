@@ -1,4 +1,4 @@
-"""What all estimators of graphs share: a fit by EM, and the edges."""
+"""What all estimators of graphs share: the reading of a table, a fit, and the edges."""
 
 from typing import Any
 
@@ -6,16 +6,21 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from skvnce._core.incomplete import Incomplete
+from skvnce._core.progress import step
 from skvnce._core.random import seeded
 from skvnce._imputer import callbacks
 from skvnce._imputer.fitted import Fitted
 from skvnce._imputer.imputer import Imputer
+from skvnce._imputer.validation import read_table, warn_of_unused
+from skvnce._tables.findings import check_non_negative
+from skvnce.graphs.score_matching import probabilities_of_scores
 
+_SEED = 0  # of draws that should be the same with and without a search for alpha
 _OF_PAIRS = {"probability": "edge_probabilities_", "frequency": "edge_frequencies_"}
 
 
-class GraphLearner(callbacks.CallbackSupportMixin, Imputer):
-    """A model whose parameters are a graph."""
+class GraphEstimator(callbacks.CallbackSupportMixin, Imputer):
+    """Base class of estimators of a graph, by a penalty or by a search for one."""
 
     _is_for_filling = True  # parameters count as known in draws
 
@@ -87,12 +92,31 @@ class GraphLearner(callbacks.CallbackSupportMixin, Imputer):
         return {}
 
     def _cells_of(self, model):
-        """Make the model of cells of what `_model_of` returned."""
+        """Make the model of cells from the value of `_model_of`."""
         return model
 
     def _stopping(self, data):
         """Return how long EM goes on."""
         return {"max_iter": self.max_iter, "tol": self.tol}
+
+    def _validated(self, X):
+        """Validate the table of a fit; see `read_table`."""
+        warn_of_unused(self, self._without_effect())
+        table, schema = read_table(self, X)
+        if self._is_positive:
+            check_non_negative(schema, table, type(self).__name__)
+        return table, schema
+
+    def _without_effect(self):
+        """Return why parameters have no effect, by name."""
+        return {}
+
+    def _probabilities(self, fit, problem):
+        """Estimate the probabilities of edges, by the fit before edges are chosen."""
+        with step("estimating edge probabilities"), seeded(_SEED):
+            scores, unsigned = self._edge_scores(fit, problem)
+            probabilities = probabilities_of_scores(scores, unsigned)
+        return {"edge_probabilities_": probabilities.numpy()}
 
     def _learn(self, table):
         """Learn the graph of a table that has been read, and publish it."""
@@ -110,8 +134,9 @@ class GraphLearner(callbacks.CallbackSupportMixin, Imputer):
                 first, fit = problem.fit(float(self.alpha), **rounds)
                 model, report = self._learned(schema, fit, problem, data)
                 report |= self._probabilities(first, problem)
-                asked = table, problem, fit.theta, report
-                schema, checked = self._check_predictions(*asked)
+                schema, checked = self._check_predictions(
+                    table, problem, fit.theta, report
+                )
                 fitted = Fitted(schema, model, report | checked.report())
             else:
                 fitted = self._empty_graph(schema)

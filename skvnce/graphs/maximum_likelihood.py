@@ -65,11 +65,11 @@ def expected_statistic(
     The mean of x_j x_k, k not j, is that of E[x_j | x_-j] x_k (Rao-Blackwell),
     which varies much less if the edges are weak.
     """
-    given = model.conditionals(x)
+    conditionals = model.conditionals(x)
     z = (x - centre).flatten(0, -2)
     observed = observed.expand(x.shape).flatten(0, -2)
-    mean = z.where(observed, given.mean.flatten(0, -2) - centre)
-    variance = given.variance.flatten(0, -2).masked_fill(observed, 0.0)
+    mean = z.where(observed, conditionals.mean.flatten(0, -2) - centre)
+    variance = conditionals.variance.flatten(0, -2).masked_fill(observed, 0.0)
     product = mean.T @ z / len(z)
     product = (product + product.T) / 2
     product.diagonal().copy_((mean.square() + variance).mean(0))
@@ -284,7 +284,7 @@ def evidence(
     return Evidence(quadratic, deviance, len(data.x), mean_pairs(data.observed))
 
 
-def extended_bic(known: Evidence, theta: em.Theta, gamma: float) -> float:
+def extended_bic(at_fit: Evidence, theta: em.Theta, gamma: float) -> float:
     """Compute the extended BIC of a graph, its edges refitted without penalties.
 
     ``n D + |E| (log n_pairs + 4 gamma log d)`` (Foygel and Drton 2010), where D is
@@ -293,10 +293,11 @@ def extended_bic(known: Evidence, theta: em.Theta, gamma: float) -> float:
     that observe a pair; such a refit is unreliable and slow.
     """
     d, links = len(theta.precision), em.n_links(theta.precision)
-    if 2 * links / d > known.n_pairs / em.ROWS_A_NEIGHBOUR:
+    if 2 * links / d > at_fit.n_pairs / em.ROWS_A_NEIGHBOUR:
         return inf
-    deviance = 2 * least_on(known.quadratic, theta) + known.deviance
-    return known.n_rows * deviance + links * (log(known.n_pairs) + 4 * gamma * log(d))
+    deviance = 2 * least_on(at_fit.quadratic, theta) + at_fit.deviance
+    price = log(at_fit.n_pairs) + 4 * gamma * log(d)
+    return at_fit.n_rows * deviance + links * price
 
 
 def least_on(quadratic: Quadratic, theta: em.Theta) -> float:
@@ -309,10 +310,10 @@ def least_on(quadratic: Quadratic, theta: em.Theta) -> float:
 
 def mean_pairs(observed: Tensor) -> float:
     """Average over pairs of columns the number of rows that observe both."""
-    seen = observed.double()
-    d = seen.shape[1]
+    mask = observed.double()
+    d = mask.shape[1]
     if d < 2:
-        return float(seen.sum())
-    count = (seen.T @ seen) * em.off_diagonal(d)
+        return float(mask.sum())
+    count = (mask.T @ mask) * em.off_diagonal(d)
     # the logarithm of less than one row would reward edges
     return max(float(count.sum()) / (d * (d - 1)), 1.0)

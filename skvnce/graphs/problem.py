@@ -47,13 +47,13 @@ class Options(NamedTuple):
         """Whether the E-step is that of a pilot fit."""
         return self.algorithm == "score-matching"
 
-    def method(self, data: Incomplete, centre: Tensor) -> tuple[em.Method, Incomplete]:
-        """Build the method for a scaled table; also return what it learns from."""
-        given = {"fit_linear": self.fit_linear}
+    def method(self, data: Incomplete, centre: Tensor) -> em.Method:
+        """Build the method for a scaled table."""
+        options = {"fit_linear": self.fit_linear}
         if not self.contrasts:
-            return _OF_DATA[self.algorithm](data, centre, **given), data
-        build, given["noise_ratio"] = _BY_CONTRAST[self.algorithm], self.noise_ratio
-        return build(data, em.marginals(data), centre, **given), data
+            return _OF_DATA[self.algorithm](data, centre, **options)
+        build, options["noise_ratio"] = _BY_CONTRAST[self.algorithm], self.noise_ratio
+        return build(data, em.marginals(data), centre, **options)
 
 
 class Problem(NamedTuple):
@@ -93,7 +93,7 @@ class Problem(NamedTuple):
         """Estimate the statistics that a path of penalties uses."""
         return self.learn(0.0, **stopping)
 
-    def chosen(self, first: em.Fit, theta: em.Theta, alpha: float) -> em.Fit:
+    def choose(self, first: em.Fit, theta: em.Theta, alpha: float) -> em.Fit:
         """Solve precisely with a penalty, starting at the solution on a path."""
         fit = first._replace(theta=theta)
         return em.conclude(self.method, fit, self.penalty(alpha))
@@ -104,7 +104,7 @@ class Problem(NamedTuple):
 
     def criterion(self, fit: em.Fit) -> Callable[[em.Theta, float], float]:
         """Return the extended BIC of (theta, gamma); see `maximum_likelihood`."""
-        known = evidence(
+        at_fit = evidence(
             self.method.m_step,
             fit,
             self.penalty(0.0),
@@ -112,9 +112,9 @@ class Problem(NamedTuple):
             self.data,
             fit_linear=self.options.fit_linear,
         )
-        return partial(extended_bic, known)
+        return partial(extended_bic, at_fit)
 
-    def continued(
+    def continue_fit(
         self, data: Incomplete, theta: em.Theta, alpha: float, n_rounds: int
     ) -> tuple[em.Theta, Tensor | None]:
         """Go on for some rounds with another scaled table of the same columns.
@@ -125,7 +125,7 @@ class Problem(NamedTuple):
         """
         if self.options.contrasts:
             return theta, None
-        method = em.coarse(self.options.method(data, self.units.centre)[0])
+        method = em.coarse(self.options.method(data, self.units.centre))
         by_gibbs = self.options.by_gibbs
         if by_gibbs:
             method = method._replace(e_step=em.completed_by_gibbs(data, n_chains=1))
@@ -153,7 +153,7 @@ def make_problem(
     """
     centre, fit_linear = units.centre, options.fit_linear
     scaled = Incomplete(data.x / units.scale, data.observed)
-    method, scaled = options.method(scaled, centre)
+    method = options.method(scaled, centre)
     start, state = em.independence(scaled, centre, fit_linear), None
     if ridge is None:
         ridge = empirical_bayes.ridge_of_links(scaled)

@@ -85,11 +85,11 @@ def missing_of(observed: Tensor) -> Missing:
     """List the missing cells in the tables of all chains; (*chains, n, features)."""
     missing = ~observed.flatten(0, -2)
     counts = missing.sum(1)
-    some, rows = (over.nonzero().squeeze(1) for over in (counts > 0, counts > 1))
-    places = [column.nonzero().squeeze(1) for column in missing[some].unbind(1)]
+    incomplete, rows = (over.nonzero().squeeze(1) for over in (counts > 0, counts > 1))
+    places = [column.nonzero().squeeze(1) for column in missing[incomplete].unbind(1)]
     cells = [(j, place) for j, place in enumerate(places) if len(place)]
     distinct, which = patterns(missing[rows])
-    return Missing(some, cells, Patterns(rows, which, distinct))
+    return Missing(incomplete, cells, Patterns(rows, which, distinct))
 
 
 @torch.no_grad()
@@ -124,8 +124,8 @@ def lines_of(precision: Tensor, patterns: Patterns) -> Lines | None:
         _conjugate(slow, missing, unit, positive)
         for missing in patterns.missing.split(batch)
     ]
-    *parts, needed = (torch.cat(part) for part in zip(*parts, strict=True))
-    chosen = needed[patterns.which].nonzero().squeeze(1)
+    *parts, is_slow = (torch.cat(part) for part in zip(*parts, strict=True))
+    chosen = is_slow[patterns.which].nonzero().squeeze(1)
     if not len(chosen):
         return None
     which = patterns.which[chosen]
@@ -181,9 +181,9 @@ class Place(NamedTuple):
 
 
 def _place(lines: Lines, model: TruncatedGaussian, x: Tensor) -> Place:
-    given = x.flatten(0, -2)[lines.rows]
-    force = (model.linear - given @ model.precision) * lines.missing.T @ lines.basis
-    return Place(given.T.contiguous(), force)  # columns are faster to access
+    rows = x.flatten(0, -2)[lines.rows]
+    force = (model.linear - rows @ model.precision) * lines.missing.T @ lines.basis
+    return Place(rows.T.contiguous(), force)  # columns are faster to access
 
 
 def _line(lines: Lines, at: Place, k: int) -> Line:

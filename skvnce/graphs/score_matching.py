@@ -179,8 +179,11 @@ def pool_rows(old: Tables, new: Tables, weight: float) -> Tables:
     n, room = len(new.u), _TABLES * len(new.u)
     if len(old.u) + n <= room:
         return Tables(*(torch.cat(parts) for parts in zip(old, new, strict=True)))
-    some = min(n, round(weight * len(old.u)))
-    coming, going = torch.randperm(n)[:some], torch.randperm(len(old.u))[:some]
+    n_replaced = min(n, round(weight * len(old.u)))
+    coming, going = (
+        torch.randperm(n)[:n_replaced],
+        torch.randperm(len(old.u))[:n_replaced],
+    )
     return Tables(
         *(a.index_copy(0, going, b[coming]) for a, b in zip(old, new, strict=True))
     )
@@ -232,7 +235,7 @@ def score_matching(data: Incomplete, centre: Tensor, *, fit_linear: bool) -> em.
         if dense
         else (table_of, pool_rows, (1e-2, 1e-5))
     )
-    known = {"curvature": None}  # of the last solution
+    last = {"curvature": None}  # of the last solution
 
     def solve(
         summary: Statistics | Tables, start: em.Theta, penalty: em.Penalty, tol: float
@@ -244,9 +247,9 @@ def score_matching(data: Incomplete, centre: Tensor, *, fit_linear: bool) -> em.
         make = make if isinstance(summary, Statistics) else free_quadratic
         quadratic_form, interval = make(summary, penalty, centre), 10 if precise else 5
         solution = em.minimise_quadratic(
-            quadratic_form, start, penalty, tol, ceiling, interval=interval, **known
+            quadratic_form, start, penalty, tol, ceiling, interval=interval, **last
         )
-        known["curvature"] = solution.curvature
+        last["curvature"] = solution.curvature
         return solution
 
     ceiling, coarse = ceiling_of(data), tol[0]
@@ -296,8 +299,8 @@ def edge_scores(
     rows, precision = complete_rows(data, fit, centre), fit.theta.precision
     ridge = ridge if n <= 2 * d else 0.0
     estimate, error = regressions(rows, centre, ridge, fit_linear=fit_linear)
-    seen = data.observed.to(rows)
-    share = (seen.T @ seen / n).clamp(min=1 / n)
+    observed = data.observed.to(rows)
+    share = (observed.T @ observed / n).clamp(min=1 / n)
     unpenalised = precision + (estimate - precision) / share
     # draws add to the variance of the moments, see `graphs.copula`
     unit = (n * share / (1 + (1 / share - 1) * n / len(rows))).sqrt()
@@ -327,7 +330,7 @@ def regressions(
     """Compute T and the root mean square of its errors, (features, features) each."""
     parts = _regressions(x, centre, ridge, fit_linear)
     each = (torch.stack(part) for part in zip(*parts, strict=True))
-    return tuple((one + one.T) / 2 for one in each)
+    return tuple((matrix + matrix.T) / 2 for matrix in each)
 
 
 def _regressions(
@@ -400,9 +403,9 @@ def probabilities_of_scores(scores: Tensor, unsigned: Tensor) -> Tensor:
     positive with an edge.
     """
     edges, (i, j) = torch.zeros_like(scores), torch.triu_indices(*scores.shape, 1)
-    w, some = scores[i, j].clamp(-_FAR, _FAR).numpy(), unsigned[i, j].numpy()
-    members = [where for where in (~some, some) if where.any()]
-    groups = [_group(w[where], not some[where][0]) for where in members]
+    w, is_unsigned = scores[i, j].clamp(-_FAR, _FAR).numpy(), unsigned[i, j].numpy()
+    members = [where for where in (~is_unsigned, is_unsigned) if where.any()]
+    groups = [_group(w[where], not is_unsigned[where][0]) for where in members]
     each = np.zeros(len(w))
     for where, curve in zip(members, _curves(groups), strict=True):
         each[where] = np.interp(w[where], _SCORES, curve)
@@ -446,7 +449,7 @@ def _mixed(share: float, edge: np.ndarray, where: slice | np.ndarray) -> np.ndar
 
 
 def _log_likelihoods(group: Group) -> np.ndarray:
-    """Compute those of all shares and other parameters; (1 + n_shares, n_parameters).
+    """Compute log-likelihoods; (1 + n_shares, n_parameters).
 
     The other parameters are equally probable, and their prior is included.
     """
@@ -461,8 +464,8 @@ def _log_likelihoods(group: Group) -> np.ndarray:
 def _log_prior() -> np.ndarray:
     """Compute log-probabilities of shares: 0, then some of equally spaced log-odds."""
     a, b = _SPARSE
-    some = _SHARES**a * (1 - _SHARES) ** b
-    return np.log([_NO_EDGE, *(1 - _NO_EDGE) * some / some.sum()])
+    density = _SHARES**a * (1 - _SHARES) ** b
+    return np.log([_NO_EDGE, *(1 - _NO_EDGE) * density / density.sum()])
 
 
 def _curves(groups: list[Group]) -> list[np.ndarray]:
@@ -481,7 +484,7 @@ def _curve(group: Group, weights: np.ndarray) -> np.ndarray:
     """Average the probabilities over the parameters; (n_scores,)."""
     curve = np.zeros(len(_SCORES))
     for share, weight in zip(_SHARES, weights[1:], strict=True):
-        some = weight > _RARE
-        edge = group.edge[:, some]
-        curve += share * edge / _mixed(share, edge, slice(None)) @ weight[some]
+        frequent = weight > _RARE
+        edge = group.edge[:, frequent]
+        curve += share * edge / _mixed(share, edge, slice(None)) @ weight[frequent]
     return curve

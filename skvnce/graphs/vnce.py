@@ -46,7 +46,7 @@ class Both(NamedTuple):
     noise: Drawn
 
 
-def drawn(draws: Draws, log_noise: Tensor) -> Drawn:
+def constant_draws(draws: Draws, log_noise: Tensor) -> Drawn:
     """Make constant draws of a posterior; log_noise (*rows,) is of the other cells."""
     x, log_base = draws.values[0], draws.log_prob + log_noise
     return Drawn(x.detach(), log_base.detach(), draws.log_weight)
@@ -69,7 +69,7 @@ def loss(both: Both, theta: em.Theta, centre: Tensor, noise_ratio: float) -> Ten
 
 
 def keep_data(old: Both, new: Both, weight: float) -> Both:
-    """Keep the data of all rounds, and the noise, of which there is more, of the last.
+    """Keep the data of all rounds, and the noise of the last, which has more rows.
 
     Both terms of the objective are means over rows.
     """
@@ -236,7 +236,9 @@ def vnce_lognormal(
             improve(q, *at, noise_ratio, n_steps)
         with torch.no_grad():
             pairs = zip(draw_both(q, contrast, uniforms), contrast, strict=True)
-            both = Both(*(drawn(draws, rows.log_noise) for draws, rows in pairs))
+            both = Both(
+                *(constant_draws(draws, rows.log_noise) for draws, rows in pairs)
+            )
         return q, both
 
     options = {"noise_ratio": noise_ratio, "fit_linear": fit_linear, "tol": _TOL}

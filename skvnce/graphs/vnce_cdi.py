@@ -25,7 +25,7 @@ from skvnce._core.training.adam import FlatAdam, descend
 from skvnce.contrast.objective import data_loss, nce
 from skvnce.graphs import em
 from skvnce.graphs.truncated_gaussian import TruncatedGaussian, log_marginal
-from skvnce.graphs.vnce import Both, drawn, m_step
+from skvnce.graphs.vnce import Both, constant_draws, m_step
 
 # ----------------------------------------
 # The M-step by variational noise-contrastive estimation with imputed neighbours.
@@ -63,7 +63,7 @@ class LatentRows(NamedTuple):
     latent: Tensor  # (n,), int64, -1 if the row is complete
     log_noise: Tensor  # (n,)
 
-    def given(self) -> Tensor:
+    def visible(self) -> Tensor:
         """Return a mask that is False at the latent cells; (n, features)."""
         return self.latent[:, None] != torch.arange(self.x.shape[1])
 
@@ -89,7 +89,7 @@ class LatentRows(NamedTuple):
 def latent_rows(x: Tensor, observed: Tensor, noise: TruncatedNormal) -> LatentRows:
     """Make one missing cell of each completed row latent."""
     rows = LatentRows(x, choose_latent(observed), x[:, 0])
-    return rows._replace(log_noise=observed_log_prob(noise, x, rows.given()))
+    return rows._replace(log_noise=observed_log_prob(noise, x, rows.visible()))
 
 
 def vnce(
@@ -138,9 +138,10 @@ def objective_at(
     """Compute the objective at tables that the model has completed, with new noise."""
     mask = observed.repeat(len(tables), 1)
     contrast = noise.sample((noise_ratio * len(mask),))
-    pairs = (tables.flatten(0, 1), mask), (contrast, mask.repeat(noise_ratio, 1))
-    rows = (latent_rows(x, seen, noise) for x, seen in pairs)
-    ratios = (model.log_marginal(one.x, one.latent) - one.log_noise for one in rows)
+    masks = mask, mask.repeat(noise_ratio, 1)
+    pairs = zip((tables.flatten(0, 1), contrast), masks, strict=True)
+    rows = (latent_rows(x, at, noise) for x, at in pairs)
+    ratios = (model.log_marginal(part.x, part.latent) - part.log_noise for part in rows)
     return -float(nce(*ratios, noise_ratio).loss)
 
 
@@ -172,11 +173,11 @@ class AffineConditionals(nn.Module):
 
     def at(self, x: Tensor, columns: Tensor) -> TruncatedNormal:
         """Return q_j of one column a row; x (*batch, n, features), columns (n,)."""
-        seen = (x - self.origin) * self.others[columns]
+        observed = (x - self.origin) * self.others[columns]
         by_loc, by_scale = self.slopes[:, columns]
         at_loc, at_scale = self.intercepts[:, columns]
-        loc = (seen * by_loc).sum(-1) + at_loc
-        scale = ((seen * by_scale).sum(-1) + at_scale).exp()
+        loc = (observed * by_loc).sum(-1) + at_loc
+        scale = ((observed * by_scale).sum(-1) + at_scale).exp()
         return TruncatedNormal(loc, scale, validate_args=False)
 
 
@@ -244,8 +245,8 @@ def vnce_cdi(
         rows = latent_rows(state.x, observed, noise)
         with torch.no_grad():
             both = (
-                drawn(one.draw(state.q, n_draws), one.log_noise)
-                for one in (rows, contrast)
+                constant_draws(part.draw(state.q, n_draws), part.log_noise)
+                for part in (rows, contrast)
             )
             return state, Both(*both)
 

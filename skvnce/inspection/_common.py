@@ -83,7 +83,7 @@ def shown_name(name):
     return "unnamed" if text in _NO_NAME and not isinstance(name, str) else text
 
 
-def fitted(estimator, *attributes):
+def fitted_attributes(estimator, *attributes):
     """Return attributes of a fitted estimator."""
     missing = [name for name in attributes if not hasattr(estimator, name)]
     if missing:
@@ -117,7 +117,7 @@ class Read(NamedTuple):
 
 
 def read(X, columns=None, name="X"):
-    """Read a table, with the levels of `columns` if they are given."""
+    """Read a table, with the levels of `columns` unless None."""
     reject_parts(X, name)
     if columns is None:
         columns = columns_by_dtype(X)
@@ -141,8 +141,8 @@ def read(X, columns=None, name="X"):
     if not cells.size:
         raise ValueError(f"{name} must have a row and a column, got {cells.shape}")
     keys = names_of(X)
-    names = keys or [f"x{j}" for j in range(cells.shape[1])]
-    return Read(cells, [shown_name(one) for one in names], list(columns), keys)
+    labels = keys or [f"x{j}" for j in range(cells.shape[1])]
+    return Read(cells, list(map(shown_name, labels)), list(columns), keys)
 
 
 def set_date_axis(axis, column):

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from skvnce._core.numbers import check_count
 from skvnce.inspection._common import (
     axes_or_new,
-    fitted,
+    fitted_attributes,
     room,
     shown_name,
     sign_colours,
@@ -88,7 +88,7 @@ class GraphDisplay:
         -------
         GraphDisplay
         """
-        (to_networkx,) = fitted(estimator, "to_networkx")
+        (to_networkx,) = fitted_attributes(estimator, "to_networkx")
         graph = to_networkx().copy()
         if max_edges is None:
             max_edges = 60 if len(graph) <= _CIRCLE else 2 * len(graph)
@@ -349,7 +349,7 @@ class EdgePathDisplay:
         -------
         EdgePathDisplay
         """
-        alphas, path, names, alpha = fitted(
+        alphas, path, names, alpha = fitted_attributes(
             estimator, "alphas_", "path_", "nodes_", "alpha_"
         )
         return cls(alphas, path, names, alpha).plot(ax=ax, n_labels=n_labels)

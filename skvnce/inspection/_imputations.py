@@ -12,7 +12,7 @@ from skvnce.inspection._common import (
     FAINT,
     axes_or_new,
     colours,
-    fitted,
+    fitted_attributes,
     panels,
     read,
     room,
@@ -79,9 +79,9 @@ class ImputationDisplay:
     ) -> None:
         table, draws = read(X), list(draws)
         missing = np.isnan(table.cells)
-        for k, one in enumerate(draws):
-            reject_parts(one, f"draws[{k}]")
-            shape = getattr(one, "shape", np.shape(one))
+        for k, draw in enumerate(draws):
+            reject_parts(draw, f"draws[{k}]")
+            shape = getattr(draw, "shape", np.shape(draw))
             if tuple(shape) != missing.shape:
                 raise ValueError(
                     f"draws[{k}] has the shape {tuple(shape)}, and X {missing.shape}; "
@@ -89,7 +89,8 @@ class ImputationDisplay:
                     "columns without observed cells"
                 )
         draws = [
-            read(one, table.columns, f"draws[{k}]").cells for k, one in enumerate(draws)
+            read(draw, table.columns, f"draws[{k}]").cells
+            for k, draw in enumerate(draws)
         ]
         if not draws:
             raise ValueError("draws must have a table or more, got none")
@@ -205,7 +206,7 @@ class ImputationDisplay:
         columns = [self._table.columns[place] for place in self._places]
         # a constant seed, so that the picture is the same each time
         rng = np.random.default_rng(0)
-        widths = [0.0 if one.levels is None else 0.25 for one in columns]
+        widths = [0.0 if column.levels is None else 0.25 for column in columns]
 
         def spread(table):
             return (table + rng.uniform(-1, 1, table.shape) * widths).T
@@ -215,8 +216,8 @@ class ImputationDisplay:
         )
         label = "a cell drawn"
         for draw in self._draws:
-            some = draw[drawn][:, self._places]
-            ax.plot(*spread(some), "o", color=fall, ms=2, alpha=0.4, label=label)
+            points = spread(draw[drawn][:, self._places])
+            ax.plot(*points, "o", color=fall, ms=2, alpha=0.4, label=label)
             # one entry of the legend for all draws
             label = None
         for axis, column, name in zip(
@@ -288,7 +289,7 @@ def _density(ax, groups):
 
 
 def _name_axes(ax, kind, column):
-    """Write what is on the axes."""
+    """Write the labels of the axes."""
     if column.levels is not None:
         labels = "level", "share of cells"
     elif kind == "density":
@@ -383,11 +384,13 @@ class MissingnessDisplay:
         # of equally frequent patterns, that with fewer missing cells comes first
         order = np.lexsort((patterns.sum(1), -counts))
         self.patterns, self.counts = patterns[order], counts[order]
-        own = missing.sum(0)
+        n_missing = missing.sum(0)
         # the product of booleans would be boolean
         together = missing.T.astype(float) @ missing
         self.pairs = np.full(together.shape, np.nan)
-        np.divide(together, own[:, None], out=self.pairs, where=own[:, None] > 0)
+        np.divide(
+            together, n_missing[:, None], out=self.pairs, where=n_missing[:, None] > 0
+        )
 
     @classmethod
     def from_frame(
@@ -612,10 +615,10 @@ class ConvergenceDisplay:
         >>> ConvergenceDisplay.from_estimator(imputer).axes_.shape
         (6,)
         """
-        (losses,) = fitted(estimator, "loss_curve_")
+        (losses,) = fitted_attributes(estimator, "loss_curve_")
         chain = {}
         if hasattr(estimator, "trace_"):
-            trace, r_hat, names, burn_in = fitted(
+            trace, r_hat, names, burn_in = fitted_attributes(
                 estimator, "trace_", "r_hat_", "latent_names_", "n_burn_in_"
             )
             chain = dict(trace=trace, r_hat=r_hat, names=names, n_burn_in=burn_in)

@@ -39,14 +39,16 @@ class ReportDisplay:
     """
 
     def __init__(self, report: ArrayLike, level: float | None = None) -> None:
-        needed = {"mechanism", "imputer"} - set(getattr(report, "columns", ()))
-        if needed:
+        lacking = {"mechanism", "imputer"} - set(getattr(report, "columns", ()))
+        if lacking:
             raise ValueError(
                 f"report must be a data frame of imputation_report, got none with "
-                f"{', '.join(sorted(needed))}"
+                f"{', '.join(sorted(lacking))}"
             )
         self.scores = [
-            one for one in _LABELS if one in report and report[one].notna().any()
+            score
+            for score in _LABELS
+            if score in report and report[score].notna().any()
         ]
         if not self.scores:
             raise ValueError("report must have at least one score, got none")
@@ -225,7 +227,7 @@ def _numbers_of(shifts):
     if len(keys) != 1:
         return list(range(len(shifts))), None
     [(key, level)] = keys
-    places = [next((one for _, _, one in _items(shift)), 0.0) for shift in shifts]
+    places = [next((size for _, _, size in _items(shift)), 0.0) for shift in shifts]
     if level is None:
         return places, f"shift of missing {key}, in standard deviations"
     return places, f"shift of missing {key}: log-odds of {level}"

@@ -12,10 +12,10 @@ from skvnce.metrics._forecasts import (
     cells_of,
     check_alike,
     check_shape,
-    chosen,
     forecasts,
     hidden_cells,
     observed_values,
+    select_places,
 )
 
 
@@ -58,7 +58,7 @@ def false_classification_rate(
     >>> false_classification_rate(true, imputed, hidden)
     0.5
     """
-    places = chosen(X_true, columns, category_places(X_true))
+    places = select_places(X_true, columns, category_places(X_true))
     scored = hidden_cells(X_true, hidden, places)
     imputed = cells_of(X_imputed, "X_imputed")
     check_shape(imputed, np.shape(hidden), "X_imputed")
@@ -131,10 +131,10 @@ def category_log_loss(
     if not isinstance(floor, Real) or not 0 <= floor < 1:
         raise ValueError(f"floor must lie in [0, 1), got {floor!r}; pass for example 0")
     losses = []
-    for one in forecasts(X_true, probabilities, hidden, columns, categories, None):
-        p = np.maximum(one.probabilities, floor)
+    for forecast in forecasts(X_true, probabilities, hidden, columns, categories, None):
+        p = np.maximum(forecast.probabilities, floor)
         with np.errstate(divide="ignore"):  # the loss is infinite
-            losses.append(np.log(p.sum(axis=1)) - np.log(_at(p, one.outcomes)))
+            losses.append(np.log(p.sum(axis=1)) - np.log(_at(p, forecast.outcomes)))
     return float(np.mean(np.concatenate(losses)))
 
 
@@ -185,8 +185,8 @@ def brier_score(
     0.3333
     """
     scores = [
-        _fair(one, one.probabilities, _indicators(one))
-        for one in forecasts(
+        _fair(forecast, forecast.probabilities, _indicators(forecast))
+        for forecast in forecasts(
             X_true, probabilities, hidden, columns, categories, n_draws
         )
     ]
@@ -247,12 +247,14 @@ def ranked_probability_score(
     2.0
     """
     scores = []
-    for one in forecasts(
+    for forecast in forecasts(
         X_true, probabilities, hidden, columns, categories, n_draws, ordinal=True
     ):
         # sums over the first levels, except that over all
-        sums = (p.cumsum(1)[:, :-1] for p in (one.probabilities, _indicators(one)))
-        scores.append(_fair(one, *sums))
+        sums = (
+            p.cumsum(1)[:, :-1] for p in (forecast.probabilities, _indicators(forecast))
+        )
+        scores.append(_fair(forecast, *sums))
     return float(np.mean(np.concatenate(scores)))
 
 
@@ -306,11 +308,11 @@ def expected_calibration_error(
     if not isinstance(n_bins, Integral) or isinstance(n_bins, bool) or n_bins < 1:
         raise ValueError(f"n_bins must be a positive integer, got {n_bins!r}")
     tops, hits = [], []
-    for one in forecasts(X_true, probabilities, hidden, columns, categories, None):
-        top = one.probabilities.max(axis=1)
-        is_top = one.probabilities == top[:, None]
+    for forecast in forecasts(X_true, probabilities, hidden, columns, categories, None):
+        top = forecast.probabilities.max(axis=1)
+        is_top = forecast.probabilities == top[:, None]
         tops.append(top)
-        hits.append(_at(is_top, one.outcomes) / is_top.sum(axis=1))
+        hits.append(_at(is_top, forecast.outcomes) / is_top.sum(axis=1))
     top, hit = np.concatenate(tops), np.concatenate(hits)
     # Rounded, so that a probability at the end of a bin stays in it.
     bins = np.ceil(np.round(top * n_bins, 9)).astype(int)

@@ -92,7 +92,7 @@ def positions(X, columns, parameter="columns"):
     names, width = names_of(X), len(cells_of(X, "X_true"))
     if isinstance(columns, str | numbers.Integral):
         columns = [columns]
-    places = (place_of(one, names, width, parameter) for one in columns)
+    places = (place_of(name, names, width, parameter) for name in columns)
     return list(dict.fromkeys(places))
 
 
@@ -108,7 +108,7 @@ def ordinal_places(X_true):
     return [j for j, column in enumerate(columns) if column.kind == "ordinal"]
 
 
-def chosen(X_true, columns, places):
+def select_places(X_true, columns, places):
     """Return the indices of named columns, or those of the default."""
     reject_parts(X_true, "X_true")
     places = places if columns is None else positions(X_true, columns)
@@ -133,14 +133,15 @@ def forecasts(X_true, draws, hidden, columns, categories, n_draws, *, ordinal=Fa
     if not isinstance(draws, dict):
         return _of_tables(X_true, draws, hidden, columns, categories, ordinal)
     draws = {
-        positions(X_true, [key], "probabilities")[0]: one for key, one in draws.items()
+        positions(X_true, [key], "probabilities")[0]: table
+        for key, table in draws.items()
     }
     places = list(draws)
     if ordinal and columns is None:
         places = [place for place in ordinal_places(X_true) if place in draws]
     _check_n_draws(n_draws)
     results = []
-    for cells in hidden_cells(X_true, hidden, chosen(X_true, columns, places)):
+    for cells in hidden_cells(X_true, hidden, select_places(X_true, columns, places)):
         if cells.place not in draws:
             raise ValueError(
                 f"probabilities have no column {cells.label}; leave it out of columns"
@@ -229,10 +230,10 @@ def tables_of(draws, shape):
 
 def check_shape(cells, shape, name):
     """Raise an error for a completed table of another shape."""
-    own = (len(cells[0]), len(cells))
-    if own != shape:
+    size = (len(cells[0]), len(cells))
+    if size != shape:
         raise ValueError(
-            f"{name} must have the shape of X_true, {shape}, got {own}; pass the same "
+            f"{name} must have the shape of X_true, {shape}, got {size}; pass the same "
             "rows and columns"
         )
 
@@ -242,7 +243,7 @@ def _of_tables(X_true, draws, hidden, columns, categories, ordinal):
     default = category_places(X_true)
     if ordinal:
         default = [place for place in ordinal_places(X_true) if place in default]
-    places = chosen(X_true, columns, default)
+    places = select_places(X_true, columns, default)
     true = cells_of(X_true, "X_true")
     draws = tables_of(draws, (len(true[0]), len(true)))
     results = []
@@ -262,11 +263,11 @@ def _of_tables(X_true, draws, hidden, columns, categories, ordinal):
 
 def check_alike(cells, values):
     """Raise an error for text where the true levels are numbers, or vice versa."""
-    known = cells.values[0]
+    example = cells.values[0]
     for row, value in zip(cells.rows, values, strict=True):
-        if is_text(value) != is_text(known):
+        if is_text(value) != is_text(example):
             raise TypeError(
-                f"column {cells.label} has levels such as {known!r} in X_true, but "
+                f"column {cells.label} has levels such as {example!r} in X_true, but "
                 f"{value!r} in the completed table, row {row}; pass levels, not codes"
             )
 
@@ -275,15 +276,16 @@ def _levels(true, label, drawn, ordinal):
     """Return the levels of the true column and of its draws, in their order."""
     levels = true.levels().union(*map(set, drawn))
     if true.series is not None and true.series.dtype == nw.Enum:
-        known = [item(one) for one in true.series.dtype.categories]
-        return [one for one in known if one in levels] + sorted(levels - {*known})
+        categories = [item(level) for level in true.series.dtype.categories]
+        used = [level for level in categories if level in levels]
+        return used + sorted(levels - {*categories})
     if ordinal and any(map(is_text, levels)):
         raise ValueError(
             f"the order of the levels of column {label} is unknown; pass them in their "
             f"order in categories, for example {{{label}: {sorted(levels)}}}"
         )
     # numbers cannot be compared with text
-    return sorted(levels, key=lambda one: (is_text(one), one))
+    return sorted(levels, key=lambda level: (is_text(level), level))
 
 
 def _frequencies(cells, levels, drawn):

@@ -170,7 +170,7 @@ def _encoded_pairs(true, imputed, columns):
             new = pair[1].levels().difference(column.levels)
             # by text, because levels of several types have no order
             levels = (*column.levels, *sorted(new, key=str))
-            codes = [one.codes(levels) for one in pair]
+            codes = [cells.codes(levels) for cells in pair]
             x[:, :, place] = codes
             is_nominal.append(column.kind == "nominal" and len(levels) <= _MOST_LEVELS)
             continue
@@ -180,7 +180,7 @@ def _encoded_pairs(true, imputed, columns):
                 f"but {pair[1].dtype} in the completed table; pass data frames, for "
                 "example by set_output of the imputer"
             )
-        x[:, :, place] = [one.numbers(pair[0].dtype) for one in pair]
+        x[:, :, place] = [cells.numbers(pair[0].dtype) for cells in pair]
         is_nominal.append(False)
     return x, is_nominal
 

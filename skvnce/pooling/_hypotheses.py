@@ -63,7 +63,7 @@ def check_nested(full, reduced):
                 f"{number} are {_kind(a.model)} and {_kind(b.model)}."
             )
         _check_terms(a.model, b.model)
-    larger, smaller = (len(parameters(one)[0]) for one in (full, reduced))
+    larger, smaller = (len(parameters(results)[0]) for results in (full, reduced))
     if larger <= smaller:
         raise ValueError(
             f"full must have more coefficients than reduced, got {larger} and "
@@ -79,10 +79,12 @@ def likelihoods(results):
     """
     _, estimates, _ = parameters(results)
     pooled = estimates.mean(0)
-    own = [
-        _likelihood(one.model, at) for one, at in zip(results, estimates, strict=True)
+    at_estimates = [
+        _likelihood(result.model, at)
+        for result, at in zip(results, estimates, strict=True)
     ]
-    return np.array([own, [_profiled(one, pooled) for one in results]])
+    at_pooled = [_profiled(result, pooled) for result in results]
+    return np.array([at_estimates, at_pooled])
 
 
 def _kind(model):
@@ -90,7 +92,7 @@ def _kind(model):
     family = getattr(model, "family", None)
     if family is None:
         return type(model).__name__
-    parts = (type(one).__name__ for one in (model, family, family.link))
+    parts = (type(part).__name__ for part in (model, family, family.link))
     return "{} ({}, {})".format(*parts)
 
 
@@ -122,7 +124,7 @@ def _check_likelihood(result):
 
 
 def _has_likelihood(result, params):
-    """Return whether a likelihood can be computed, and is none with a free factor."""
+    """Return whether a result has a likelihood; a quasi-likelihood is not one."""
     model = getattr(result, "model", None)
     if _family(model) in _FIXED_SCALE and model.scaletype is not None:
         return False
@@ -376,7 +378,7 @@ def _constraints(pooled, terms):
 
 
 def _hypothesis(value, k):
-    """Return what k constraints are under the hypothesis, (k,)."""
+    """Return the values of k constraints under the hypothesis, (k,)."""
     try:
         constants = np.broadcast_to(np.asarray(value, dtype=float), k)
     except (TypeError, ValueError):
@@ -396,10 +398,10 @@ def _position(term, names, n_estimates):
     is_place = isinstance(term, Integral) and not isinstance(term, bool | np.bool_)
     if is_place and -n_estimates <= term < n_estimates:
         return int(term)
-    known = f"names {list(names)}" if names else "no names"
+    described = f"names {list(names)}" if names else "no names"
     raise ValueError(
         f"terms must be names or positions of the {n_estimates} estimates, with "
-        f"{known}, got {term!r}."
+        f"{described}, got {term!r}."
     )
 
 

@@ -161,9 +161,9 @@ def _check_alike(results):
 
 
 def _check_different(results, name):
-    """Raise an error if a model is there twice: that of one draw for several."""
+    """Raise an error if a model is in the list twice."""
     for number, result in enumerate(results):
-        first = next(k for k, one in enumerate(results) if one is result)
+        first = next(k for k, other in enumerate(results) if other is result)
         if first < number:
             raise ValueError(
                 f"{name}[{first}] and {name}[{number}] are the same object, so that "
@@ -202,7 +202,7 @@ def warn_of_unconverged(results, name="results"):
 
 
 def _converged(result):
-    """Return what a result of statsmodels says; True if it says nothing."""
+    """Return whether a result of statsmodels has converged; True if it does not say."""
     said = getattr(result, "mle_retvals", None) or {}
     return bool(said.get("converged", getattr(result, "converged", True)))
 
@@ -238,7 +238,8 @@ def parameters(results):
                 "not a positive number: its columns may be collinear, or separate the "
                 "outcome. Leave out such terms."
             )
-    return names, *(np.array([one[i] for one in read]) for i in (1, 2))
+    _, estimates, covariances = zip(*read, strict=True)
+    return names, np.array(estimates), np.array(covariances)
 
 
 def _of_result(result, number):
@@ -328,8 +329,8 @@ def _of_estimators(models, draws, y):
         _maximum(model, table, y, number)
         for number, (model, table) in enumerate(zip(models, draws, strict=True))
     ]
-    names, dof = read[0][0], read[0][3]
-    return names, np.array([f[1] for f in read]), np.array([f[2] for f in read]), dof
+    names, estimates, covariances, dofs = zip(*read, strict=True)
+    return names[0], np.array(estimates), np.array(covariances), dofs[0]
 
 
 def _check_estimator(model):
@@ -456,7 +457,7 @@ def fit_each(
         if np.ma.is_masked(table):
             raise ValueError("draws must be completed tables, but have masked cells.")
     analyse = _analysis(estimator)
-    results = [_analysed(analyse, table, y, fit_params) for table in draws]
+    results = [_analyse(analyse, table, y, fit_params) for table in draws]
     if any(result is None for result in results):
         raise ValueError(
             "The function returned None for a table: let it return the result."
@@ -464,7 +465,7 @@ def fit_each(
     return results
 
 
-def _analysed(analyse, table, y, fit_params):
+def _analyse(analyse, table, y, fit_params):
     """Analyse one table; an error with an array names the way to data frames."""
     try:
         return analyse(table, y, **fit_params)
@@ -478,7 +479,7 @@ def _analysed(analyse, table, y, fit_params):
 
 
 def _analysis(estimator):
-    """Return what analyses one table."""
+    """Return the function that analyses one table."""
     # a class is callable, but is no estimator with its parameters
     if isinstance(estimator, type) or not (
         callable(estimator) or hasattr(estimator, "fit")
@@ -490,9 +491,9 @@ def _analysis(estimator):
             "smf.ols('y ~ x', table).fit(), draws)."
         )
     if hasattr(estimator, "fit"):
-        return lambda table, y, **given: clone(estimator).fit(table, y, **given)
-    return lambda table, y, **given: estimator(
-        table, *([] if y is None else [y]), **given
+        return lambda table, y, **options: clone(estimator).fit(table, y, **options)
+    return lambda table, y, **options: estimator(
+        table, *([] if y is None else [y]), **options
     )
 
 
@@ -545,7 +546,7 @@ class SensitivityCurve(NamedTuple):
         parts = (
             (a.estimate, a.standard_error, *a.interval(level)) for a in self.pooled
         )
-        rows = [[_chosen(part, first, name) for part in row] for row in parts]
+        rows = [[_select(part, first, name) for part in row] for row in parts]
         table = pd.DataFrame(rows, columns=["coef", "se", "low", "high"])
         table.insert(0, "shift", self.shifts)
         return table
@@ -661,9 +662,9 @@ def sensitivity_curve(
 
     seed, pooled, none = seed_from(random_state), [], _no_shift(shifts)
     for shift in shifts:
-        given = {"shift": none | shift, "reference": reference, "where": where}
-        draws = imputer.sample(X, n_draws, seed, **given)
-        pooled.append(_pooled(fit_each(analyse, draws)))
+        assumptions = {"shift": none | shift, "reference": reference, "where": where}
+        draws = imputer.sample(X, n_draws, seed, **assumptions)
+        pooled.append(_pool_results(fit_each(analyse, draws)))
     return SensitivityCurve(shifts, pooled)
 
 
@@ -673,8 +674,8 @@ def _no_shift(shifts):
     return {key: {} if isinstance(value, dict) else 0.0 for key, value in items}
 
 
-def _pooled(results):
-    if all(isinstance(one, tuple | list) and len(one) == 2 for one in results):
+def _pool_results(results):
+    if all(isinstance(result, tuple | list) and len(result) == 2 for result in results):
         return pool(*(np.array(part) for part in zip(*results, strict=True)))
     if not hasattr(results[0], "params"):
         raise TypeError(
@@ -689,7 +690,7 @@ def _names_of(pooled):
     return list(pooled.names or range(len(pooled.estimate)))
 
 
-def _chosen(part, pooled, name):
+def _select(part, pooled, name):
     """Select a coefficient of an estimate."""
     if np.ndim(pooled.estimate) == 0:
         if name is not None:
@@ -701,5 +702,5 @@ def _chosen(part, pooled, name):
     is_place = isinstance(name, Integral) and not isinstance(name, bool)
     if is_place and 0 <= name < len(names):
         return float(part[name])
-    known = ", ".join(map(repr, names))
-    raise ValueError(f"name must be one of {known}, got {name!r}.")
+    shown = ", ".join(map(repr, names))
+    raise ValueError(f"name must be one of {shown}, got {name!r}.")

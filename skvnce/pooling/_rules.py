@@ -286,8 +286,8 @@ def pool(
 
 
 def _checked(estimates, variances):
-    given = {"estimates": estimates, "variances": variances}
-    Q, U = (numbers(readable(value, name), name) for name, value in given.items())
+    named = {"estimates": estimates, "variances": variances}
+    Q, U = (numbers(readable(value, name), name) for name, value in named.items())
     if Q.ndim not in (1, 2) or len(Q) < 2 or not Q.size:
         raise ValueError(
             "estimates must have shape (n_draws,) or (n_draws, n_estimates), with two "
@@ -312,7 +312,7 @@ def _checked(estimates, variances):
 
 
 def numbers(value, name):
-    """Convert to an array of floats; dates and complex numbers are none."""
+    """Convert to an array of floats; raise an error for dates and complex numbers."""
     try:
         array = np.asarray(value)
         if array.dtype.kind not in "biufO":
@@ -337,7 +337,7 @@ def _common_labels(estimates, variances):
                 f"{labelled[0][0]} and {name} must have the same names in the same "
                 f"order, got {labelled[0][1]} and {labels}."
             )
-    is_named = labelled and any(isinstance(one, str) for one in labelled[0][1])
+    is_named = labelled and any(isinstance(label, str) for label in labelled[0][1])
     return labelled[0][1] if is_named else None
 
 
@@ -346,16 +346,16 @@ def _labels(value):
     if hasattr(value, "columns"):
         yield "", list(value.columns)
     elif isinstance(value, list | tuple):
-        for number, one in enumerate(value):
-            labels = getattr(one, "columns", None)
-            if hasattr(one, "iloc") and labels is None:
-                labels = one.index  # of a Series
+        for number, item in enumerate(value):
+            labels = getattr(item, "columns", None)
+            if hasattr(item, "iloc") and labels is None:
+                labels = item.index  # of a Series
             if labels is not None:
                 yield f"[{number}]", list(labels)
 
 
 def _check_covariances(U):
-    """Raise an error for matrices that are no covariances; (n_draws, p, p)."""
+    """Raise an error unless matrices are covariances; (n_draws, p, p)."""
     deviation = np.sqrt(np.diagonal(U, axis1=1, axis2=2))
     # correlations, so that the tolerances do not depend on units
     scaled = U / deviation[:, :, None] / deviation[:, None, :]

@@ -126,7 +126,7 @@ def pooled_table(
     is_single = isinstance(models, Pooled)
     models = {"": models} if is_single else models
     values = models.values() if isinstance(models, Mapping) else [models]
-    wrong = [type(one).__name__ for one in values if not isinstance(one, Pooled)]
+    wrong = [type(value).__name__ for value in values if not isinstance(value, Pooled)]
     if wrong or not models:
         raise TypeError(
             "models must be a result of pool or pool_models, or a dict of them, got "
@@ -159,26 +159,26 @@ def _texts(model, columns, level, exponentiate, digits):
     """Yield the title of each column, and a Series of its texts by term."""
     import pandas as pd
 
-    found = model.summary(level, exponentiate=exponentiate)
-    coef = found.columns[0]  # "coef" or "exp(coef)"
+    summary = model.summary(level, exponentiate=exponentiate)
+    coef = summary.columns[0]  # "coef" or "exp(coef)"
     # as many decimals as the standard error needs for its digits
     with np.errstate(divide="ignore"):  # a ratio may be 0 or infinite
-        decimals = digits - 1 - np.floor(np.log10(found["se"]))
+        decimals = digits - 1 - np.floor(np.log10(summary["se"]))
     decimals = decimals.clip(0, _MOST_DECIMALS).astype(int)
 
     def rounded(name):
-        return list(map(_rounded, found[name], decimals))
+        return list(map(_rounded, summary[name], decimals))
 
     ends = zip(rounded("low"), rounded("high"), strict=True)
     texts = {
         "coef": (coef, rounded(coef)),
         "interval": (f"{100 * level:g} % interval", [f"{a} to {b}" for a, b in ends]),
-        "p": ("p", [in_short("p", p) for p in found["p"]]),
-        "FMI": ("FMI", [f"{share:.2f}" for share in found["missing_information"]]),
+        "p": ("p", [in_short("p", p) for p in summary["p"]]),
+        "FMI": ("FMI", [f"{share:.2f}" for share in summary["missing_information"]]),
     }
     for column in columns:
         title, cells = texts[column]
-        yield title, pd.Series(cells, found.index)
+        yield title, pd.Series(cells, summary.index)
 
 
 def _rounded(value, decimals):
@@ -187,7 +187,7 @@ def _rounded(value, decimals):
 
 
 def _note(models, columns):
-    """Say from how many tables the models are pooled, and what columns are."""
+    """Write a note on the number of tables and the meaning of the columns."""
     counts = sorted({model.n_draws for model in models})
     note = f"Pooled from {' or '.join(map(str, counts))} completed tables (m)."
     return note + " FMI: fraction of missing information." * ("FMI" in columns)

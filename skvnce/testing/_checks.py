@@ -31,12 +31,12 @@ def check_output_array(estimator):
     """Leave no NaN, keep observed cells (zeros too), do not write to the input."""
     x = incomplete_table(estimator)
     x[0] = 0.0
-    kept = x.copy()
+    before = x.copy()
     fitted = fit(estimator, x)
-    assert_array_equal(x, kept, err_msg="fit modified its input")
+    assert_array_equal(x, before, err_msg="fit modified its input")
     filled = fitted.transform(x)
-    assert_array_equal(x, kept, err_msg="transform modified its input")
-    require_sound(estimator, filled, kept)
+    assert_array_equal(x, before, err_msg="transform modified its input")
+    require_sound(estimator, filled, before)
 
 
 def check_output_frame(estimator):
@@ -45,15 +45,15 @@ def check_output_frame(estimator):
     rows = [f"row {i}" for i in range(len(x))][::-1]
     # names that are not sorted, so that sorting them is noticed
     frame = optional("pandas").DataFrame(x, rows, ["b", "a", "d", "c"])
-    kept = frame.copy()
+    before = frame.copy()
     fitted = fit(estimator, frame).set_output(transform="pandas")
     filled = fitted.transform(frame)
-    require(frame.equals(kept), "fit or transform modified its input frame")
+    require(frame.equals(before), "fit or transform modified its input frame")
     require_sound(estimator, filled, x)
     names = frame.columns if imputes(estimator) else fitted.get_feature_names_out()
     require(list(filled.columns) == list(names), "transform changed the names")
     require(list(filled.index) == rows, "transform changed the index")
-    for drawn in _drawn(fitted, frame):
+    for drawn in _draw_tables(fitted, frame):
         kind = type(drawn).__name__
         require(isinstance(drawn, type(filled)), f"sample gave {kind}, not a frame")
         require(list(drawn.columns) == list(frame), "sample changed the names")
@@ -328,7 +328,7 @@ def _holds_torch(value):
     return any(c.__module__.split(".")[0] == "torch" for c in type(value).__mro__)
 
 
-def _drawn(fitted, table):
+def _draw_tables(fitted, table):
     """Draw two tables, if the estimator draws cells."""
     if not draws_cells(fitted):
         return []

@@ -90,10 +90,10 @@ def require_filled(filled, x, method="transform"):
     filled = np.asarray(filled)
     require(filled.shape[-2:] == x.shape, f"{method} has shape {filled.shape}")
     x = np.broadcast_to(x, filled.shape)
-    seen = ~np.isnan(x)
+    observed = ~np.isnan(x)
     require(np.isfinite(filled).all(), f"{method} left cells that are not finite")
     message = f"{method} changed observed cells"
-    assert_array_equal(filled[seen], x[seen], err_msg=message)
+    assert_array_equal(filled[observed], x[observed], err_msg=message)
 
 
 def require_sound(estimator, cells, x):

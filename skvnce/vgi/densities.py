@@ -23,7 +23,7 @@ from torch.quasirandom import SobolEngine
 
 from skvnce._core.distributions.cells import Families
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.models import LatentVariableModel, drawn, iwelbo, log_joint
+from skvnce._core.models import LatentVariableModel, iwelbo, log_joint, rsample_latents
 from skvnce._core.random import Uniforms, global_stream
 from skvnce.autoencoder import vae
 from skvnce.autoencoder.factor_analysis import FactorModel
@@ -367,7 +367,7 @@ class AutoencoderDensity(LatentDensity):
         # the gradients of `miss_iwae` in x are right on average over random numbers
         # alone, and these numbers are fixed
         q = self.posterior(x, observed)
-        z = drawn(q, _sobol_points, _SCORED, x)
+        z = rsample_latents(q, _sobol_points, _SCORED, x)
         return iwelbo(log_joint(model, x, observed, z) - q.log_prob(z))
 
     def _completed(self, x: Tensor) -> LatentVariableModel:

@@ -64,21 +64,21 @@ def test_an_e_step_of_the_condensed_table_has_the_same_sums(step, change, atol):
     change(data, weights)
     few = condensed(data, weights)
     assert len(few[1]) == n_condensed(data.observed) <= 2**4 * 5 < len(weights)
-    wanted = flat(step(Rows(data, weights)))
-    for found, value in zip(flat(step(Rows(*few))), wanted, strict=True):
+    expected = flat(step(Rows(data, weights)))
+    for found, value in zip(flat(step(Rows(*few))), expected, strict=True):
         torch.testing.assert_close(found, value, rtol=1e-10, atol=atol)
     few[0].x[few[0].observed] += 1e-3  # negative control
-    assert abs(flat(step(Rows(*few)))[-1] - wanted[-1]) > 1e-3
+    assert abs(flat(step(Rows(*few)))[-1] - expected[-1]) > 1e-3
 
 
 def test_rows_far_from_zero():
     data, weights = table()
-    wanted = flat(STEPS["normal"](Rows(*condensed(data, weights))))[-1]
+    expected = flat(STEPS["normal"](Rows(*condensed(data, weights))))[-1]
     moved = Incomplete(data.x.where(~data.observed, data.x + 1e6), data.observed)
     x, observed = condensed(moved, weights)[0]
     back = Incomplete(x.where(~observed, x - 1e6), observed)
     found = flat(STEPS["normal"](Rows(back, condensed(data, weights)[1])))[-1]
-    torch.testing.assert_close(found, wanted, rtol=1e-8, atol=0.0)
+    torch.testing.assert_close(found, expected, rtol=1e-8, atol=0.0)
 
 
 def test_patterns_of_few_rows_keep_them():
@@ -89,11 +89,11 @@ def test_patterns_of_few_rows_keep_them():
     data = Incomplete(data.x[~hidden], data.observed[~hidden])
     x, observed = map(torch.cat, zip(data, one, strict=True))
     weights = weights[: len(x)]
-    few, kept = condensed(Incomplete(x, observed), weights)
-    assert len(few.x) == len(kept) == n_condensed(observed)
+    few, new_weights = condensed(Incomplete(x, observed), weights)
+    assert len(few.x) == len(new_weights) == n_condensed(observed)
     full = few.observed.all(1)
     assert few.x[full].equal(one.x)
-    assert kept[full].equal(weights[-2:])
+    assert new_weights[full].equal(weights[-2:])
 
 
 def test_a_table_of_many_patterns_is_returned():
@@ -121,13 +121,13 @@ def test_a_table_in_parts_is_read_once(ends):
     data, weights = table()
     start = Normal(torch.zeros(4).double(), torch.eye(4).double())
     effort = {"max_iter": 30, "tol": 1e-6}
-    wanted = em.fit_table(Rows(data, weights), 0.1, start, **effort)
+    expected = em.fit_table(Rows(data, weights), 0.1, start, **effort)
     reads = []
     parts = in_parts(data, weights, ends, reads, few_patterns=True)
     found = em.fit_table(parts.condensed(), 0.1, start, **effort)
     assert len(reads) == 1
-    assert found.n_rounds == wanted.n_rounds > 5
-    torch.testing.assert_close(found.normal, wanted.normal, rtol=1e-10, atol=1e-12)
+    assert found.n_rounds == expected.n_rounds > 5
+    torch.testing.assert_close(found.normal, expected.normal, rtol=1e-10, atol=1e-12)
 
 
 def test_changes_of_parts_are_made_in_their_order():

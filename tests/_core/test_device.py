@@ -96,10 +96,10 @@ assert "torch._dynamo" not in sys.modules
 torch.optim.Adam([torch.zeros(1, requires_grad=True)])
 assert "torch._dynamo" in sys.modules  # what this test would see
 """
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert not done.returncode, done.stderr
+    assert not process.returncode, process.stderr

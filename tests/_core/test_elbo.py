@@ -62,9 +62,9 @@ def exact_elbo(model, posterior):
 def test_the_oracle_has_the_closed_form_of_a_linear_model(seed):
     linear = Curved(LOADINGS, [0.4, 0.6, 0.5], bend=0.0)
     scale = linear.log_scale.exp()
-    known = FactorModel(torch.zeros(3).double(), linear.loadings, scale.square())
+    factors = FactorModel(torch.zeros(3).double(), linear.loadings, scale.square())
     found = log_evidence(linear, *rows(1))
-    torch.testing.assert_close(found, log_prob_observed(known, *rows(1))[0])
+    torch.testing.assert_close(found, log_prob_observed(factors, *rows(1))[0])
 
 
 def test_the_four_functions_of_log_weights():
@@ -155,10 +155,10 @@ def test_the_bounds_are_tight_at_the_posterior(seed):
     w = linear.loadings[:, 0].detach()
     precision = 1 + (w**2 / noise)[SEEN[0]].sum()
     mean = (w * ROW[0] / noise)[SEEN[0]].sum() / precision
-    given = [[0.0], [[mean]], [[precision**-0.5]]]
+    posterior = [[0.0], [[mean]], [[precision**-0.5]]]
     exact = log_evidence(linear, *rows(5)).detach()
     for bound in ALL:
-        found = value(bound, linear, Given(*given, n=5), seed, 3, n=5)
+        found = value(bound, linear, Given(*posterior, n=5), seed, 3, n=5)
         torch.testing.assert_close(found, exact)
 
 

@@ -30,9 +30,9 @@ def model(n):
     return Curved(LOADINGS, SCALE, mean=torch.zeros(n, 3))
 
 
-def parts(given, n):
+def parts(parameters, n):
     """Make a model and a posterior of n replicates, and list what they learn."""
-    vae, posterior = model(n), Given(*given, n)
+    vae, posterior = model(n), Given(*parameters, n)
     return vae, posterior, [*posterior.values, vae.mean]
 
 
@@ -41,37 +41,37 @@ def gradients(value, leaves):
     return [g.flatten(1) for g in found]
 
 
-def sampled(bound, given, seed, n_draws, n=N):
-    vae, posterior, leaves = parts(given, n)
+def sampled(bound, parameters, seed, n_draws, n=N):
+    vae, posterior, leaves = parts(parameters, n)
     value = bound(vae, posterior, *rows(n), stream(seed), n_draws)
     return gradients(value, leaves)
 
 
-def on_grid(given):
+def on_grid(parameters):
     """Return q and eq. (1) at the points of a grid, and the weights of the points."""
-    vae, posterior, leaves = parts(given, 1)
+    vae, posterior, leaves = parts(parameters, 1)
     z, weights = grid(1, n_points=150)
     q = posterior(*rows(1))
     log_w = log_joint(vae, *rows(1), z.unsqueeze(1)) - q.log_prob(z.unsqueeze(1))
     return q, z, log_w.squeeze(1), weights, leaves
 
 
-def exact_elbo(given):
-    q, z, log_w, weights, leaves = on_grid(given)
+def exact_elbo(parameters):
+    q, z, log_w, weights, leaves = on_grid(parameters)
     return gradients((q.log_prob(z).exp() * log_w) @ weights, leaves)
 
 
-def exact_iwelbo(given):
+def exact_iwelbo(parameters):
     """Integrate over two draws."""
-    q, z, log_w, weights, leaves = on_grid(given)
+    q, z, log_w, weights, leaves = on_grid(parameters)
     inside = torch.logaddexp(log_w[:, None], log_w) - log(2)
     mass = q.log_prob(z).exp() * weights
     return gradients(mass @ inside @ mass, leaves)
 
 
-def exact_siwelbo(given):
+def exact_siwelbo(parameters):
     """Integrate over one draw of each of two components."""
-    q, z, log_w, weights, leaves = on_grid(given)
+    q, z, log_w, weights, leaves = on_grid(parameters)
     first, second = (q.log_weights[0] + log_w[:, None]).T
     inside = torch.logaddexp(first[:, None], second)
     masses = (q.components().log_prob(z[:, None]).exp() * weights[:, None]).T
@@ -117,19 +117,19 @@ def test_gradients_of_one_normal_are_unbiased(bound, exact, seed):
 def test_at_the_posterior_no_gradient_is_left():
     """Every draw has it, not only their mean: that is why q is frozen."""
     linear = Curved(LOADINGS, SCALE, bend=0.0, mean=torch.zeros(9, 3))
-    seen, noise = ~ROW.isnan()[0], torch.tensor(SCALE).double().square()
+    observed, noise = ~ROW.isnan()[0], torch.tensor(SCALE).double().square()
     w = linear.loadings[:, 0].detach()
-    precision = 1 + (w**2 / noise)[seen].sum()
-    mean = (w * ROW[0] / noise)[seen].sum() / precision
-    given = Single([0.0], [[mean]], [[precision**-0.5]], 9)
+    precision = 1 + (w**2 / noise)[observed].sum()
+    mean = (w * ROW[0] / noise)[observed].sum() / precision
+    posterior = Single([0.0], [[mean]], [[precision**-0.5]], 9)
     for bound in (miss_vae, miss_iwae):
-        value = bound(linear, given, *rows(9), stream(0), 4)
-        for gradient in gradients(value, list(given.values)[1:]):
+        value = bound(linear, posterior, *rows(9), stream(0), 4)
+        for gradient in gradients(value, list(posterior.values)[1:]):
             assert abs(gradient).max() < 1e-10
-    q = given(*rows(9))
+    q = posterior(*rows(9))
     z = draw_latents(q, stream(0), 4, w)
     plain = (log_joint(linear, *rows(9), z) - q.log_prob(z)).mean(0)
-    assert abs(gradients(plain, [given.values[1]])[0]).max() > 0.1  # control
+    assert abs(gradients(plain, [posterior.values[1]])[0]).max() > 0.1  # control
 
 
 def test_frozen_leaves_the_distribution_alone(seed):

@@ -21,8 +21,8 @@ def test_observed_cells_come_back_bit_by_bit(table):
     data = Incomplete.from_array(table)
     filled = data.with_values(torch.full_like(data.x, 7.0))
     assert (filled[~data.observed] == 7).all()
-    kept = filled[data.observed].numpy().view(np.int64)
-    np.testing.assert_array_equal(kept, table[~np.isnan(table)].view(np.int64))
+    bits = filled[data.observed].numpy().view(np.int64)
+    np.testing.assert_array_equal(bits, table[~np.isnan(table)].view(np.int64))
 
 
 def test_the_array_is_copied(table):

@@ -22,14 +22,14 @@ SCRIPT = Path(__file__).parents[1] / "thread_checks.py"
 def alone(*names):
     """Run checks where there are two threads: the tests have one, see conftest.py."""
     limits = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-W", "error", SCRIPT, *names],
         capture_output=True,
         text=True,
         env=os.environ | dict.fromkeys(limits, "2"),
         timeout=280,
     )
-    assert not done.returncode, done.stderr
+    assert not process.returncode, process.stderr
 
 
 @pytest.mark.slow

@@ -40,8 +40,8 @@ def changed():
 
 
 def defaults():
-    made = torch.empty(0)
-    return made.dtype, made.device
+    tensor = torch.empty(0)
+    return tensor.dtype, tensor.device
 
 
 def numbers_of(modules):
@@ -60,11 +60,11 @@ def table():
 
 def listed():
     """List one estimator of each class, and the others with the slow tests."""
-    seen = set()
+    visited = set()
     for one in ESTIMATORS + PREDICTORS:
         name = type(one).__name__
-        yield pytest.param(one, id=name, marks=[pytest.mark.slow] * (name in seen))
-        seen.add(name)
+        yield pytest.param(one, id=name, marks=[pytest.mark.slow] * (name in visited))
+        visited.add(name)
 
 
 def fitted(estimator):
@@ -77,8 +77,8 @@ def results(fitted):
     X, found = table()[0], {}
     for name, call in CALLS.items():
         if hasattr(fitted, name) and getattr(fitted, NEEDED.get(name, "fit"), 0) != 0:
-            made = call(fitted, X)
-            parts = made if isinstance(made, list | tuple) else [made]
+            result = call(fitted, X)
+            parts = result if isinstance(result, list | tuple) else [result]
             found[name] = [np.asarray(part).tobytes() for part in parts]
     return found
 
@@ -133,20 +133,20 @@ def test_an_error_restores_the_defaults(changed):
 
 
 def test_the_last_of_several_threads_restores(changed):
-    entered, left = Barrier(2, timeout=60), Barrier(2, timeout=60)
-    seen = []
+    entered, leaving = Barrier(2, timeout=60), Barrier(2, timeout=60)
+    dtypes = []
 
     def other():
         with torch_defaults():
             entered.wait()
-            left.wait()
-            seen.append(torch.get_default_dtype())
+            leaving.wait()
+            dtypes.append(torch.get_default_dtype())
 
     thread = Thread(target=other)
     with torch_defaults():
         thread.start()
         entered.wait()
-    left.wait()
+    leaving.wait()
     thread.join()
-    assert seen == [torch.float32]
+    assert dtypes == [torch.float32]
     assert torch.get_default_dtype() == torch.float64

@@ -11,8 +11,8 @@ def test_equal_weights_give_the_quantiles_of_hazen(seed):
     points = np.random.default_rng(seed).normal(size=(9, 3, 2))
     levels = np.array([0.01, 0.3, 0.5, 0.77])
     expected = np.quantile(points, levels, axis=0, method="hazen")
-    given = torch.from_numpy(points), torch.ones(1, dtype=torch.float64)
-    found = weighted_quantiles(*given, torch.from_numpy(levels))
+    sample = torch.from_numpy(points), torch.ones(1, dtype=torch.float64)
+    found = weighted_quantiles(*sample, torch.from_numpy(levels))
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 

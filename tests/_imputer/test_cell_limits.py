@@ -43,12 +43,12 @@ def censored_loss(t, X, limits, below):
     total = multivariate_normal(mean, covariance).logpdf(X[none]).sum()
     total += np.log(np.maximum(both_below, 1e-300)).sum()
     for j, k in ((0, 1), (1, 0)):
-        some = below[:, j] & ~below[:, k]
+        first_only = below[:, j] & ~below[:, k]
         slope = covariance[j, k] / covariance[k, k]
-        location = mean[j] + slope * (X[some, k] - mean[k])
+        location = mean[j] + slope * (X[first_only, k] - mean[k])
         scale = np.sqrt(covariance[j, j] - slope * covariance[j, k])
-        total += norm.logpdf(X[some, k], mean[k], np.sqrt(covariance[k, k])).sum()
-        total += norm.logcdf((limits[some, j] - location) / scale).sum()
+        total += norm.logpdf(X[first_only, k], mean[k], np.sqrt(covariance[k, k])).sum()
+        total += norm.logcdf((limits[first_only, j] - location) / scale).sum()
     return -total
 
 
@@ -66,7 +66,7 @@ def test_the_fit_maximises_the_censored_likelihood(seed):
     X, limits, below = below_limits(seed)
     start = [*X.mean(0), np.log(2), 1.0, 0.0]
     best = minimize(censored_loss, start, args=(X, limits, below), method="BFGS").x
-    wanted = words(*parameters(best))
+    expected = words(*parameters(best))
     S = parameters(best)[1]
     square = [2 * S[0, 0] ** 2, S[0, 0] * S[1, 1] + S[0, 1] ** 2, 2 * S[1, 1] ** 2]
     errors = np.sqrt([S[0, 0], S[1, 1], *square]) / np.sqrt(len(X))
@@ -77,7 +77,7 @@ def test_the_fit_maximises_the_censored_likelihood(seed):
 
     def distance(fitted):
         found = words(fitted.mean_, fitted.covariance_)
-        return abs((found - wanted) / errors).max()
+        return abs((found - expected) / errors).max()
 
     fitted = clone(model).fit(hidden, upper=limits)
     assert not fitted.nonlinear_columns_.any()
@@ -87,7 +87,7 @@ def test_the_fit_maximises_the_censored_likelihood(seed):
     assert distance(clone(model).fit(halves)) > 5
     means, covariances = fitted.sample_parameters()
     error = np.array([words(*one) for one in zip(means, covariances, strict=True)])
-    assert (abs(error.mean(0) - wanted) < 1.5 * errors).all()
+    assert (abs(error.mean(0) - expected) < 1.5 * errors).all()
 
 
 @pytest.fixture(scope="module")
@@ -124,8 +124,8 @@ def test_draws_are_truncated_normal(fitted):
     z = truncnorm(*ends).cdf((free[:, 0] - mean) / scale)
     assert kstest(z, "uniform")[1] < 1e-6
     means = fitted.transform(X, **limits)[:, 0]
-    wanted = mean + scale * truncnorm(*ends).mean()
-    assert abs(means - wanted).max() < 0.02 * scale
+    expected = mean + scale * truncnorm(*ends).mean()
+    assert abs(means - expected).max() < 0.02 * scale
     assert_array_equal(drawn[:, 1], x)
 
 
@@ -283,20 +283,20 @@ def test_intervals_and_quantiles_are_within_limits(fitted):
     """Medians are those of truncated normal distributions."""
     X, limits, below = below_limits(7, n=300)
     X = np.where(below, np.nan, X)
-    given = {"random_state": 3, "upper": limits}
-    lower, upper = fitted.interval(X, 0.9, **given)
+    options = {"random_state": 3, "upper": limits}
+    lower, upper = fitted.interval(X, 0.9, **options)
     assert (lower <= upper).all() and (upper[below] <= limits[below]).all()
     assert_array_equal(lower[~below], X[~below])
-    low, middle = fitted.quantile(X, [0.05, 0.5], **given)
+    low, middle = fitted.quantile(X, [0.05, 0.5], **options)
     assert_array_equal(low, lower)
-    some = below[:, 0] & ~below[:, 1]
-    mean, scale = conditional(fitted, X[some, 1])
-    ends = -np.inf, (limits[some, 0] - mean) / scale
-    gaps = (middle[some, 0] - mean) / scale - truncnorm.ppf(0.5, *ends)
+    first_only = below[:, 0] & ~below[:, 1]
+    mean, scale = conditional(fitted, X[first_only, 1])
+    ends = -np.inf, (limits[first_only, 0] - mean) / scale
+    gaps = (middle[first_only, 0] - mean) / scale - truncnorm.ppf(0.5, *ends)
     assert abs(gaps.mean()) < 5 * gaps.std() / np.sqrt(len(gaps)) < 0.1
     with pytest.warns(UserWarning, match="without limits"):
         free = fitted.quantile(X, random_state=3)
-    assert ((free[some, 0] - middle[some, 0]) / scale).mean() > 0.3
+    assert ((free[first_only, 0] - middle[first_only, 0]) / scale).mean() > 0.3
 
 
 def test_missing_limits_are_announced(fitted):
@@ -309,13 +309,13 @@ def test_missing_limits_are_announced(fitted):
         (fitted.interval, few),
         (fitted.quantile, few),
     ]
-    for call, given in calls:
+    for call, options in calls:
         with pytest.warns(UserWarning, match="filled without limits. Pass lower"):
-            call(X, **given)
+            call(X, **options)
         with warnings.catch_warnings(action="error"):
-            call(X, upper=limits, **given)
-            call(X, upper=np.full(X.shape, np.nan), **given)
-            call(np.nan_to_num(X), **given)
+            call(X, upper=limits, **options)
+            call(X, upper=np.full(X.shape, np.nan), **options)
+            call(np.nan_to_num(X), **options)
 
 
 def whole_and_lost():
@@ -388,8 +388,8 @@ def test_limits_three_deviations_away_are_too_far(side):
 
     def check(deviations):
         end = cells[-1, 0] + deviations * side * np.std(cells)
-        given = (end, None) if side > 0 else (None, end)
-        limits = [None if one is None else {0: one} for one in given]
+        ends = (end, None) if side > 0 else (None, end)
+        limits = [None if value is None else {0: value} for value in ends]
         schema = imputer._schema
         check_distance(schema, limits_of(schema, *limits, X, X), X)
 
@@ -433,27 +433,27 @@ def of_cells():
     return {type(one): clone(one).fit(REFUSED) for one in OF_CELLS}
 
 
-@pytest.mark.parametrize(("given", "error", "words"), WRONG_LIMITS)
+@pytest.mark.parametrize(("limits", "error", "words"), WRONG_LIMITS)
 @pytest.mark.parametrize("model", OF_CELLS, ids=lambda one: type(one).__name__)
-def test_wrong_limits_are_refused(model, given, error, words, of_cells):
+def test_wrong_limits_are_refused(model, limits, error, words, of_cells):
     fitted = of_cells[type(model)]
     for call in (clone(model).fit, fitted.transform, fitted.sample):
-        refused(error, words, call, REFUSED, **given)
+        refused(error, words, call, REFUSED, **limits)
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("limits", "words"),
     [
         ({"upper": {COLUMN: LEAST[COLUMN] - 1}}, f"limits .* of {PLACE}, are outside"),
         ({"lower": {0: MOST + 1}}, "are outside of the bounds"),
         ({"upper": {0: LEAST[0] - 9}}, "are outside of the bounds"),
     ],
 )
-def test_limits_outside_of_the_bounds_of_a_column(given, words):
+def test_limits_outside_of_the_bounds_of_a_column(limits, words):
     bounded = GaussianImputer(min_value=LEAST, max_value=MOST, random_state=0)
     bounded.fit(REFUSED, lower={0: MOST - 0.5})  # within
     for call in (bounded.fit, bounded.sample, bounded.transform):
-        refused(ValueError, words, call, REFUSED, **given)
+        refused(ValueError, words, call, REFUSED, **limits)
 
 
 @pytest.mark.parametrize("model", OF_CELLS, ids=lambda one: type(one).__name__)
@@ -515,11 +515,11 @@ def test_shapes_above_zero_without_a_bound_are_announced():
     x = 10 + np.random.default_rng(0).exponential(size=(1000, 1))
     limit = np.quantile(x, 0.4)
     X = np.where(x < limit, np.nan, x)
-    given = {"upper": np.where(np.isnan(X), limit, np.nan)}
+    limits = {"upper": np.where(np.isnan(X), limit, np.nan)}
     with pytest.warns(MisfitWarning, match="follow none of these.*min_value"):
-        GaussianImputer(random_state=0, max_iter=20).fit(X, **given)
+        GaussianImputer(random_state=0, max_iter=20).fit(X, **limits)
     imputer = GaussianImputer(min_value=10.0, random_state=0, max_iter=20)
-    drawn = imputer.fit(X, **given).sample(X, random_state=0, **given)[0]
+    drawn = imputer.fit(X, **limits).sample(X, random_state=0, **limits)[0]
     hidden = np.isnan(X)
     assert abs(drawn[hidden].mean() - x[hidden].mean()) < 0.3 * x[hidden].std()
 

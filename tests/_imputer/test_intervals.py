@@ -16,6 +16,7 @@ from skvnce import (
     TruncatedGaussianGraphLearner,
     VNCEEstimator,
 )
+from skvnce._core.random import seed_from
 from skvnce._imputer import fill as _intervals
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -71,12 +72,12 @@ def conditional_cdf(model, X, table):
     """Compute the probability below each missing cell of a filled table (n,)."""
     found = np.empty(len(X))
     for j in (1, 2):
-        seen = [k for k in range(3) if k != j]
+        others = [k for k in range(3) if k != j]
         mean, cov = model.mean_, model.covariance_
-        slope = np.linalg.solve(cov[np.ix_(seen, seen)], cov[seen, j])
+        slope = np.linalg.solve(cov[np.ix_(others, others)], cov[others, j])
         rows = np.isnan(X[:, j])
-        center = mean[j] + (X[np.ix_(rows, seen)] - mean[seen]) @ slope
-        spread = np.sqrt(cov[j, j] - slope @ cov[seen, j])
+        center = mean[j] + (X[np.ix_(rows, others)] - mean[others]) @ slope
+        spread = np.sqrt(cov[j, j] - slope @ cov[others, j])
         found[rows] = stats.norm.cdf(table[rows, j], center, spread)
     return found
 
@@ -112,11 +113,11 @@ def test_ends_are_sorted_draws_and_observed_cells_are_kept(imputer):
     X = positive_rows()
     fitted = clone(imputer).fit(X)
     lower, upper = fitted.interval(X, 0.5, 7, 0)
-    seen = ~np.isnan(X)
+    observed = ~np.isnan(X)
     for end in (lower, upper):
         assert type(end) is np.ndarray and np.isfinite(end).all()
-        assert_array_equal(end[seen], X[seen])
-    assert (lower <= upper).all() and (lower < upper)[~seen].mean() > 0.9
+        assert_array_equal(end[observed], X[observed])
+    assert (lower <= upper).all() and (lower < upper)[~observed].mean() > 0.9
     for end, same in zip(
         (lower, upper), fitted.quantile(X, [0.25, 0.75], 7, 0), strict=True
     ):
@@ -127,7 +128,7 @@ def test_ends_are_sorted_draws_and_observed_cells_are_kept(imputer):
         fitted.sample(
             X[incomplete],
             7,
-            np.random.default_rng(_intervals.seed_from(0)),
+            np.random.default_rng(seed_from(0)),
             as_array=True,
         ),
         0,
@@ -165,15 +166,15 @@ def test_frames_keep_their_data_types(library):
     else:
         assert (lower.dtypes == frame.dtypes).all()
     for name in frame:
-        seen = frame[name].notna()
+        observed = frame[name].notna()
         for end in (lower, upper):
             assert list(end.index) == list(frame.index)
-            kept = end[name][seen]
-            assert (kept == frame[name][seen]).all()
-            assert end[name][~seen].isna().all() == (name == "town")
+            cells = end[name][observed]
+            assert (cells == frame[name][observed]).all()
+            assert end[name][~observed].isna().all() == (name == "town")
         if name != "town":
-            assert (lower[name][~seen] <= upper[name][~seen]).all()
-            assert (lower[name][~seen] < upper[name][~seen]).any()
+            assert (lower[name][~observed] <= upper[name][~observed]).all()
+            assert (lower[name][~observed] < upper[name][~observed]).any()
 
 
 def test_arrays_of_objects_and_empty_columns():
@@ -230,7 +231,7 @@ WRONG_CALLS = [
 def test_wrong_calls_are_refused():
     X = normal_rows(0, 50)
     fitted = clone(PLAIN).fit(X)
-    for method, given, error, words in WRONG_CALLS:
+    for method, options, error, words in WRONG_CALLS:
         with pytest.raises(error, match=words):
-            getattr(fitted, method)(X, **given)
+            getattr(fitted, method)(X, **options)
     assert len(fitted.interval(X, 0.9, 19)) == 2

@@ -40,12 +40,12 @@ def test_a_fit_that_cannot_fit(estimator, X, monkeypatch):
     X, name = abs(X), type(estimator).__name__
     if name == "NoisyOr":
         X = np.where(np.isnan(X), np.nan, X > 2)
-    needed = X.nbytes
-    monkeypatch.setattr(validation, "memory_limit", lambda: needed - 1)
+    n_bytes = X.nbytes
+    monkeypatch.setattr(validation, "memory_limit", lambda: n_bytes - 1)
     message = f"3 columns that {name}.fit reads need.*sample of the rows"
     with pytest.raises(MemoryError, match=message):
         clone(estimator).fit(X)
-    monkeypatch.setattr(validation, "memory_limit", lambda: needed + 1)
+    monkeypatch.setattr(validation, "memory_limit", lambda: n_bytes + 1)
     clone(estimator).fit(X)  # negative control
 
 

@@ -29,13 +29,13 @@ IGNORED = pytest.mark.filterwarnings("ignore::skvnce.exceptions.TableWarning")
 
 
 def mixtures(**options):
-    given = {"n_estimators": 2, "on_misfit": "ignore", "random_state": 0}
-    return skvnce.MixtureImputer(3, **given, **options)
+    settings = {"n_estimators": 2, "on_misfit": "ignore", "random_state": 0}
+    return skvnce.MixtureImputer(3, **settings, **options)
 
 
 def table(**options):
-    given = {"n_estimators": 2, "n_parameter_draws": 2, "random_state": 0}
-    return skvnce.TableImputer(**given, **options)
+    settings = {"n_estimators": 2, "n_parameter_draws": 2, "random_state": 0}
+    return skvnce.TableImputer(**settings, **options)
 
 
 def consistent(**options):
@@ -120,9 +120,10 @@ def test_names_in_other_libraries():
 
 
 def test_fit_says_what_is_passed_through():
-    with pytest.warns(TableWarning, match="'id' .* 'note' .*not in the model") as seen:
+    words = "'id' .* 'note' .*not in the model"
+    with pytest.warns(TableWarning, match=words) as caught:
         gaussian().fit(named())
-    assert len(seen) == 1
+    assert len(caught) == 1
     quiet = dict.fromkeys(["id", "note"], "passthrough")
     with warnings.catch_warnings(action="error"):
         model = gaussian(categorical_features=quiet).fit(named())
@@ -130,10 +131,10 @@ def test_fit_says_what_is_passed_through():
 
 
 def test_names_are_modelled_if_asked():
-    asked = gaussian(categorical_features={"id": "nominal", "note": "passthrough"})
+    modelled = gaussian(categorical_features={"id": "nominal", "note": "passthrough"})
     with pytest.warns(TableWarning, match="Nominal columns with more levels than half"):
-        asked.fit(named())
-    filled = asked.set_output(transform="pandas").transform(named())
+        modelled.fit(named())
+    filled = modelled.set_output(transform="pandas").transform(named())
     assert set(filled["id"]) <= set(named()["id"].dropna())
 
 
@@ -329,8 +330,8 @@ def test_arrays_of_whole_floats_are_numbers():
 
 def test_named_columns_of_floats_keep_their_kind():
     X = plain().drop(columns="city")
-    asked = gaussian(categorical_features={"grade": "numeric"}).fit(X)
-    assert not hasattr(asked, "categories_")
+    numeric = gaussian(categorical_features={"grade": "numeric"}).fit(X)
+    assert not hasattr(numeric, "categories_")
     assert not hasattr(gaussian(categorical_features=None).fit(X), "categories_")
 
 
@@ -392,9 +393,9 @@ def test_the_first_part_says_what_its_numbers_are():
 def test_codes_of_missing_values_are_reported_by_all(name):
     X = np.abs(np.random.default_rng(0).normal(size=(60, 2)))
     X[:6, 1] = 999
-    with warnings.catch_warnings(record=True, action="always") as seen:
+    with warnings.catch_warnings(record=True, action="always") as caught:
         getattr(skvnce, name)().fit(X)
-    found = [str(one.message) for one in seen if one.category is TableWarning]
+    found = [str(one.message) for one in caught if one.category is TableWarning]
     assert len(found) == 1
     assert "column 1 has 999 in 6 cells" in found[0]
 

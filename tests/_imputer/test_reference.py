@@ -42,8 +42,8 @@ def test_draws_of_numbers_equal_a_fit_to_the_group():
     drawn = imputer.sample(frame, 3, 7, as_array=True, reference=control)
     visits = ["first", "second"]
     alone = GaussianImputer(random_state=7).fit(control[visits])
-    wanted = alone.sample(frame[visits], 3, 7, as_array=True)
-    np.testing.assert_array_equal(drawn[..., 1:], wanted)
+    expected = alone.sample(frame[visits], 3, 7, as_array=True)
+    np.testing.assert_array_equal(drawn[..., 1:], expected)
     assert not np.array_equal(imputer.sample(frame, 3, 7, as_array=True), drawn)
 
 
@@ -60,8 +60,8 @@ def test_treated_rows_lose_the_effect(imputer):
     assert means[0] - means[1] > 2  # the effect is 4
     [table] = imputer.sample(frame, 1, 0, reference=control)
     assert table["arm"].equals(frame["arm"])
-    seen = frame["second"].notna()
-    assert table["second"][seen].equals(frame["second"][seen])
+    observed = frame["second"].notna()
+    assert table["second"][observed].equals(frame["second"][observed])
 
 
 def test_a_shift_is_added():

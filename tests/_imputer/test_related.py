@@ -90,8 +90,8 @@ def test_fills_obey_formulas_and_sets(tables):
         assert abs(gap(filled)).max() < 1e-12, name
         if name != "region":  # the control; most dummies are right without it
             assert abs(gap(free)).max() > 0.1, name
-    seen = X.notna()
-    assert (filled.where(seen, 0) == full.where(seen, 0)).all(axis=None)
+    observed = X.notna()
+    assert (filled.where(observed, 0) == full.where(observed, 0)).all(axis=None)
 
 
 def test_cells_that_follow_are_exact(tables):
@@ -161,9 +161,9 @@ def test_a_relation_that_new_rows_violate_is_not_used(tables):
         assert abs(GAPS["income"](table.loc[:9])).max() > 1e-3
         assert abs(GAPS["lwage"](table)).max() < 1e-9
         assert_allclose(table.loc[10:19, "wage"], full.loc[10:19, "wage"])
-    some = full.copy()
-    some.loc[:9, "income"] = np.nan
-    table = imputer.transform(some)
+    changed = full.copy()
+    changed.loc[:9, "income"] = np.nan
+    table = imputer.transform(changed)
     assert_allclose(table, full)
 
 
@@ -198,9 +198,9 @@ def test_shifted_cells_keep_their_relations(tables):
     imputer = fitted(X)
     free = X[["wage", "lwage", "income"]].isna().all(axis=1)
     for name in ("wage", "lwage"):
-        given = {"n_draws": 5, "random_state": 0}
-        drawn = imputer.sample(X, **given, shift={name: 0.0})
-        shifted = imputer.sample(X, **given, shift={name: 0.5})
+        options = {"n_draws": 5, "random_state": 0}
+        drawn = imputer.sample(X, **options, shift={name: 0.0})
+        shifted = imputer.sample(X, **options, shift={name: 0.5})
         for table in shifted:
             assert abs(GAPS["lwage"](table)).max() < 1e-12
         moved = np.mean(
@@ -220,9 +220,9 @@ def test_falling_functions_are_shifted(name, rng):
     imputer = clone(ANY[name]).set_params(relations="auto").fit(X)
     imputer.set_output(transform="pandas")
     for column, sign in (("w", 1), ("f", -1)):
-        given = {"n_draws": 5, "random_state": 0}
-        drawn = imputer.sample(X, **given, shift={column: 0.0})
-        shifted = imputer.sample(X, **given, shift={column: 0.5})
+        options = {"n_draws": 5, "random_state": 0}
+        drawn = imputer.sample(X, **options, shift={column: 0.0})
+        shifted = imputer.sample(X, **options, shift={column: 0.5})
         for one, other in zip(drawn, shifted, strict=True):
             spread = X["w"].std() * pd.Series({"w": 1, "f": 2})  # f is filled first
             moves = (other - one).loc[:99, ["w", "f"]].mean() / spread
@@ -257,9 +257,9 @@ def test_limits_and_relations_are_kept(limited, rng):
 
 def test_a_list_selects_relations(tables):
     _, X = tables
-    some = [one for one in find_relations(X) if one.kind != "product"]
-    imputer = fitted(X, relations=some)
-    assert [str(one) for one in imputer.relations_] == [str(one) for one in some]
+    listed = [one for one in find_relations(X) if one.kind != "product"]
+    imputer = fitted(X, relations=listed)
+    assert [str(one) for one in imputer.relations_] == [str(one) for one in listed]
     assert abs(GAPS["income"](imputer.transform(X))).max() > 0.01
     by_text = fitted(X, relations=["lwage = log(wage)"])
     assert [one.kind for one in by_text.relations_] == ["function"]
@@ -305,8 +305,8 @@ def test_codes_and_names_agree_where_both_are_missing(name, is_text, rng):
     full["size"] = code % 3 + 0.25
     X = hidden(rng, full, 0.3)
     imputer = clone(ANY[name]).set_output(transform="pandas")
-    kept = clone(imputer).set_params(relations="auto").fit(X)
-    tables = [kept.transform(X), *kept.sample(X, 2, random_state=0)]
+    with_relations = clone(imputer).set_params(relations="auto").fit(X)
+    tables = [with_relations.transform(X), *with_relations.sample(X, 2, random_state=0)]
     names = dict(zip(full["code"], full["name"], strict=True))
     for table in tables:
         assert (table["code"].map(names) == table["name"]).all()

@@ -36,8 +36,8 @@ SHORT = {"n_steps": 1, "n_draws": 4, "add_indicator": True, **QUICK}
 
 
 def with_indicators(estimator):
-    some = {"add_indicator": True} if hasattr(estimator, "add_indicator") else {}
-    return sklearn.clone(estimator).set_params(**some)
+    options = {"add_indicator": True} if hasattr(estimator, "add_indicator") else {}
+    return sklearn.clone(estimator).set_params(**options)
 
 
 OF_CELLS = {
@@ -63,12 +63,12 @@ def frame():
 @pytest.fixture(scope="module")
 def fitted(frame):
     """Give estimators fitted to the frame, each made once."""
-    made = {}
+    cache = {}
 
     def fit(kind, name):
-        if (id(kind), name) not in made:
-            made[id(kind), name] = sklearn.clone(kind[name]).fit(frame)
-        return made[id(kind), name].set_output(transform="default")
+        if (id(kind), name) not in cache:
+            cache[id(kind), name] = sklearn.clone(kind[name]).fit(frame)
+        return cache[id(kind), name].set_output(transform="default")
 
     return fit
 
@@ -94,9 +94,9 @@ def test_draws_are_a_list_of_arrays_or_one_array(fitted, frame, name):
             assert table.dtype == model.transform(X).dtype == np.asarray(X).dtype
             np.testing.assert_array_equal(table, same)
             assert np.isfinite(table).all() and (table[:, 3] == 2).all()
-        kept = np.asarray(X)[:, :4]
-        seen = ~np.isnan(kept)
-        np.testing.assert_array_equal(tables[0][seen], kept[seen])
+        cells = np.asarray(X)[:, :4]
+        observed = ~np.isnan(cells)
+        np.testing.assert_array_equal(tables[0][observed], cells[observed])
         assert (tables[0] != tables[1])[:, :3].any()
 
 
@@ -267,8 +267,8 @@ def test_draws_are_not_announced_where_no_estimates_are_pooled(seed):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(100, 1)) + rng.normal(size=(100, 2))
     X[:20, 0], X[20:40, 1] = np.nan, np.nan
-    some = {"n_estimators": 2, "n_draws": 2, "random_state": 0}
+    options = {"n_estimators": 2, "n_draws": 2, "random_state": 0}
     with warnings.catch_warnings(action="error"):
         imputation_report({"draws": FILLS[0]}, X, n_repeats=1, random_state=0)
-        model = MultipleImputationRegressor(FILLS[0], LinearRegression(), **some)
+        model = MultipleImputationRegressor(FILLS[0], LinearRegression(), **options)
         model.fit(X, rng.normal(size=100)).predict(X[:5])

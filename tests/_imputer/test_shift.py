@@ -124,10 +124,10 @@ def test_log_odds_of_levels():
         shift = {"smoker": {"yes": odds}}
         draws = imputer.sample(frame, 40, 0, shift=shift)
         shares = [(table[hidden.to_numpy(), 1] == "yes").mean() for table in draws]
-        wanted = (p / (p + (1 - p) * np.exp(-odds))).mean()
+        expected = (p / (p + (1 - p) * np.exp(-odds))).mean()
         # 40 tables of some 180 cells and 20 parameters; the error without a shift is
         # (.7: .09, -2: .4)
-        assert abs(np.mean(shares) - wanted) < 0.03
+        assert abs(np.mean(shares) - expected) < 0.03
 
 
 def test_log_odds_of_another_level_are_their_negative():

@@ -76,12 +76,12 @@ def test_every_imputer_with_a_strategy_is_here():
 def test_predictions_are_functions_of_the_row(name, seed):
     _, X = skewed(seed)
     fitted, rng = clone(IMPUTERS[name]).fit(X), np.random.default_rng(seed)
-    some = rng.permutation(len(X))[:50]
+    subset = rng.permutation(len(X))[:50]
     means = filled(fitted, X, "mean")
     for strategy in ("median", "mode"):
         found, cells = filled(fitted, X, strategy), ~np.isnan(X)
         np.testing.assert_allclose(
-            filled(fitted, X[some], strategy), found[some], rtol=1e-9, atol=1e-9
+            filled(fitted, X[subset], strategy), found[subset], rtol=1e-9, atol=1e-9
         )
         np.testing.assert_array_equal(found[cells], X[cells])
         low, high = fitted.feature_ranges_

@@ -44,8 +44,8 @@ def test_columns_of_few_cells_lose_none(seed):
     X[9:, 1], X[10:, 2] = np.nan, np.nan
     weights = torch.ones(40).double()
     for weight, expected in ((1, [40, 0, 10]), (2, [40, 9, 10]), (0.5, [40, 0, 0])):
-        some, hidden = hold_out(X, weight * weights, 1.0)
-        assert some.all()
+        in_sample, hidden = hold_out(X, weight * weights, 1.0)
+        assert in_sample.all()
         assert hidden.sum(0).tolist() == expected
 
 

@@ -186,8 +186,8 @@ def two_groups():
     X[rng.random(X.shape) < 0.1] = np.nan
     order = rng.permutation(120)
     X, groups = X[order], groups[order]
-    kept = ~np.isnan(X).all(1)
-    return X[kept], np.where(groups == 0, 3, 1)[kept]
+    with_data = ~np.isnan(X).all(1)
+    return X[with_data], np.where(groups == 0, 3, 1)[with_data]
 
 
 @pytest.mark.quick(2)

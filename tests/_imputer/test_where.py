@@ -108,8 +108,8 @@ def test_a_column_of_another_data_type_is_filled_where_asked():
     found = fitted.transform(empty, where={"brand": rows})["brand"]
     assert_array_equal(found.notna(), rows)
     assert set(found[rows]) <= {"a", "b"}
-    kept = fitted.transform(empty, where={"brand": rows & False})["brand"]
-    assert kept.dtype == empty["brand"].dtype and kept.isna().all()
+    filled = fitted.transform(empty, where={"brand": rows & False})["brand"]
+    assert filled.dtype == empty["brand"].dtype and filled.isna().all()
 
 
 def smoked(table):
@@ -134,8 +134,8 @@ def require_agreement(table, frame):
     assert_array_equal(table["cigarettes"].notna(), is_smoker)
     assert_array_equal(table["brand"].notna(), is_smoker)
     for name in frame:
-        seen = frame[name].notna()
-        assert (table[name][seen] == frame[name][seen]).all()
+        observed = frame[name].notna()
+        assert (table[name][observed] == frame[name][observed]).all()
     assert (table.dtypes == frame.dtypes).all()
 
 
@@ -173,10 +173,10 @@ def test_rules_see_the_whole_numbers_that_are_returned(imputer):
     frame = pd.DataFrame({"x": x, "kids": kids, "expenses": expenses})
     frame["kids"] = frame["kids"].mask(rng.random(n) < 0.4)
     expenses_lost = frame["expenses"].isna()
-    seen = []
+    tables = []
 
     def has_many(table):
-        seen.append(table["kids"].dropna())
+        tables.append(table["kids"].dropna())
         return table["kids"] > 12
 
     fitted = clone(imputer).set_output(transform="pandas").fit(frame)
@@ -187,7 +187,7 @@ def test_rules_see_the_whole_numbers_that_are_returned(imputer):
     ]:
         filled = table["expenses"].notna()[expenses_lost]
         assert_array_equal(filled, table["kids"][expenses_lost] > 12)
-    assert all((kids == kids.round()).all() for kids in seen)
+    assert all((kids == kids.round()).all() for kids in tables)
 
 
 def test_observed_gates_give_what_masks_give():
@@ -269,8 +269,8 @@ def test_rows_are_drawn_given_that_the_rule_holds(seed):
     fitted = GaussianImputer(random_state=0, marginals="normal").fit(X)
     rule, known = {2: lambda table: table[:, 0] > 0.5}, lost & ~np.isnan(extra)
 
-    def share_below(**given):
-        draws = fitted.sample(X[known], 20, 0, as_array=True, **given)
+    def share_below(**options):
+        draws = fitted.sample(X[known], 20, 0, as_array=True, **options)
         return (draws[:, :, 0] < gate[known]).mean()
 
     error = np.sqrt(1 / 12 / known.sum())  # of the mean of uniform numbers
@@ -297,8 +297,8 @@ def test_rules_read_the_container_of_the_table(kind):
         table = pd.DataFrame({"a": frame["smoker"].cat.codes, "b": frame["cigarettes"]})
         table = table.replace(-1, np.nan).astype(float).to_numpy()
         rule = {1: lambda part: part[:, 0] > 0.5}
-    given = {"categorical_features": [0, 3] if kind == "objects" else "from_dtype"}
-    fitted = GaussianImputer(random_state=0, max_iter=20, **given).fit(table)
+    options = {"categorical_features": [0, 3] if kind == "objects" else "from_dtype"}
+    fitted = GaussianImputer(random_state=0, max_iter=20, **options).fit(table)
     if kind == "polars":
         fitted.set_output(transform="polars")
     for found in [
@@ -412,8 +412,8 @@ def not_no(table):
 def rules(fitted, where, X):
     """Make the rules, and the arguments of `of_draws` that belong to them."""
     checked = fitted._checked(X)
-    made = mask_of(fitted._schema, where, X, checked)
-    return made, np.isnan(checked)
+    where_rules = mask_of(fitted._schema, where, X, checked)
+    return where_rules, np.isnan(checked)
 
 
 @pytest.mark.filterwarnings("error:where denies")
@@ -435,14 +435,14 @@ def test_tries_of_a_row_are_no_copies_of_other_rows():
     X[2:, 0] = np.nan
     fitted = GaussianImputer(random_state=0, marginals="normal").fit(X)
     X[:, 0] = np.nan
-    made, missing = rules(fitted, lambda table: {1: table[:, 0] > 0}, X)
+    rule, missing = rules(fitted, lambda table: {1: table[:, 0] > 0}, X)
     values = np.random.default_rng(1).normal(size=(n_draws, 300 * n))
 
     def draw(rows):
         return np.stack([values[:, : len(rows)], np.ones((n_draws, len(rows)))], 2)
 
     first = draw(np.arange(n))
-    found, _ = made.of_draws(first.copy(), missing, draw)
+    found, _ = rule.of_draws(first.copy(), missing, draw)
     assert (found[..., 0] > 0).all()
     again = first[:, 0, 0] < 0
     place = (first[:, :, 0] > 0).argmax(1)

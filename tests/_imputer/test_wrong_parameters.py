@@ -148,14 +148,14 @@ CASES = [(cls, *case) for cls, cases in WRONG.items() for case in cases]
     "case", CASES, ids=lambda case: f"{case[0].__name__}-{case[1]}"
 )
 def test_wrong_parameters_are_named(case):
-    cls, given, message, *kind = case
+    cls, options, message, *kind = case
     rng = np.random.default_rng(0)
     X = rng.gamma(4.0, size=(60, 1)) + rng.gamma(4.0, size=(60, 4))
     X[rng.random(X.shape) < 0.2] = np.nan
     part = cls is IncompleteDensity
-    estimator = skvnce.VGIImputer(cls(**given)) if part else cls(**given)
+    estimator = skvnce.VGIImputer(cls(**options)) if part else cls(**options)
     if "random_state" in estimator.get_params(deep=False):  # one that shows the error
-        estimator.set_params(random_state=given.get("random_state", 0))
+        estimator.set_params(random_state=options.get("random_state", 0))
     with pytest.raises(*kind or [ValueError], match=message):
         estimator.fit(X)
     assert not [name for name in vars(estimator) if name.endswith("_")]

@@ -92,10 +92,10 @@ def test_rows_are_hidden_as_a_whole_but_for_groups():
     frame = pd.DataFrame(X + rng.normal(size=(60, 1))[group], columns=list("abc"))
     frame["group"] = [f"g{k}" for k in group]
     imputer = GaussianImputer(groups="group", random_state=0, max_iter=20)
-    given = {"mechanism": "rows", "n_repeats": 1, "random_state": 0}
-    report = imputation_report({"groups": imputer}, frame, **given)
+    options = {"mechanism": "rows", "n_repeats": 1, "random_state": 0}
+    report = imputation_report({"groups": imputer}, frame, **options)
     flat, alone = GaussianImputer(random_state=0), frame.drop(columns="group")
-    flat = imputation_report({"flat": flat}, alone, **given)
+    flat = imputation_report({"flat": flat}, alone, **options)
     assert report["rmse"][0] < 0.9 * flat["rmse"][0]
 
 
@@ -110,8 +110,8 @@ def test_columns_with_random_slopes_are_not_hidden():
     imputers = [GaussianImputer(groups=groups, **quick) for groups in kinds]
     imputers = dict(zip(["slopes", "intercepts"], imputers, strict=True))
     for mechanism in ("mcar", "rows"):
-        given = {"mechanism": mechanism, "n_repeats": 1, "random_state": 0}
-        report = imputation_report(imputers, frame, **given)
+        options = {"mechanism": mechanism, "n_repeats": 1, "random_state": 0}
+        report = imputation_report(imputers, frame, **options)
         assert report["rmse"].between(0.5, 1.5).all()
 
 
@@ -132,8 +132,8 @@ def test_mixed_frames(mechanism, library):
             ],
             verbose_feature_names_out=False,
         )
-    given = {"mechanism": mechanism, "n_repeats": 2, "random_state": 0}
-    report = imputation_report(imputers, frame, **given)
+    options = {"mechanism": mechanism, "n_repeats": 2, "random_state": 0}
+    report = imputation_report(imputers, frame, **options)
     assert len(report) == 2 * len(imputers) and not hasattr(imputer, "n_iter_")
     found = report.set_index("imputer").groupby(level=0).mean(numeric_only=True)
     ours = found.loc["gaussian"]
@@ -146,8 +146,8 @@ def test_mixed_frames(mechanism, library):
 def test_a_report_depends_on_its_seed_only():
     X = mixed(np.random.default_rng(2))
     imputers = {"normal": GaussianImputer(random_state=0)}
-    given = [{"n_repeats": 1, "random_state": seed} for seed in (0, 0, 1)]
-    reports = [imputation_report(imputers, X, **one) for one in given]
+    settings = [{"n_repeats": 1, "random_state": seed} for seed in (0, 0, 1)]
+    reports = [imputation_report(imputers, X, **one) for one in settings]
     scores = [report.drop(columns="seconds") for report in reports]
     pd.testing.assert_frame_equal(scores[0], scores[1])
     assert not scores[0].equals(scores[2])
@@ -161,8 +161,8 @@ def test_cells_are_hidden_by_functions():
         hidden[: int(fraction * len(table)), 0] = True
         return hidden
 
-    given = {"mechanism": [first_column, "mcar"], "n_repeats": 1}
-    report = imputation_report({"one": Constant(0.0)}, X, **given)
+    options = {"mechanism": [first_column, "mcar"], "n_repeats": 1}
+    report = imputation_report({"one": Constant(0.0)}, X, **options)
     assert list(report["mechanism"]) == ["first_column", "mcar"]
     expected = np.sqrt(np.mean(X[:10, 0] ** 2)) / X[:, 0].std()
     assert report["rmse"][0] == pytest.approx(expected)
@@ -199,7 +199,7 @@ HALF = hide(ROWS, mcar(ROWS, 0.5, random_state=0))
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("options", "words"),
     [
         ({"mechanism": "mnar"}, "mechanism must be some of"),
         ({"mechanism": []}, "mechanism must be some of"),
@@ -214,9 +214,9 @@ HALF = hide(ROWS, mcar(ROWS, 0.5, random_state=0))
         ({"X": ROWS[:, :1], "mechanism": "mar"}, "two columns or more"),
     ],
 )
-def test_errors_of_reports(given, words):
+def test_errors_of_reports(options, words):
     with pytest.raises(ValueError, match=words):
-        imputation_report(**{"imputers": {"one": Constant()}, "X": ROWS, **given})
+        imputation_report(**{"imputers": {"one": Constant()}, "X": ROWS, **options})
     with pytest.raises(TypeError, match="must be an estimator with fit"):
         imputation_report({"mean": SimpleImputer}, ROWS)
     for imputers in ([Constant()], ROWS, Constant()):
@@ -341,15 +341,15 @@ def test_energy_i_scores_leave_names_out(blanks):
     without = energy_i_score(imputer, X, random_state=0)
     names = pd.Series([f"q{k}" for k in range(len(X))], dtype=object)
     Y = X.assign(id=names.where(names.index >= blanks))
-    with pytest.warns(TableWarning, match="Identifiers") as seen:
+    with pytest.warns(TableWarning, match="Identifiers") as caught:
         assert energy_i_score(imputer, Y, random_state=0) == without
-    assert len(seen) == 1
+    assert len(caught) == 1
     Y = X.assign(id=names.index.to_series().where(names.index >= blanks))
-    asked = imputer.set_params(categorical_features={"id": "passthrough"})
-    found = energy_i_score(asked, Y, random_state=0)
+    passing = imputer.set_params(categorical_features={"id": "passthrough"})
+    found = energy_i_score(passing, Y, random_state=0)
     assert found == without
     with pytest.raises(ValueError, match="columns with missing and observed cells"):
-        energy_i_score(asked, X.fillna(0).assign(id=Y["id"]))
+        energy_i_score(passing, X.fillna(0).assign(id=Y["id"]))
 
 
 def test_categories_of_few_remaining_cells_have_an_energy_i_score():
@@ -366,9 +366,10 @@ def test_categories_of_few_remaining_cells_have_an_energy_i_score():
 @pytest.mark.parametrize("order", [1, -1])
 def test_reports_score_no_column_that_an_imputer_passes_through(order):
     X = incomplete(np.random.default_rng(0)).assign(pid=np.arange(200))
-    asked = GaussianImputer(categorical_features={"pid": "passthrough"}, random_state=0)
-    imputers = {"asked": asked, "mean": SimpleImputer()}
-    imputers |= {"columns": ColumnImputer(asked, regressor=Ridge(), random_state=0)}
+    kinds = {"pid": "passthrough"}
+    passing = GaussianImputer(categorical_features=kinds, random_state=0)
+    imputers = {"asked": passing, "mean": SimpleImputer()}
+    imputers |= {"columns": ColumnImputer(passing, regressor=Ridge(), random_state=0)}
     imputers = dict([*imputers.items()][::order])
     report = imputation_report(imputers, X, n_repeats=1, random_state=0)
     assert (report["rmse"] > 0).all()
@@ -379,8 +380,8 @@ def test_reports_hide_no_categories_that_look_like_names_without_hidden_cells():
     level = pd.Series([f"level{k % 100}" for k in range(200)], dtype=object)
     X = incomplete(np.random.default_rng(0)).assign(level=level)
     imputer = GaussianImputer(random_state=0)
-    given = {"fraction": 0.5, "n_repeats": 1, "random_state": 0}
-    report = imputation_report({"one": imputer}, X, **given)
+    options = {"fraction": 0.5, "n_repeats": 1, "random_state": 0}
+    report = imputation_report({"one": imputer}, X, **options)
     assert report["rmse"].notna().all() and report["pfc"].isna().all()
 
 
@@ -400,8 +401,8 @@ def test_columns_that_follow_from_each_other_are_hidden_together(mechanism):
     X[:, 1], X[:, 2] = np.log(X[:, 0]), X[:, 0] * X[:, 3]
     X[1, :3] = np.nan
     Recorder.seen.clear()
-    given = {"n_repeats": 1, "n_draws": 20, "random_state": 0}
-    imputation_report({"one": Recorder()}, X, mechanism=mechanism, **given)
+    options = {"n_repeats": 1, "n_draws": 20, "random_state": 0}
+    imputation_report({"one": Recorder()}, X, mechanism=mechanism, **options)
     hidden = Recorder.seen[0] & ~np.isnan(X)
     rows = np.arange(200) != 1
     for j in (1, 2):

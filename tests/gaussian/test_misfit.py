@@ -272,7 +272,7 @@ def test_columns_without_a_gain_have_their_values(seed, monkeypatch):
     def nonsense(problem, data, theta, alpha, n_rounds):
         return theta._replace(linear=theta.linear + 50 * (theta.linear < 1e9)), None
 
-    monkeypatch.setattr(Problem, "continued", nonsense)
+    monkeypatch.setattr(Problem, "continue_fit", nonsense)
     learner = TruncatedGaussianGraphLearner(random_state=seed)
     (text,) = misfits(learner, X)
     assert "predicted worse than by their means" in text and learner.held_out_gain_ < 0

@@ -41,11 +41,11 @@ def exact(covariance, mean, row, n, rng):
     loc = mean[hidden] + gain @ (row - mean)[~hidden]
     std = covariance[np.ix_(hidden, hidden)]
     std = std - gain @ covariance[np.ix_(~hidden, hidden)]
-    kept = np.empty((0, len(loc)))
-    while len(kept) < n:
+    accepted = np.empty((0, len(loc)))
+    while len(accepted) < n:
         drawn = rng.multivariate_normal(loc, std, size=8 * n)
-        kept = np.concatenate([kept, drawn[(drawn >= 0).all(1)]])
-    return kept[:n]
+        accepted = np.concatenate([accepted, drawn[(drawn >= 0).all(1)]])
+    return accepted[:n]
 
 
 def drawn_from(model, row, n_steps, single=False, start=4.0):

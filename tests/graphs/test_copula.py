@@ -166,12 +166,12 @@ def test_complete_numbers_give_the_graph_of_normal_scores(seed, rng):
         data = Incomplete.from_array(x)
         problem = copula.make_problem(data, ["numeric"] * 6, [0] * 6)
         first = problem.first(max_iter=50, tol=1e-3)
-        fit = problem.chosen(first, first.theta, alpha)
+        fit = problem.choose(first, first.theta, alpha)
     assert len(fit.losses) == 1
     scores = stats.norm.ppf((stats.rankdata(x, axis=0) - 0.5) / 300)
     S = np.corrcoef(scores.T)
-    known = float(problem.information.mean())
-    _, K = graphical_lasso(S, alpha * known, tol=1e-10, enet_tol=1e-12)
+    information = float(problem.information.mean())
+    _, K = graphical_lasso(S, alpha * information, tol=1e-10, enet_tol=1e-12)
     found = problem.method.family.strengths(fit.theta).numpy() != 0
     expected = (K != 0) & ~np.eye(6, dtype=bool)
     assert_array_equal(found, expected)
@@ -212,7 +212,7 @@ def test_limits_leave_the_weights_of_columns():
     assert abs(within - problem.information).max() > 0.01  # control
     theta = copula.Theta.independent(3)
     with seeded(0):
-        free = problem.continued(data, theta, 0.01, 20).mean[0]
+        free = problem.continue_fit(data, theta, 0.01, 20).mean[0]
     with seeded(0):
-        limited = problem.continued(data, theta, 0.01, 20, limits).mean[0]
+        limited = problem.continue_fit(data, theta, 0.01, 20, limits).mean[0]
     assert limited < free - 0.1

@@ -39,7 +39,7 @@ def with_edges(problem, first, *pairs):
     edges = torch.zeros(4, 4, dtype=torch.bool)
     for i, j in pairs:
         edges[i, j] = edges[j, i] = True
-    return problem.fitted(first.summary, first.theta, edges, 1e-8).theta
+    return problem.refit(first.summary, first.theta, edges, 1e-8).theta
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_an_edge_costs_its_parameters(pair, parameters, seed):
     assert criterion(empty, 1.0) == pytest.approx(criterion(empty, 0.0), abs=0.1)
     edges = problem.method.family.strengths(theta) != 0
     pairs = (theta, edges), (empty, edges & False)
-    fits = (problem.fitted(first.summary, *pair, 1e-8) for pair in pairs)
+    fits = (problem.refit(first.summary, *pair, 1e-8) for pair in pairs)
     gain = [N * fit.loss for fit in fits]
     found = criterion(theta, 0.0) - criterion(empty, 0.0)
     expected = gain[0] - gain[1] + log(N) * parameters
@@ -67,8 +67,8 @@ def test_more_neighbours_than_a_tenth_of_the_informative_rows_are_refused(seed):
     """Nominal columns say less than their rows: 20 rows count as fewer than 15."""
     problem, first = make_problem(seed, n=20)
     pairs = [(0, 1), (1, 2), (2, 3)]  # 1.5 neighbours on average
-    known = 20 * float((problem.information / problem.blocks.free).mean()) ** 2
-    assert known < 15 < 20
+    effective = 20 * float((problem.information / problem.blocks.free).mean()) ** 2
+    assert effective < 15 < 20
     criterion = problem.criterion(first)
     assert criterion(with_edges(problem, first, *pairs), 0.0) == inf
     assert criterion(with_edges(problem, first), 0.0) < inf
@@ -170,9 +170,9 @@ def test_scores_of_complete_numbers_are_one_newton_step(seed, rng):
     X[:, 1] += X[:, 0]
     found, problem, first = scores(X, {}, [1] * 10, seed)
     K, S = first.theta.precision.numpy(), first.summary.covariance.numpy()
-    step, known = 2 * K - K @ S @ K, float(problem.information.mean())
+    step, information = 2 * K - K @ S @ K, float(problem.information.mean())
     scale = np.sqrt(np.diag(K))
-    expected = -step / np.outer(scale, scale) * np.sqrt(200 * known)
+    expected = -step / np.outer(scale, scale) * np.sqrt(200 * information)
     np.fill_diagonal(expected, 0)
     np.testing.assert_allclose(found, expected, rtol=0.01, atol=1e-6)
     removed = (K == 0).nonzero()  # about 30 pairs, whose scores are below 1.14
@@ -197,17 +197,18 @@ def test_probabilities_of_edges_are_right_as_often_as_they_say():
     said, true = [], []
     for number in range(3):
         X, categories, edges = mixed_table(300, 28, [3, number], missing=0.4)
-        given = {"categorical_features": categories, "on_misfit": "ignore"}
-        learner = CopulaGraphLearner(**given, random_state=0).fit(X)
+        options = {"categorical_features": categories, "on_misfit": "ignore"}
+        learner = CopulaGraphLearner(**options, random_state=0).fit(X)
         pairs = np.triu_indices(28, 1)
         said.append(learner.edge_probabilities_[pairs])
         true.append(edges[pairs])
     said, true = np.concatenate(said), np.concatenate(true)
-    some = said > 0.5
-    error = np.sqrt((said * (1 - said))[some].sum())
-    assert some.sum() >= 10 and abs(true[some].sum() - said[some].sum()) < 4 * error
-    elsewhere = np.random.default_rng(0).permutation(true)[some].sum()  # a control
-    assert abs(elsewhere - said[some].sum()) > 4 * error
+    probable = said > 0.5
+    error = np.sqrt((said * (1 - said))[probable].sum())
+    assert probable.sum() >= 10
+    assert abs(true[probable].sum() - said[probable].sum()) < 4 * error
+    elsewhere = np.random.default_rng(0).permutation(true)[probable].sum()  # a control
+    assert abs(elsewhere - said[probable].sum()) > 4 * error
 
 
 def table_of_sites(n, n_levels, rng, effect=0.0):
@@ -221,8 +222,8 @@ def table_of_sites(n, n_levels, rng, effect=0.0):
 def probable(X, n_levels):
     found, problem, _ = scores(X, {0: "nominal"}, [n_levels, 1, 1], 0)
     grouped = problem.blocks.sizes > 1
-    given = torch.from_numpy(found), grouped[:, None] | grouped
-    return probabilities_of_scores(*given).numpy()
+    arguments = torch.from_numpy(found), grouped[:, None] | grouped
+    return probabilities_of_scores(*arguments).numpy()
 
 
 @pytest.mark.parametrize(

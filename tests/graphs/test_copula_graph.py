@@ -26,9 +26,9 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
-def learned(X, categories, alpha=0.1, **given):
-    given = {**QUICK, "categorical_features": categories or None, **given}
-    return CopulaGraphLearner(alpha, **given).fit(X)
+def learned(X, categories, alpha=0.1, **options):
+    options = {**QUICK, "categorical_features": categories or None, **options}
+    return CopulaGraphLearner(alpha, **options).fit(X)
 
 
 def auc(learner, edges):
@@ -81,8 +81,8 @@ def test_signs_flip_where_an_order_is_reversed(table, base):
 
 def test_names_of_nominal_levels_do_not_matter(table, base):
     X = table.X.copy()
-    seen = ~np.isnan(X[:, 4])
-    X[seen, 4] = np.array([2.0, 0, 3, 1])[X[seen, 4].astype(int)]
+    observed = ~np.isnan(X[:, 4])
+    X[observed, 4] = np.array([2.0, 0, 3, 1])[X[observed, 4].astype(int)]
     again = learned(X, table.categories, alpha=0.05)
     np.testing.assert_allclose(again.associations_, base.associations_, atol=NOISE)
     assert base.edge_strengths_[4].max() > 2 * NOISE
@@ -112,16 +112,16 @@ NOMINAL = {"n": 200, "kinds": ("nominal",)}
 @pytest.mark.slow
 @pytest.mark.sampled
 @pytest.mark.parametrize(
-    ("given", "tables", "most"), [({"n": 300}, 4, 11), (NOMINAL, 6, 8)]
+    ("options", "tables", "most"), [({"n": 300}, 4, 11), (NOMINAL, 6, 8)]
 )
-def test_independent_columns_have_few_edges(given, tables, most):
+def test_independent_columns_have_few_edges(options, tables, most):
     """Of 112 pairs, and of 168 nominal ones, of which .006 have one: 1e-5.
 
     It was .042 with the means of nominal columns.
     """
     count = 0
     for seed in range(tables):
-        X, categories, _ = mixed_table(d=8, seed=[5, seed], missing=0.2, **given)
+        X, categories, _ = mixed_table(d=8, seed=[5, seed], missing=0.2, **options)
         model = CopulaGraphLearner(categorical_features=categories, on_misfit="ignore")
         learner = CopulaGraphLearnerCV(model, random_state=seed).fit(shuffled(X, seed))
         count += np.count_nonzero(np.triu(learner.edge_strengths_))
@@ -133,9 +133,9 @@ def test_independent_columns_have_few_edges(given, tables, most):
 @pytest.mark.filterwarnings("ignore:.* has no effect. selection")
 @pytest.mark.parametrize("selection", ["ebic", "cv", "cv-1se", "stability"])
 def test_all_selections_accept_categories_and_processes(survey, selection):
-    given = {"alphas": 4, "selection": selection, "cv": 2, "n_subsamples": 2}
-    one = CopulaGraphLearnerCV(random_state=0, **given).fit(survey)
-    two = CopulaGraphLearnerCV(random_state=0, n_jobs=2, **given).fit(survey)
+    options = {"alphas": 4, "selection": selection, "cv": 2, "n_subsamples": 2}
+    one = CopulaGraphLearnerCV(random_state=0, **options).fit(survey)
+    two = CopulaGraphLearnerCV(random_state=0, n_jobs=2, **options).fit(survey)
     np.testing.assert_array_equal(one.path_, two.path_)
     for name, values in one.cv_results_.items():
         np.testing.assert_array_equal(values, two.cv_results_[name])
@@ -212,10 +212,10 @@ def test_a_harmful_model_is_replaced_by_means():
     y = np.where(rng.uniform(size=(600, 1)) < 0.5, 1, -1) * x**2
     X = np.hstack([x, y, x**2 + 0.1 * rng.normal(size=(600, 1))])
     hidden = rng.uniform(size=X.shape) < 0.2
-    given = np.where(hidden, np.nan, X)
-    filled = learned(given, None, alpha=0.05).transform(given)
+    training = np.where(hidden, np.nan, X)
+    filled = learned(training, None, alpha=0.05).transform(training)
     error = ((filled - X) ** 2 * hidden).sum(0)
-    by_means = ((np.nanmean(given, 0) - X) ** 2 * hidden).sum(0)
+    by_means = ((np.nanmean(training, 0) - X) ** 2 * hidden).sum(0)
     assert (error < 1.1 * by_means).all()
 
 
@@ -277,6 +277,6 @@ def test_held_out_scores_of_a_path_are_those_of_learners():
     fitted = clone(learner).fit(X[train])
     resample = Resample(learner, fitted._schema.as_read, X, [0.3])
     [found], [other] = (resample.scores(train, test, seed) for seed in (0, 1))
-    wanted = fitted.score(X[test])
+    expected = fitted.score(X[test])
     assert found != other  # moments of missing cells are drawn
-    assert found == pytest.approx(wanted, abs=0.02)
+    assert found == pytest.approx(expected, abs=0.02)

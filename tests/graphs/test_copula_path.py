@@ -75,17 +75,17 @@ def test_the_chosen_alpha_reproduces_the_graph(selection, share, seed):
     x[:, 1] += x[:, 0] + x[:, 2]
     x[np.random.default_rng(seed).uniform(size=x.shape) < share] = np.nan
     categories = [kind == "nominal" for kind in kinds]
-    given = {"categorical_features": categories, "on_misfit": "ignore"}
-    model = CopulaGraphLearner(**given)
+    options = {"categorical_features": categories, "on_misfit": "ignore"}
+    model = CopulaGraphLearner(**options)
     folds = {"selection": selection} | ({"cv": 2} if selection == "cv" else {})
     chosen = CopulaGraphLearnerCV(model, alphas=8, random_state=seed, **folds).fit(x)
-    alone = CopulaGraphLearner(chosen.alpha_, random_state=seed, **given).fit(x)
+    alone = CopulaGraphLearner(chosen.alpha_, random_state=seed, **options).fit(x)
     assert np.count_nonzero(chosen.associations_)
     for name in "precision_", "covariance_", "mean_", "associations_", "loss_curve_":
         np.testing.assert_array_equal(getattr(alone, name), getattr(chosen, name))
     pair = alone.edge_probabilities_, chosen.edge_probabilities_
     np.testing.assert_allclose(*pair, atol=1e-3)
-    other = CopulaGraphLearner(10 * chosen.alpha_, random_state=seed, **given).fit(x)
+    other = CopulaGraphLearner(10 * chosen.alpha_, random_state=seed, **options).fit(x)
     assert not np.array_equal(other.precision_, chosen.precision_)
 
 

@@ -33,7 +33,7 @@ def association(X, kinds, start=None):
         if start is not None:
             problem = problem._replace(start=start(problem))
         first = problem.first(max_iter=100, tol=2e-3)
-        theta = problem.chosen(first, first.theta, 0.0).theta
+        theta = problem.choose(first, first.theta, 0.0).theta
     return float(problem.method.family.strengths(theta)[0, 1])
 
 
@@ -53,14 +53,14 @@ def test_associations_of_half_missing_columns_are_not_attenuated(kinds, seed):
     The error is that of numbers, (1 - r**2) / sqrt(n / 4), or larger.  The mean over
     six tables has the noise of draws of half of it, or less, over sqrt(6).
     """
-    error, own, before = (1 - R**2) / (N / 4) ** 0.5, [], []
+    error, associations, before = (1 - R**2) / (N / 4) ** 0.5, [], []
     for number in range(TABLES):
         X = pair(kinds, R, N, 0.5, [seed, number])
         exact = maximum_likelihood(X, kinds)
-        own.append(association(X, kinds) - exact)
+        associations.append(association(X, kinds) - exact)
         before.append(association(X, kinds, independent) - exact)
     factor = 1 + kinds.count("binary") / 2  # of tetra- and biserial correlations
-    assert abs(np.mean(own)) < error * factor
+    assert abs(np.mean(associations)) < error * factor
     if "binary" in kinds:
         assert np.mean(before) < -2 * error * factor
 
@@ -135,8 +135,8 @@ def test_the_series_of_equal_halves_is_the_arc_sine(r):
     """E[m_i m_j] = (2 / pi)**2 asin(r); the degrees above 40 have a share of r**41."""
     shape = copula.coefficients(halves(0.5, 0.5))[None]
     value, slope = copula.series(torch.tensor([[r]], dtype=torch.float64), shape)
-    exact, left = 2 / np.pi * np.arcsin(r), abs(r) ** 41 + 1e-15
-    assert float(value) == pytest.approx(exact, abs=left)
+    exact, remainder = 2 / np.pi * np.arcsin(r), abs(r) ** 41 + 1e-15
+    assert float(value) == pytest.approx(exact, abs=remainder)
     exact = 2 / np.pi / np.sqrt(1 - r**2)
     assert float(slope) == pytest.approx(exact, abs=20 * abs(r) ** 40 + 1e-14)
 

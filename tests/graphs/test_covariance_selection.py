@@ -18,9 +18,9 @@ def of_edges(pairs, d):
     return edges
 
 
-def fitted(S, edges, blocks, **given):
-    given = {"tol": 1e-11, **given}
-    return fit_to_edges(S, torch.eye(len(S)).double(), edges, blocks, **given)
+def fitted(S, edges, blocks, **options):
+    options = {"tol": 1e-11, **options}
+    return fit_to_edges(S, torch.eye(len(S)).double(), edges, blocks, **options)
 
 
 def single(d):

@@ -203,9 +203,9 @@ def test_autocorrelation_of_known_chains(r, seed):
 
 def test_rounds_to_settle_grow_with_the_pairs_that_are_not_observed(rng):
     """The rate of EM of a correlation, of pairs that are missing at random."""
-    for share, left, expected in ((0.3, 0.2, 3), (0.3, 0.1, 4), (0.5, 0.2, 6)):
+    for share, remaining, expected in ((0.3, 0.2, 3), (0.3, 0.1, 4), (0.5, 0.2, 6)):
         observed = torch.tensor(rng.uniform(size=(20000, 40)) > share)
-        assert rounds.rounds_to_settle(observed, left) == expected
+        assert rounds.rounds_to_settle(observed, remaining) == expected
     complete = torch.ones(10, 3).bool()
     assert rounds.rounds_to_settle(complete, 0.2) == 2
     alone = complete & (torch.arange(10) < 1)[:, None]
@@ -217,5 +217,5 @@ def test_at_least_so_many_rounds_are_averaged(averaged, rounds, monkeypatch, rng
     """With a tolerance that all rounds meet, and draws that count as independent."""
     monkeypatch.setattr(em, "rounds_needed", lambda autocorrelation: 1)
     x = hide(rng.gamma(2.0, size=(60, D)), rng)
-    given = {"tol": np.inf, "warm_up": 4, "averaged": averaged}
-    assert len(learn(x, **given)[1].losses) == rounds
+    options = {"tol": np.inf, "warm_up": 4, "averaged": averaged}
+    assert len(learn(x, **options)[1].losses) == rounds

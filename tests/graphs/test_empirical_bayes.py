@@ -80,8 +80,8 @@ def test_holes_leave_fewer_rows_for_a_pair(rng):
     x[np.arange(200), np.arange(200) % D] = np.nan
     data, _ = scaled(x)
     covariance, mean = torch.eye(D).double() + 0.2, np.nanmean(x, 0) / np.nanstd(x, 0)
-    seen = (~np.isnan(x)).astype(float)
-    n_pairs = (seen.T @ seen).mean()
+    observed = (~np.isnan(x)).astype(float)
+    n_pairs = (observed.T @ observed).mean()
     variance = posterior_variance_of_linear(covariance.numpy(), mean, n_pairs, 0.1)
     found = ridge_of_linear(data, theta_of(torch.zeros(D).double()), covariance, 0.1)
     assert found == pytest.approx(1 / (200 * 0.1 * variance), rel=1e-9)

@@ -89,9 +89,9 @@ def test_errors_of_scores_are_as_large_as_stated(rng):
     X[:, 1] += X[:, 0]
     X[rng.uniform(size=X.shape) < 0.3] = np.nan
     fitted = learner(n_steps=6).fit(X)
-    scores, stated = fitted.score_samples(X, return_std=True)
+    scores, reported = fitted.score_samples(X, return_std=True)
     np.testing.assert_array_equal(scores, fitted.score_samples(X))
-    rows = stated > 1e-12
+    rows = reported > 1e-12
     assert 100 < rows.sum() < 300
     model = fitted._cell_model()
     others = np.array([model._log_predictive(X[rows], 100 + i) for i in range(40)])
@@ -101,7 +101,7 @@ def test_errors_of_scores_are_as_large_as_stated(rng):
     def away_from_one(ratios):
         return (ratios.mean() * 37 / 39 - 1) / (ratios.std() / rows.sum() ** 0.5)
 
-    for found in (errors, np.square(stated[rows])):
+    for found in (errors, np.square(reported[rows])):
         assert abs(away_from_one(found / variance)) < 5
         assert away_from_one(found / 4 / variance) < -5
     complete = rng.gamma(4.0, size=(5, 4))

@@ -10,7 +10,11 @@ import pytest
 from oracles import rejection, ring
 from sklearn.model_selection import GridSearchCV
 
-from skvnce import TruncatedGaussianGraphLearner, TruncatedGaussianGraphLearnerCV
+from skvnce import (
+    CopulaGraphLearnerCV,
+    TruncatedGaussianGraphLearner,
+    TruncatedGaussianGraphLearnerCV,
+)
 
 pytestmark = pytest.mark.xdist_group("paths")  # share fits
 
@@ -30,8 +34,8 @@ def data():
 
 def fitted(X, **options):
     model = TruncatedGaussianGraphLearner(n_steps=4)
-    given = {"model": model, **QUICK, "random_state": 0, **options}
-    learner = TruncatedGaussianGraphLearnerCV(**given)
+    parameters = {"model": model, **QUICK, "random_state": 0, **options}
+    learner = TruncatedGaussianGraphLearnerCV(**parameters)
     with warnings.catch_warnings(action="ignore", category=UserWarning):
         return learner.fit(X)
 
@@ -71,6 +75,14 @@ def test_the_criterion_is_least_where_it_chose(data):
     same = results[np.isclose(results["ebic"], results["ebic"].min(), rtol=1e-9)]
     assert learner.alpha_ == same["alpha"].min()
     assert 1 < len(same) < len(results)  # links are shrunk no more than they need be
+
+
+@pytest.mark.parametrize(
+    "search", [CopulaGraphLearnerCV, TruncatedGaussianGraphLearnerCV]
+)
+def test_errors_of_tables_name_the_class_that_was_called(search):
+    with pytest.raises(ValueError, match=f"is required by {search.__name__}\\."):
+        search().fit(np.zeros((0, 3)))
 
 
 def test_splits_are_of_the_rows_of_the_table(data):
@@ -119,8 +131,8 @@ def test_all_columns_may_be_constant_in_a_part_of_the_rows(rule, data):
 @pytest.mark.slow
 def test_where_nothing_is_stable_it_is_reported(rng):
     X = rng.gamma(4.0, size=(60, 12))
-    given = {"alphas": [0.08, 0.07], "selection": "stability"}
-    learner = TruncatedGaussianGraphLearnerCV(**given, random_state=0)
+    options = {"alphas": [0.08, 0.07], "selection": "stability"}
+    learner = TruncatedGaussianGraphLearnerCV(**options, random_state=0)
     with warnings.catch_warnings(record=True, action="always") as caught:
         learner.fit(X)
     assert learner.cv_results_["instability"][0] > 0.1
@@ -159,8 +171,8 @@ def test_the_held_out_score_is_that_of_the_learner(data):
     folds = [(np.arange(300), np.arange(300, 400))]
     learner = fitted(X, selection="cv", cv=folds, alphas=[0.3, 0.01])
     scores = learner.cv_results_["split0_test_score"]
-    given = {"n_steps": 30, "random_state": 0}
-    models = [TruncatedGaussianGraphLearner(a, **given) for a in learner.alphas_]
+    options = {"n_steps": 30, "random_state": 0}
+    models = [TruncatedGaussianGraphLearner(a, **options) for a in learner.alphas_]
     by_hand = [one.fit(X[:300]).score(X[300:]) for one in models]
     np.testing.assert_allclose(scores, by_hand, atol=0.05)
     assert scores[1] > scores[0] + 0.05
@@ -200,8 +212,8 @@ def test_it_is_the_learner_at_the_chosen_alpha(data):
     ],
 )
 def test_the_edge_of_the_grid_is_reported(alphas, gamma, end, remedy, data):
-    given = {"alphas": alphas, "gamma": gamma}
-    learner = TruncatedGaussianGraphLearnerCV(**given, random_state=0)
+    options = {"alphas": alphas, "gamma": gamma}
+    learner = TruncatedGaussianGraphLearnerCV(**options, random_state=0)
     with pytest.warns(UserWarning, match=f"the {end} alpha of the path.*{remedy}"):
         learner.fit(data[0])
 
@@ -210,8 +222,8 @@ def test_the_edge_of_the_grid_is_reported(alphas, gamma, end, remedy, data):
     "selection", ["ebic", pytest.param("cv", marks=pytest.mark.slow)]
 )
 def test_the_wider_path_of_the_warning_contains_the_choice(selection, data):
-    given = {"alphas": [0.5, 0.3], "selection": selection}
-    learner = TruncatedGaussianGraphLearnerCV(**given, random_state=0)
+    options = {"alphas": [0.5, 0.3], "selection": selection}
+    learner = TruncatedGaussianGraphLearnerCV(**options, random_state=0)
     with pytest.warns(UserWarning, match="the smallest alpha of the path") as caught:
         learner.fit(data[0])
     [message] = [str(w.message) for w in caught]
@@ -230,8 +242,8 @@ def test_a_single_column_has_an_empty_path(data):
 
 @pytest.mark.parametrize(("alphas", "gamma"), [(4, 500), ([0.5, 0.0], 0)])
 def test_where_nothing_lies_beyond_nothing_is_reported(alphas, gamma, data):
-    given = {"alphas": alphas, "gamma": gamma}
-    learner = TruncatedGaussianGraphLearnerCV(**given, random_state=0)
+    options = {"alphas": alphas, "gamma": gamma}
+    learner = TruncatedGaussianGraphLearnerCV(**options, random_state=0)
     with warnings.catch_warnings(action="error"):
         learner.fit(data[0])
 

@@ -26,10 +26,10 @@ TIME_LIMIT = 60  # seconds of CPU time, of fits that take about one
 def learner(method, **params):
     """Make a learner that is quick, and settled after any round."""
     defaults = {"max_iter": 3, "tol": 1.0, "noise_ratio": 2, "n_steps": 3}
-    given = {**defaults, "random_state": 0, **params}
+    options = {**defaults, "random_state": 0, **params}
     if "nce" not in method:
-        del given["noise_ratio"]  # fit warns that it has no effect
-    return TruncatedGaussianGraphLearner(algorithm=method, **given)
+        del options["noise_ratio"]  # fit warns that it has no effect
+    return TruncatedGaussianGraphLearner(algorithm=method, **options)
 
 
 def table(seed, n=40, d=4, hidden=0.2, slope=1.5):
@@ -214,8 +214,8 @@ def test_awkward_tables_are_fitted(method, awkward, seed):
 
 def collinear(seed, hidden, d=30, correlation=0.99):
     rng = np.random.default_rng(seed)
-    own, common = rng.normal(size=(200, d)), rng.normal(size=(200, 1))
-    X = 1 + correlation**0.5 * common + (1 - correlation) ** 0.5 * own
+    specific, common = rng.normal(size=(200, d)), rng.normal(size=(200, 1))
+    X = 1 + correlation**0.5 * common + (1 - correlation) ** 0.5 * specific
     X[rng.uniform(size=X.shape) < hidden] = np.nan
     return np.maximum(X, 0)
 

@@ -140,8 +140,8 @@ def test_a_newton_step_solves_for_the_blocks_that_are_not_zero(seed):
     for _ in range(4):
         value = certify(here, S, weight, blocks)[0]
         here = newton_move(here, value, S, weight, blocks)
-    kept = blocks.norms(rough) > 0
-    assert (blocks.norms(here.precision) > 0).equal(kept)
+    nonzero = blocks.norms(rough) > 0
+    assert (blocks.norms(here.precision) > 0).equal(nonzero)
     value, smaller = certify(here, S, weight, blocks)
     assert value <= before and smaller < 1e-3 * gap
 
@@ -175,10 +175,10 @@ def newton_problem(seed):
 def solved(inverse, free, gradient, ridge=0.0):
     """Solve for the step with the Hessian as a matrix."""
     hessian = torch.kron(inverse, inverse) + ridge * torch.eye(D * D)
-    some = free.flatten() > 0
+    is_free = free.flatten() > 0
     move = torch.zeros(D * D, dtype=torch.float64)
-    rest = -gradient.flatten()[some]
-    move[some] = torch.linalg.solve(hessian[some][:, some], rest)
+    rest = -gradient.flatten()[is_free]
+    move[is_free] = torch.linalg.solve(hessian[is_free][:, is_free], rest)
     return move.view(D, D)
 
 

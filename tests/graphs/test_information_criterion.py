@@ -61,17 +61,17 @@ def test_the_least_value_over_the_links(links, width, seed):
 
 
 def test_the_price_of_a_link(seed):
-    known = Evidence(make_problem(seed, D + 1), 2.0, n_rows=200, n_pairs=100.0)
+    at_fit = Evidence(make_problem(seed, D + 1), 2.0, n_rows=200, n_pairs=100.0)
     for links in ([], LINKS):
-        least = dense_least(known.quadratic, links)
+        least = dense_least(at_fit.quadratic, links)
         for gamma in (0.0, 0.5):
             price = np.log(100) + 4 * gamma * np.log(D)
             expected = 200 * (2 * least + 2) + len(links) * price
-            found = extended_bic(known, with_links(links), gamma)
+            found = extended_bic(at_fit, with_links(links), gamma)
             assert found == pytest.approx(expected, rel=1e-6)
 
 
 def test_graphs_too_dense_for_the_rows_are_not_refitted(seed):
-    known = Evidence(make_problem(seed, D + 1), 0.0, n_rows=200, n_pairs=11.0)
-    assert extended_bic(known, with_links(LINKS), 0.0) == np.inf
-    assert np.isfinite(extended_bic(known, with_links([(0, 1)]), 0.0))
+    at_fit = Evidence(make_problem(seed, D + 1), 0.0, n_rows=200, n_pairs=11.0)
+    assert extended_bic(at_fit, with_links(LINKS), 0.0) == np.inf
+    assert np.isfinite(extended_bic(at_fit, with_links([(0, 1)]), 0.0))

@@ -72,17 +72,17 @@ def batches(seed, shift=0.0):
     for _ in range(60):
         x = rows_of_model(200, rng)
         observed = torch.tensor(rng.uniform(size=x.shape) < 0.4)
-        given = expected_statistic(model_of(shift=shift), x, observed, CENTRE)
-        found.append([given.flatten(), plain_statistic(x, CENTRE).flatten()])
+        rao_blackwell = expected_statistic(model_of(shift=shift), x, observed, CENTRE)
+        found.append([rao_blackwell.flatten(), plain_statistic(x, CENTRE).flatten()])
     return np.array([[part.numpy() for part in pair] for pair in found]).swapaxes(0, 1)
 
 
 def test_the_statistic_is_unbiased_and_varies_less(seed):
-    given, plain = batches(seed)
+    rao_blackwell, plain = batches(seed)
     exact = exact_statistic(model_of(), CENTRE).flatten()
-    assert np.abs(z_mean(given, exact)).max() < GATE
+    assert np.abs(z_mean(rao_blackwell, exact)).max() < GATE
     assert np.abs(z_mean(plain, exact)).max() < GATE
-    assert given.var(0).sum() < 0.8 * plain.var(0).sum()
+    assert rao_blackwell.var(0).sum() < 0.8 * plain.var(0).sum()
     # negative control: moments of another model
     assert np.abs(z_mean(batches(seed, shift=0.3)[0], exact)).max() > GATE
 

@@ -144,8 +144,8 @@ def worst_draw(draws, rng):
 def test_draws_against_rejection(model, seed):
     rng, data = np.random.default_rng(seed), Incomplete.from_array(ROWS)
     with seeded(seed):
-        given = {"n_draws": 4000, "n_steps": 15}
-        both = (draw(one, data, START, **given) for one in (model, WRONG))
+        options = {"n_draws": 4000, "n_steps": 15}
+        both = (draw(one, data, START, **options) for one in (model, WRONG))
         draws, wrong = (one.numpy() for one in both)
     observed = ~np.isnan(ROWS)
     assert (draws[:, observed] == ROWS[observed]).all()

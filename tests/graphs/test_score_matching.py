@@ -151,8 +151,8 @@ def single_column(ratio):
     x = (x / scale)[:, None]
     none = torch.zeros(1).double()
     centre, start = x.mean(0), Theta(none[None] + 1, none, none[0])
-    given = centre, Penalty(off_diagonal(1), 0.0), 1e-14
-    theta = minimise_loss(statistics(x, centre, True), start, *given).theta
+    arguments = centre, Penalty(off_diagonal(1), 0.0), 1e-14
+    theta = minimise_loss(statistics(x, centre, True), start, *arguments).theta
     return theta.precision, theta.linear + theta.precision @ x.mean(0), scale
 
 
@@ -219,8 +219,8 @@ def smooth_solution(stats, centre, penalty):
         return ((product / 2 - stats.target) * point).sum()
 
     free = {"fit_linear": True, "fit_scale": False}
-    given = loss, start(), centre, penalty
-    return em.minimise_loss(*given, **free, tol=1e-9, max_iter=10_000)
+    arguments = loss, start(), centre, penalty
+    return em.minimise_loss(*arguments, **free, tol=1e-9, max_iter=10_000)
 
 
 @pytest.mark.parametrize("linked_start", [False, True])
@@ -278,8 +278,8 @@ def test_products_through_the_rows_are_those_of_the_statistics(fit_linear, x, rn
     for _ in range(3):
         point = torch.tensordot(torch.tensor(rng.normal(size=len(spanned))), spanned, 1)
         assert_close(free.product(point), dense.product(point))
-    given = start(), penalty, 1e-15
-    first, second = (minimise_quadratic(one, *given) for one in (dense, free))
+    arguments = start(), penalty, 1e-15
+    first, second = (minimise_quadratic(one, *arguments) for one in (dense, free))
     assert_close(first.theta.precision, second.theta.precision, rtol=0, atol=1e-6)
     assert_close(first.theta.linear, second.theta.linear, rtol=0, atol=1e-6)
     assert first.loss == pytest.approx(second.loss, rel=1e-9)

@@ -22,8 +22,8 @@ def symmetric(values, d):
 def probabilities(w, d, unsigned=False):
     """Compute those of pairs (n,); `unsigned` is a bool or one for each pair."""
     w = np.asarray(w, dtype=float)
-    some = symmetric(np.broadcast_to(unsigned, w.shape).astype(float), d) > 0
-    found = probabilities_of_scores(symmetric(w, d), some)
+    is_unsigned = symmetric(np.broadcast_to(unsigned, w.shape).astype(float), d) > 0
+    found = probabilities_of_scores(symmetric(w, d), is_unsigned)
     assert torch.equal(found, found.T) and (found.diagonal() == 0).all()
     return found[tuple(np.triu_indices(d, 1))].numpy()
 
@@ -89,8 +89,8 @@ def test_noise_has_no_edges(seed):
 
 def excess(said, true, low):
     """Count edges beyond the probabilities between low and low + 0.2, by table."""
-    some = (said >= low) & (said < low + 0.2 + (low > 0.7))
-    return np.where(some, true - said, 0).sum(1)
+    in_bin = (said >= low) & (said < low + 0.2 + (low > 0.7))
+    return np.where(in_bin, true - said, 0).sum(1)
 
 
 def test_probabilities_of_the_prior_are_calibrated(seed):

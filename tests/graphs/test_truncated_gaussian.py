@@ -150,9 +150,10 @@ def test_unsafe_matrices_become_copositive(rng):
         safe = safe_on_orthant(precision, margin=1e-3)
         n_unsafe += not is_copositive(precision.numpy())
         assert is_copositive(safe.numpy())
-        kept = (precision >= 0) | torch.eye(len(precision)).bool()
-        assert torch.equal(safe[kept], precision[kept]) and (safe[~kept] < 0).all()
-        assert (safe[~kept] >= precision[~kept] * (1 + 1e-12)).all()
+        unchanged = (precision >= 0) | torch.eye(len(precision)).bool()
+        assert torch.equal(safe[unchanged], precision[unchanged])
+        assert (safe[~unchanged] < 0).all()
+        assert (safe[~unchanged] >= precision[~unchanged] * (1 + 1e-12)).all()
     assert n_unsafe > 10
 
 

@@ -45,8 +45,8 @@ def test_an_edge_is_certain_by_all_algorithms(algorithm):
 
 def test_frequent_edges_of_the_search_are_probable():
     X = positive(800, 4, np.random.default_rng(0))
-    given = {"selection": "stability", "alphas": 8, "n_subsamples": 6}
-    learner = TruncatedGaussianGraphLearnerCV(**given, random_state=0)
+    options = {"selection": "stability", "alphas": 8, "n_subsamples": 6}
+    learner = TruncatedGaussianGraphLearnerCV(**options, random_state=0)
     table = learner.fit(X).edges()
     assert list(table)[3:] == ["precision", "probability", "frequency"]
     first = table.iloc[0]
@@ -109,8 +109,8 @@ def test_scores_without_an_edge_are_standard_normal(missing, seed):
         problem = learner._problem(learner._schema, data)
         with seeded(table):
             fit = problem.learn(0.1, max_iter=40, tol=0.01)
-            given = problem.data, fit, problem.units.centre, problem.ridge
-            found = edge_scores(*given, fit_linear=True).numpy()[pairs]
+            arguments = problem.data, fit, problem.units.centre, problem.ridge
+            found = edge_scores(*arguments, fit_linear=True).numpy()[pairs]
         squares.append((found[1:] ** 2).mean())
     error = np.std(squares) / len(squares) ** 0.5
     assert abs(np.mean(squares) - 0.95) < 4 * error + 0.1

@@ -106,10 +106,10 @@ def test_observed_cells_stay_and_others_move_one_a_step(rule, value, seed, monke
         e_step = method(hidden, n_steps=1)[0].e_step
         first = e_step.init()
         second, both = e_step.step(first, em.to_model(TRUTH, CENTRE))
-    seen, moved = data.observed, (second.x - first.x).abs() > 1e-12  # of means
-    assert torch.equal(second.x[seen], data.x[seen]) and (second.x >= 0).all()
-    assert torch.equal(moved.sum(1), (~seen).any(1).long())
-    for x, mask in ((both.data.x, seen), (both.noise.x, seen.repeat(NU, 1))):
+    observed, moved = data.observed, (second.x - first.x).abs() > 1e-12  # of means
+    assert torch.equal(second.x[observed], data.x[observed]) and (second.x >= 0).all()
+    assert torch.equal(moved.sum(1), (~observed).any(1).long())
+    for x, mask in ((both.data.x, observed), (both.noise.x, observed.repeat(NU, 1))):
         changed = (x != x[0]).any(0)
         assert torch.equal(changed.sum(1), (~mask).any(1).long())
         assert not (changed & mask).any()
@@ -128,9 +128,9 @@ def test_draws_carry_their_density(seed):
         dist = q.at(rows.x[i : i + 1], torch.tensor([max(j, 0)]))
         expected = dist.log_prob(x[:, i, j]) if j >= 0 else torch.zeros(4).double()
         torch.testing.assert_close(draws.log_prob[:, i], expected.detach())
-    given = rows.given()
-    assert torch.equal(x[:, given], rows.x[given].expand(4, -1))
-    assert torch.equal((~given).sum(1), (rows.latent >= 0).long())
+    visible = rows.visible()
+    assert torch.equal(x[:, visible], rows.x[visible].expand(4, -1))
+    assert torch.equal((~visible).sum(1), (rows.latent >= 0).long())
 
 
 def trained(data, seed, n_rounds, **options):
@@ -218,12 +218,12 @@ def test_observed_cells_stay_and_those_under_the_mask_are_never_read(
     first, second = found
     assert torch.equal(first.data.x, second.data.x)
     assert torch.equal(first.noise.log_base, second.noise.log_base)
-    seen = data.observed
-    assert torch.equal(first.data.x[:, seen], data.x[seen].expand(5, -1))
+    observed = data.observed
+    assert torch.equal(first.data.x[:, observed], data.x[observed].expand(5, -1))
     for part in first:
         assert (part.x >= 0).all() and part.log_base.isfinite().all()
         changed = (part.x != part.x[0]).any(0)
-        assert torch.equal(changed, (~seen).expand_as(changed))
+        assert torch.equal(changed, (~observed).expand_as(changed))
 
 
 def test_zeros_have_logarithms(seed):
@@ -239,8 +239,8 @@ def exact_log_ratio(model, rows):
     """Integrate the missing cells out of phi; log phi(u) - log p_y(u) of each row."""
     points, weights = orthant_rule(D, 9.0, 20)
     found = []
-    for x, seen in zip(rows.x, rows.observed, strict=True):
-        log_phi = model.log_density(points.where(~seen, x))
+    for x, mask in zip(rows.x, rows.observed, strict=True):
+        log_phi = model.log_density(points.where(~mask, x))
         found.append((log_phi + weights.log()).logsumexp(0))
     length_of_seen = rows.observed.sum(1) * np.log(9.0)
     return torch.stack(found) - length_of_seen - rows.log_noise
@@ -380,8 +380,8 @@ FREE = Penalty(torch.zeros(D, D).double(), 0.0)
 def m_step(data, noise, noise_ratio):
     """Build the M-step of complete data."""
     complete = Incomplete(data, torch.ones_like(data).bool())
-    given = {"noise_ratio": noise_ratio, "fit_linear": True}
-    built = vnce(complete, noise, data.mean(0), **given)
+    options = {"noise_ratio": noise_ratio, "fit_linear": True}
+    built = vnce(complete, noise, data.mean(0), **options)
     return built.m_step
 
 
@@ -431,9 +431,9 @@ def test_with_one_hidden_cell_a_row_it_is_nce(data, noise, seed):
         latent = part.latent[:, None] == torch.arange(D)
         log_density = model.log_density(moved.where(~latent, points[:, :, None]))
         marginal = log_integral(log_density, weights[:, None])
-        given = marginal.where(part.latent >= 0, model.log_density(part.x))
+        log_model = marginal.where(part.latent >= 0, model.log_density(part.x))
         log_noise = noise.log_prob(part.x).where(~latent, 0.0).sum(-1)
-        return (given - log_noise).detach()
+        return (log_model - log_noise).detach()
 
     loss = nce(*map(exact_ratio, rows), NU).loss
     assert 0 < (rows[0].latent == -1).sum() < len(data)
@@ -586,9 +586,9 @@ def test_they_contain_the_conditionals_of_the_model(seed):
         q.intercepts[1] = -diagonal.log() / 2
     x = positive_rows(seed)
     found, expected = q.at(x, COLUMNS), model.conditionals(x)
-    own = torch.arange(N), COLUMNS
-    torch.testing.assert_close(found.loc, expected.loc[own])
-    torch.testing.assert_close(found.scale, expected.scale[own])
+    places = torch.arange(N), COLUMNS
+    torch.testing.assert_close(found.loc, expected.loc[places])
+    torch.testing.assert_close(found.scale, expected.scale[places])
 
 
 def test_they_do_not_see_their_own_column(seed):

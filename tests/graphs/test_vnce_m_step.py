@@ -9,7 +9,15 @@ from skvnce._core.models import Draws, observed_log_prob
 from skvnce._core.random import seeded
 from skvnce.contrast.objective import divergence, nce
 from skvnce.graphs.em import DIAGONAL_FLOOR, Penalty, Theta, to_model
-from skvnce.graphs.vnce import Both, Drawn, drawn, keep_data, log_ratio, loss, m_step
+from skvnce.graphs.vnce import (
+    Both,
+    Drawn,
+    constant_draws,
+    keep_data,
+    log_ratio,
+    loss,
+    m_step,
+)
 
 D, N, NU = 2, 30, 4
 CENTRE = torch.tensor([0.7, 1.1], dtype=torch.float64)
@@ -38,7 +46,7 @@ def enumerated(x, exact):
     log_q = q.log_prob(filled[..., 1])
     log_noise = observed_log_prob(NOISE, x, OBSERVED.expand_as(x))
     draws = Draws((filled,), log_q, log_q + weights.log()[:, None])
-    return drawn(draws, log_noise), log_q - posterior.log_prob(filled[..., 1])
+    return constant_draws(draws, log_noise), log_q - posterior.log_prob(filled[..., 1])
 
 
 def ratios(*tables):
@@ -74,7 +82,8 @@ def test_the_noise_term_is_free_of_q(seed):
 def test_draws_are_constants():
     leaf = torch.ones(3, N, D, dtype=torch.float64, requires_grad=True)
     log_prob = leaf.sum(-1)
-    part = drawn(Draws((leaf * 2,), log_prob, torch.zeros(3, N)), torch.zeros(N))
+    draws = Draws((leaf * 2,), log_prob, torch.zeros(3, N))
+    part = constant_draws(draws, torch.zeros(N))
     assert not (part.x.requires_grad or part.log_base.requires_grad)
 
 
@@ -106,7 +115,7 @@ def test_data_of_all_rounds_and_the_last_noise_are_kept():
         return Drawn(torch.full((2, n, D), value), *torch.full((2, 2, n), value))
 
     old, new = (Both(part(v, 4), part(v, 8)) for v in (1.0, 2.0))
-    kept = keep_data(old, new, 0.5)
-    assert kept.data.x.shape == (2, 8, D)
+    both = keep_data(old, new, 0.5)
+    assert both.data.x.shape == (2, 8, D)
     expected = torch.tensor([1.0] * 4 + [2.0] * 4).expand(2, 8)
-    assert torch.equal(kept.data.log_base, expected) and kept.noise is new.noise
+    assert torch.equal(both.data.log_base, expected) and both.noise is new.noise

@@ -57,10 +57,10 @@ def test_explained_variances_are_those_of_a_regression(fitted):
     imputer, _ = fitted
     covariance = parameters_of(imputer)[1].mean(0)
     precision = np.linalg.inv(covariance)
-    wanted = 1 - 1 / (np.diag(precision) * np.diag(covariance))
+    expected = 1 - 1 / (np.diag(precision) * np.diag(covariance))
     found = imputer.trace_[imputer.n_burn_in_ :, 1]
     low, high = found.min(0), found.max(0)
-    assert (wanted > low - 0.1).all() and (wanted < high + 0.1).all()
+    assert (expected > low - 0.1).all() and (expected < high + 0.1).all()
 
 
 def test_the_picture(fitted):

@@ -175,6 +175,6 @@ ERRORS = [
 ]
 
 
-@pytest.mark.parametrize(("draw", "estimator", "given", "error", "words"), ERRORS)
-def test_errors(draw, estimator, given, error, words):
-    refused(error, words, draw, estimator, **given)
+@pytest.mark.parametrize(("draw", "estimator", "options", "error", "words"), ERRORS)
+def test_errors(draw, estimator, options, error, words):
+    refused(error, words, draw, estimator, **options)

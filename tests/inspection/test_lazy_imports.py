@@ -16,5 +16,5 @@ def test_modules_load_libraries_at_first_use(module, libraries):
     found = f"{libraries} & set(sys.modules)"
     code = f"import sys; from skvnce.{module} import *; print({found})"
     run = [sys.executable, "-c", code]
-    done = subprocess.run(run, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
+    process = subprocess.run(run, capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == "set()"

@@ -41,9 +41,9 @@ def filled(table, seed=0):
     rng = np.random.default_rng(seed)
     table = table.copy()
     for name in table:
-        seen = table[name].dropna().to_numpy()
+        values = table[name].dropna().to_numpy()
         gaps = table[name].isna()
-        table.loc[gaps, name] = rng.choice(seen, gaps.sum())
+        table.loc[gaps, name] = rng.choice(values, gaps.sum())
     return table
 
 
@@ -56,8 +56,8 @@ class TestMissingness:
     def test_patterns_are_counted(self):
         display = MissingnessDisplay(MISSING, ["a", "b", "c"])
         np.testing.assert_array_equal(display.counts, [3, 2, 1])
-        wanted = [[0, 1, 1], [0, 0, 0], [0, 0, 1]]
-        np.testing.assert_array_equal(display.patterns, wanted)
+        expected = [[0, 1, 1], [0, 0, 0], [0, 0, 1]]
+        np.testing.assert_array_equal(display.patterns, expected)
 
     def test_pairs_are_shares_of_the_rows_that_miss_the_first(self):
         pairs = MissingnessDisplay(MISSING, ["a", "b", "c"]).pairs
@@ -87,17 +87,17 @@ class TestMissingness:
         X = containers(table)[container]
         display = MissingnessDisplay.from_frame(X, kind="pairs")
         names = list(table) if container != "array" else ["size", "whole"]
-        wanted = table[names].isna().to_numpy()
-        np.testing.assert_array_equal(display.missing, wanted)
+        expected = table[names].isna().to_numpy()
+        np.testing.assert_array_equal(display.missing, expected)
 
     def test_errors(self):
-        for X, given, words in (
+        for X, names, words in (
             (frame(), {"kind": "rows"}, "kind must be one of"),
             (np.ones((3, 2)), {"kind": "pairs"}, "no missing cell"),
             (np.ones(3), {}, "rows and columns"),
             (frame(), {"max_patterns": -1}, "at least 1"),
         ):
-            refused(ValueError, words, MissingnessDisplay.from_frame, X, **given)
+            refused(ValueError, words, MissingnessDisplay.from_frame, X, **names)
 
 
 class TestImputation:
@@ -117,11 +117,11 @@ class TestImputation:
     def test_strips_show_observed_and_drawn_cells(self):
         table = frame()
         draws = [filled(table, seed) for seed in range(2)]
-        given = {"columns": ["size"], "kind": "strip"}
-        [ax] = ImputationDisplay.from_draws(table, draws, **given).axes_
+        options = {"columns": ["size"], "kind": "strip"}
+        [ax] = ImputationDisplay.from_draws(table, draws, **options).axes_
         gaps = table["size"].isna()
-        wanted = [table["size"][~gaps], *(one["size"][gaps] for one in draws)]
-        for line, cells in zip(ax.lines, wanted, strict=True):
+        expected = [table["size"][~gaps], *(one["size"][gaps] for one in draws)]
+        for line, cells in zip(ax.lines, expected, strict=True):
             np.testing.assert_array_equal(line.get_ydata(), cells)
         assert ax.lines[0].get_color() != ax.lines[1].get_color()
 
@@ -129,9 +129,9 @@ class TestImputation:
         table = frame()
         draws = [filled(table, seed) for seed in range(2)]
         [ax] = ImputationDisplay.from_draws(table, draws, columns=["kind"]).axes_
-        seen = table["kind"].value_counts(normalize=True, sort=False)
+        of_observed = table["kind"].value_counts(normalize=True, sort=False)
         heights = [bar.get_height() for bar in ax.patches]
-        np.testing.assert_allclose(heights, seen[["a", "b", "c"]])
+        np.testing.assert_allclose(heights, of_observed[["a", "b", "c"]])
         gaps = table["kind"].isna()
         for line, draw in zip(ax.lines, draws, strict=True):
             shares = draw["kind"][gaps].value_counts(normalize=True, sort=False)
@@ -148,8 +148,8 @@ class TestImputation:
     def test_a_scatter_tells_rows_with_drawn_cells(self):
         table = frame()
         draws = [filled(table)]
-        given = {"columns": ["size", "whole"], "kind": "scatter"}
-        [ax] = ImputationDisplay.from_draws(table, draws, **given).axes_
+        options = {"columns": ["size", "whole"], "kind": "scatter"}
+        [ax] = ImputationDisplay.from_draws(table, draws, **options).axes_
         gaps = table["size"].isna()
         observed, drawn = ax.lines
         np.testing.assert_array_equal(observed.get_ydata(), table["whole"][~gaps])
@@ -186,7 +186,7 @@ class TestImputation:
         table = frame()
         draws = [filled(table)]
         narrow = draws[0].drop(columns="day")
-        for X, tables, given, words in (
+        for X, tables, options, words in (
             (table, draws, {"kind": "violin"}, "kind must be one of"),
             (table, draws, {"kind": "scatter"}, "two columns"),
             (table, draws, {"columns": ["age"]}, "the key 'age', no column"),
@@ -201,7 +201,7 @@ class TestImputation:
             (table, [*draws, draws[0][::-1]], {}, r"draws\[1\] has other observed"),
         ):
             error = TypeError if "list" in words else ValueError
-            refused(error, words, ImputationDisplay.from_draws, X, tables, **given)
+            refused(error, words, ImputationDisplay.from_draws, X, tables, **options)
 
 
 def curve(shifts, estimates):
@@ -215,8 +215,8 @@ class TestSensitivity:
         found = curve(shifts, [5.0, 0.0, 4.0])
         display = SensitivityDisplay.from_curve(found)
         np.testing.assert_array_equal(display.line_.get_xdata(), [-1, 0, 2])
-        wanted = [found.pooled[k].estimate for k in (2, 0, 1)]
-        np.testing.assert_array_equal(display.line_.get_ydata(), wanted)
+        expected = [found.pooled[k].estimate for k in (2, 0, 1)]
+        np.testing.assert_array_equal(display.line_.get_ydata(), expected)
         low, high = found.pooled[1].interval()
         ends = display.band_.get_paths()[0].vertices
         assert {low, high} <= set(ends[ends[:, 0] == 2][:, 1])

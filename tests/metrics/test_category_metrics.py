@@ -123,8 +123,8 @@ def test_a_probability_at_the_end_of_a_bin_stays_in_it():
     assert 0.55 * 100 > 55  # in floats
     p = {0: [[0.55, 0.45], [0.545, 0.455]]}  # both in the bin from .54 to .55
     true, hidden = [["a"], ["b"]], [[True], [True]]
-    given = {"categories": {0: ["a", "b"]}, "n_bins": 100}
-    found = expected_calibration_error(true, p, hidden, **given)
+    options = {"categories": {0: ["a", "b"]}, "n_bins": 100}
+    found = expected_calibration_error(true, p, hidden, **options)
     assert found == pytest.approx(abs(1 - 0.55 - 0.545) / 2)
 
 
@@ -376,7 +376,7 @@ HALVES = [[0.5, 0.5]] * 2
 
 @pytest.mark.parametrize("score", OF_PROBABILITIES)
 @pytest.mark.parametrize(
-    "given, message",
+    "probabilities, message",
     [
         ({"port": HALVES}, "column 'port' are unknown, .*categories=imputer.categor"),
         ({"town": P["port"]}, "probabilities has the key 'town', no column"),
@@ -394,14 +394,15 @@ HALVES = [[0.5, 0.5]] * 2
         ([TRUE.iloc[:1]], r"draw 0 must have the shape of X_true, \(2, 3\), got"),
     ],
 )
-def test_errors_of_probabilities(score, given, message):
-    columns = ["port"] if isinstance(given, dict) and "port" in given else None
+def test_errors_of_probabilities(score, probabilities, message):
+    has_port = isinstance(probabilities, dict) and "port" in probabilities
+    columns = ["port"] if has_port else None
     with pytest.raises(ValueError, match=message):
-        score(TRUE, given, ALL, columns=columns)
+        score(TRUE, probabilities, ALL, columns=columns)
 
 
 @pytest.mark.parametrize(
-    "score, given, options, message",
+    "score, probabilities, options, message",
     [
         (category_log_loss, P, {"floor": 1}, "floor must lie in .* got 1"),
         (expected_calibration_error, P, {"n_bins": 0}, "n_bins must be a positive int"),
@@ -414,6 +415,6 @@ def test_errors_of_probabilities(score, given, message):
         (two_sample_auc, TRUE, {}, "in at least 10 rows, two per fold, got 2"),
     ],
 )
-def test_errors_of_parameters(score, given, options, message):
+def test_errors_of_parameters(score, probabilities, options, message):
     with pytest.raises(ValueError, match=message):
-        score(TRUE, given, ALL, **options)
+        score(TRUE, probabilities, ALL, **options)

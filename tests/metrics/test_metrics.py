@@ -256,7 +256,7 @@ def test_shared_ties_change_nothing_without_ties(n_draws, rng):
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "words"),
+    ("options", "error", "words"),
     [
         ({"ties": "split"}, ValueError, "ties must be"),
         ({"level": 0}, ValueError, "level must be between 0 and 1"),
@@ -266,8 +266,8 @@ def test_shared_ties_change_nothing_without_ties(n_draws, rng):
         ({"level": "a"}, TypeError, "level must be a number, got 'a'"),
     ],
 )
-def test_errors_of_coverage(given, error, words):
-    refused(error, words, coverage, TRUE, np.zeros((99, 2, 2)), ALL, **given)
+def test_errors_of_coverage(options, error, words):
+    refused(error, words, coverage, TRUE, np.zeros((99, 2, 2)), ALL, **options)
 
 
 @pytest.mark.parametrize(
@@ -311,8 +311,8 @@ def test_r_hat_by_hand():
     """
     chains = [[9.0, 0.0, 2.0, 4.0, 6.0], [9.0, 1.0, 1.0, 1.0, 3.0]]
     within, between = 1.5, np.var([1, 5, 1, 2], ddof=1)
-    wanted = np.sqrt((within / 2 + between) / within)
-    assert split_r_hat(chains) == pytest.approx(wanted, rel=1e-14)
+    expected = np.sqrt((within / 2 + between) / within)
+    assert split_r_hat(chains) == pytest.approx(expected, rel=1e-14)
     assert np.isnan(split_r_hat(np.ones((1, 4))))
 
 
@@ -321,6 +321,6 @@ def test_chains_are_as_long_as_r_hat_needs(n_steps):
     """With autocorrelation time tau, B / n is tau W / n: R-hat is known for each n."""
     tau = 40.0
     r_hat = np.sqrt((n_steps - 1 + tau) / n_steps)
-    wanted = (tau - 1) / (1.05**2 - 1)
-    assert enough_steps([np.nan, 1.0, r_hat], n_steps) == pytest.approx(wanted, abs=1)
+    expected = (tau - 1) / (1.05**2 - 1)
+    assert enough_steps([np.nan, 1.0, r_hat], n_steps) == pytest.approx(expected, abs=1)
     assert enough_steps([0.99, 1.0], n_steps) <= n_steps

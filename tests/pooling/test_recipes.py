@@ -70,8 +70,11 @@ def test_average_slopes_of_marginaleffects():
     linear = fit_each(lambda table: smf.ols("y ~ x1 + x2", table).fit(), tables)
     for models in (linear, fit_each(logit, tables)):
         effects = [marginaleffects.avg_slopes(model).data for model in models]
-        given = [e["estimate"] for e in effects], [e["std_error"] ** 2 for e in effects]
-        found = pool(*given, names=effects[0]["term"])
+        estimates = (
+            [e["estimate"] for e in effects],
+            [e["std_error"] ** 2 for e in effects],
+        )
+        found = pool(*estimates, names=effects[0]["term"])
         if models is linear:  # without products slopes are the coefficients
             part = pool_models(models, dof_complete=None).summary().iloc[1:]
             estimate, error = part["coef"], part["se"]
@@ -162,8 +165,8 @@ def study(rng, sees_all):
     values = rng.multivariate_normal([0, 0], [[1, 0.6], [0.6, 1]], 800)
     X = pd.DataFrame(values, columns=["age", "marker"])
     X["marker"] = X["marker"].mask(rng.random(800) < 0.4)
-    seen = values if sees_all else X.fillna(0).to_numpy()
-    treated = (rng.random(800) < expit(seen.sum(axis=1))).astype(int)
+    values_seen = values if sees_all else X.fillna(0).to_numpy()
+    treated = (rng.random(800) < expit(values_seen.sum(axis=1))).astype(int)
     return X, treated, treated + 2 * values.sum(axis=1) + rng.normal(size=800)
 
 

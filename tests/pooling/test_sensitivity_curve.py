@@ -44,8 +44,8 @@ def test_it_is_the_pooled_analysis_of_the_draws(fitted):
     curve = sensitivity_curve(imputer, X, mean_of_y, shifts, 4, 7)
     for shift, found in zip(shifts, curve.pooled, strict=True):
         draws = imputer.sample(X, 4, 7, shift=shift)
-        wanted = pool(*zip(*fit_each(mean_of_y, draws), strict=True))
-        assert found == wanted
+        expected = pool(*zip(*fit_each(mean_of_y, draws), strict=True))
+        assert found == expected
     table = curve.summary(level=0.9)
     assert table["shift"].tolist() == shifts
     low, high = curve.pooled[1].interval(0.9)
@@ -71,8 +71,8 @@ def test_shifts_have_the_same_random_numbers_as_none():
     assert_allclose(moved[:, hidden[:, 1], 1], -0.01, rtol=1e-6)
     both, spread = hidden.all(1), np.nanstd(X, axis=0)
     slope = np.diff(imputer.transform([[np.nan, 0.0], [np.nan, 1.0]])[:, 0])
-    wanted = np.where(both, -0.01 * slope * spread[1] / spread[0], 0.0)
-    assert_allclose(moved[..., 0], np.tile(wanted, (4, 1)), rtol=1e-6, atol=1e-12)
+    expected = np.where(both, -0.01 * slope * spread[1] / spread[0], 0.0)
+    assert_allclose(moved[..., 0], np.tile(expected, (4, 1)), rtol=1e-6, atol=1e-12)
     # another seed: the root mean square is near sqrt(2 * conditional variance)
     others = imputer.sample(X, 4, 1, shift={}, as_array=True)
     assert np.sqrt(((others - none)[:, hidden[:, 0], 0] ** 2).mean()) > 0.5
@@ -130,8 +130,8 @@ def test_models_by_name():
 )
 def test_wrong_input(fitted, options, error, message):
     imputer, X = fitted
-    given = {"imputer": imputer, "analyse": mean_of_y, "shifts": [{}], "n_draws": 2}
-    refused(error, message, sensitivity_curve, X=X, **given | options)
+    arguments = {"imputer": imputer, "analyse": mean_of_y, "shifts": [{}], "n_draws": 2}
+    refused(error, message, sensitivity_curve, X=X, **arguments | options)
 
 
 def test_an_analysis_of_one_number_has_no_names(fitted):

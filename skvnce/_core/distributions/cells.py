@@ -235,12 +235,12 @@ def entropy(q: Distribution, drawn: Tensor) -> Tensor:
 def drawn_once(q: Distribution) -> Candidates:
     """Represent a distribution by one draw, which has a gradient."""
     drawn = q.rsample()
-    one = torch.ones_like(drawn).unsqueeze(-1)
-    return Candidates(drawn.unsqueeze(-1), one, entropy(q, drawn))
+    weight = torch.ones_like(drawn).unsqueeze(-1)
+    return Candidates(drawn.unsqueeze(-1), weight, entropy(q, drawn))
 
 
 class NumberOrLevel(Distribution):
-    """Cells of which each has a distribution of numbers, or probabilities of levels.
+    """Cells that each have a distribution of numbers, or probabilities of levels.
 
     `number` is used where `n_levels` (int (*batch,)) is 0. `logits` (*batch,
     most_levels): those beyond `n_levels` are not used.
@@ -377,8 +377,8 @@ class Intervals(NamedTuple):
         """Leave out missing cells; `observed` broadcasts to (*rows, features)."""
         middle, half, normal = (self.low + self.high) / 2, None, None
         if self.n_rounded:
-            seen = observed & self.rounded
-            half = ((self.high - self.low) / 2).where(seen, _EVERYTHING)
+            at_rounded = observed & self.rounded
+            half = ((self.high - self.low) / 2).where(at_rounded, _EVERYTHING)
         if self.n_rounded < self.low.shape[-1]:
             normal = (observed & ~self.rounded).to(middle)
         return Centred(middle.where(observed, 0.0), half, normal)
@@ -580,8 +580,8 @@ class Families(NamedTuple):
         if not len(self.rounded):
             return torch.zeros_like(x[..., 0])
         low, high = self._ends(x[..., self.rounded])
-        seen = observed[..., self.rounded]
-        return (high - low).log().where(seen, 0.0).sum(-1)
+        at_rounded = observed[..., self.rounded]
+        return (high - low).log().where(at_rounded, 0.0).sum(-1)
 
     def _ends(self, x: Tensor) -> tuple[Tensor, Tensor]:
         places = self.places(x)
@@ -615,7 +615,7 @@ class Cells(Distribution):
         self.outputs, self.families = (loc, scale), families
         width = families.n_columns(loc.shape[-1])
         self.loc, self.scale = loc[..., :width], scale[..., :width]
-        self._known: Intervals | None = None
+        self._intervals: Intervals | None = None
         super().__init__(self.loc.shape, validate_args=False)
 
     def log_prob(self, value: Tensor) -> Tensor:
@@ -647,7 +647,7 @@ class Cells(Distribution):
             logs = logs.index_copy(-1, at, inside)
         return logs
 
-    def taken(self, index: Tensor) -> "Cells":
+    def take(self, index: Tensor) -> "Cells":
         """Return the cells at indices (k, *batch) of the first dimension."""
         where = index[..., None]
         outputs = (
@@ -656,14 +656,14 @@ class Cells(Distribution):
         )
         return Cells(*outputs, self.families)
 
-    def given(self, cells: Intervals | None) -> "Cells":
-        """Keep what is known of the rows that `sum_observed` will be called with."""
-        self._known = cells
+    def with_intervals(self, cells: Intervals | None) -> "Cells":
+        """Store the intervals of the rows that `sum_observed` will be called with."""
+        self._intervals = cells
         return self
 
     def sum_observed(self, x: Tensor, observed: Tensor) -> Tensor:
         """Sum log-densities over observed cells; (*batch,). Others may be NaN."""
-        cells = self._known
+        cells = self._intervals
         # `observed_sum` has no gradient in x, and subclasses have other densities
         if cells is None and type(self) is Cells and not x.requires_grad:
             cells = self.families.intervals(x.where(observed, 0.0))
@@ -676,8 +676,8 @@ class Cells(Distribution):
     def _log_rounded(self, value: Tensor, at: Tensor | slice) -> Tensor:
         """Compute log-probabilities of the cells of rounded columns, eq. (2)."""
         edges, loc, scale = self.families.edges, self.loc[..., at], self.scale[..., at]
-        left = self.families.places(value[..., at])
-        ends = (pick(edges, left + k).to(value) for k in (0, 1))
+        place = self.families.places(value[..., at])
+        ends = (pick(edges, place + k).to(value) for k in (0, 1))
         return log_interval(*((end - loc) / scale for end in ends))
 
     def icdf(self, value: Tensor) -> Tensor:
@@ -691,8 +691,10 @@ class Cells(Distribution):
         if len(families.bernoulli):
             at = families.bernoulli
             larger = value[..., at] > torch.sigmoid(-loc[..., at])
-            one = torch.where(larger, families.pairs[:, 1], families.pairs[:, 0])
-            points = points.index_copy(-1, at, one.to(points))
+            pair_values = torch.where(
+                larger, families.pairs[:, 1], families.pairs[:, 0]
+            )
+            points = points.index_copy(-1, at, pair_values.to(points))
         if len(families.rounded):
             at = families.rounded
             points = points.index_copy(-1, at, families.nearest(points[..., at]))
@@ -711,7 +713,9 @@ class Cells(Distribution):
     @property
     def level_probabilities(self) -> Tensor:
         """Probabilities of levels, column after column; (*batch, n_probabilities)."""
-        tables = [one.probabilities(*self.outputs) for one in self.families.levels]
+        tables = [
+            levels.probabilities(*self.outputs) for levels in self.families.levels
+        ]
         empty = self.loc[..., :0]
         return torch.cat([empty, *(table.flatten(-2) for table in tables)], -1)
 
@@ -722,7 +726,7 @@ class Cells(Distribution):
 
 
 class ScoredCells(Cells):
-    """Cells of which the missing ones are the numbers before rounding, eq. (2).
+    """Cells whose missing ones are the numbers before rounding, eq. (2).
 
     Missing cells of rounded columns are then normal, with a differentiable density
     and reparametrised draws. Integrated over them, the density is that of `Cells`
@@ -733,9 +737,9 @@ class ScoredCells(Cells):
         self.observed = observed
         super().__init__(*cells.outputs, cells.families)
 
-    def taken(self, index: Tensor) -> "ScoredCells":
+    def take(self, index: Tensor) -> "ScoredCells":
         """Return the cells at indices (k, *batch) of the first dimension."""
-        return ScoredCells(super().taken(index), self.observed)
+        return ScoredCells(super().take(index), self.observed)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Compute log-densities, or log-probabilities of observed discrete cells."""

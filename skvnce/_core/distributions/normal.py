@@ -58,7 +58,7 @@ class Batch(NamedTuple):
 
     rows: Tensor  # int64 (n,): their indices in the table
     x: Tensor  # (*batch, n, features): zero where missing
-    seen: Tensor  # (n, features): 1 where observed, else 0
+    observed: Tensor  # (n, features): 1 where observed, else 0
     # int64 (n, width): the columns of each row's block, then columns of the identity:
     # features, ...
     block: Tensor
@@ -70,7 +70,7 @@ class Batch(NamedTuple):
 
     def residual(self, normal: FactoredNormal) -> Tensor:
         """Compute observed cells minus their mean, 0 where missing."""
-        return torch.addcmul(self.x, self.seen, normal.mean, value=-1)
+        return torch.addcmul(self.x, self.observed, normal.mean, value=-1)
 
     def gather(self, matrix: Tensor) -> Tensor:
         """Gather each row's block of a matrix; (n, width, width)."""
@@ -119,7 +119,7 @@ class ByMissing(NamedTuple):
         whitened = _forward(factor, batch.gather_cells(field))
         square = (field * residual).sum(-1) - whitened.square().sum(-1)
         log_det = normal.log_det + _log_det(factor)
-        log_prob = -(log_det + square + log(2 * pi) * batch.seen.sum(1)) / 2
+        log_prob = -(log_det + square + log(2 * pi) * batch.observed.sum(1)) / 2
         return cls(batch, residual, log_prob, whitened, factor)
 
     def completed(self) -> Tensor:
@@ -161,7 +161,7 @@ class ByObserved(NamedTuple):
         residual = batch.residual(normal)
         factor = cholesky(batch.gather(normal.covariance))
         whitened = _forward(factor, batch.gather_cells(residual))
-        constant = log(2 * pi) * batch.seen.sum(1)
+        constant = log(2 * pi) * batch.observed.sum(1)
         log_prob = -(_log_det(factor) + whitened.square().sum(1) + constant) / 2
         return cls(batch, normal, residual, log_prob, whitened, factor)
 
@@ -177,7 +177,7 @@ class ByObserved(NamedTuple):
         """
         noise = normal_numbers((n_draws, *self.residual.shape), self.residual)
         y = noise @ self.normal.root.T
-        surprise = self.batch.gather_cells(self.residual - y * self.batch.seen)
+        surprise = self.batch.gather_cells(self.residual - y * self.batch.observed)
         return y + self._predict(_forward(self.factor, surprise))
 
     def _predict(self, whitened: Tensor) -> Tensor:
@@ -329,9 +329,9 @@ def _batches(
         part, place = rows[first:last], torch.arange(width, device=x.device)
         columns = (~block_of[part]).to(torch.uint8).sort(dim=1, stable=True).indices
         block = columns[:, :width].where(place < count[first:last, None], d + place)
-        seen = observed[part]
-        inside = x[..., part, :].where(seen, 0.0)
-        batches.append(Batch(part, inside, seen.to(x), block, kind))
+        mask = observed[part]
+        inside = x[..., part, :].where(mask, 0.0)
+        batches.append(Batch(part, inside, mask.to(x), block, kind))
         first = last
     return batches
 

@@ -48,7 +48,7 @@ class Flat:
         ]
 
     def gather(self) -> None:
-        """Let gradients be views again; a parameter that is none is an error."""
+        """Let gradients be views again; raise an error for other parameters."""
         for leaf, view, slope in zip(
             self._leaves, self._views, self._slopes, strict=True
         ):
@@ -302,7 +302,7 @@ def _checked_norm(
     value: Tensor, gradients: list[Tensor], named: list[tuple[str, Tensor]]
 ) -> float:
     """Compute the norm of all gradients; raise an error if anything is not finite."""
-    norms = [torch.linalg.vector_norm(one) for one in gradients]
+    norms = [torch.linalg.vector_norm(gradient) for gradient in gradients]
     # one transfer: reading each number alone would wait for the device each time
     value, *norms = torch.stack([part.double() for part in (value, *norms)]).tolist()
     if isfinite(value + sum(norms)):

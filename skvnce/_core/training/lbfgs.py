@@ -136,9 +136,9 @@ def minimise_parameters(
 
     for restart in range(_RESTARTS + 1):
         unit = 0.1**restart  # the length of the first step of L-BFGS
-        left = max(1, max_iter - len(shown))
+        n_remaining = max(1, max_iter - len(shown))
         # the gradient in the scaled parameters is `unit` times that in the parameters
-        options = {"tol": tol * unit, "max_iter": left, "on_step": count}
+        options = {"tol": tol * unit, "max_iter": n_remaining, "on_step": count}
         try:
             minimum = minimise(
                 lambda scaled, unit=unit: value(scaled * unit),

@@ -78,14 +78,14 @@ def minimise(
         descended = ahead - (product - quadratic.target) / unit
         following = _prox(descended, weight / unit, lower, upper)
         move = following - point
-        if _dot((ahead - following) * metric, move) > 0:
+        if dot((ahead - following) * metric, move) > 0:
             momentum = 1.0  # restart because the momentum points uphill
         faster = (1 + (1 + 4 * momentum**2) ** 0.5) / 2
         before, product_before = ahead, product
         ahead = torch.add(following, move, alpha=(momentum - 1) / faster)
         point, momentum, product = following, faster, quadratic.product(ahead)
         path = ahead - before
-        if _dot(path, product - product_before) > curvature * _dot(path * metric, path):
+        if dot(path, product - product_before) > curvature * dot(path * metric, path):
             curvature = 2 * curvature  # the power iteration missed a direction
         # each computation of the gap takes a further product and an inverse form
         if n_iter % interval == 0 or n_iter == max_iter:
@@ -96,8 +96,8 @@ def minimise(
     return Certified(point, objective, gap, n_iter, curvature)
 
 
-def _dot(a: Tensor, b: Tensor) -> Tensor:
-    # without a matrix of the products
+def dot(a: Tensor, b: Tensor) -> Tensor:
+    """Sum the products of the entries, without a matrix of them."""
     return torch.vdot(a.flatten(), b.flatten())
 
 

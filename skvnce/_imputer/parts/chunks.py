@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from functools import partial, reduce
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
@@ -114,10 +115,10 @@ class Chunks:
 
         paths = path if isinstance(path, list | tuple) else [path]
         readers = []
-        for one in [file for part in paths for file in _parquet_files(part)]:
-            with _file_named(one):
-                groups = range(pq.read_metadata(one).num_row_groups)
-            readers += [partial(_row_group, one, group) for group in groups]
+        for file in chain.from_iterable(map(_parquet_files, paths)):
+            with _file_named(file):
+                groups = range(pq.read_metadata(file).num_row_groups)
+            readers += [partial(_row_group, file, group) for group in groups]
         return cls(readers)
 
     def __len__(self):
@@ -158,12 +159,10 @@ class Chunks:
         numbers = range(len(self))
         return type(self)([partial(_applied, function, self, k) for k in numbers])
 
+    _numbers = _numbered  # of a function that returns a number for each row
+
     def _tables(self, function, names):
         """Apply a function of number and chunk that returns a table."""
-        return self._numbered(function)
-
-    def _numbers(self, function):
-        """Apply a function of number and chunk that returns a number for each row."""
         return self._numbered(function)
 
     def _head(self):
@@ -187,8 +186,8 @@ class Chunks:
 
     def _reduced(self, of, merge, weights=None):
         """Apply a function of number, chunk and weights to all, and merge in order."""
-        parts = enumerate(self)
-        return reduce(merge, (of(k, one, weights and weights[k]) for k, one in parts))
+        parts = (of(k, x, weights and weights[k]) for k, x in enumerate(self))
+        return reduce(merge, parts)
 
 
 def _slice(X, rows):

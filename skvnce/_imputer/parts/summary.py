@@ -22,7 +22,7 @@ _ROUNDING = 1e-9  # relative difference of sums of the same cells
 
 
 class Count(NamedTuple):
-    """What a part must have each time that it is read."""
+    """The size and the sums of a part, equal each time that it is read."""
 
     n_rows: int  # rows, and observed cells
     n_observed: int
@@ -50,9 +50,10 @@ def _counted(cells):
     return cells.numel() - n_missing, cells.nansum(0, dtype=torch.float64).numpy()
 
 
-class FirstReading(NamedTuple):
-    """What the parts of a table were when they were first read."""
+class SecondReader(NamedTuple):
+    """Reads parts again; raises an error if they differ from the first reading."""
 
+    reader: object  # a `TableReader`, or `AsRead`
     counts: tuple  # tuple of Count: one for each part
     # int (n_parts + 1,), the numbers of the first rows of the parts in the table, and
     # of all rows
@@ -60,13 +61,14 @@ class FirstReading(NamedTuple):
     names: np.ndarray  # (n_features,)
 
     @classmethod
-    def of(cls, summary, names):
-        """Keep what later readings are compared with."""
+    def of(cls, reader, summary, names):
+        """Make the reader of a table that a summary describes."""
         firsts = np.cumsum([0, *(count.n_rows for count in summary.parts)])
-        return cls(summary.parts, firsts, names)
+        return cls(reader, summary.parts, firsts, names)
 
-    def check(self, number, X):
-        """Raise an error if a part differs from the first reading, beyond rounding."""
+    def read(self, number, chunk, weights):
+        """Validate a part, and compare it with the first reading, up to rounding."""
+        X, weights = self.reader.read(number, chunk, weights)
         before = self.counts[number]
         if len(X) != before.n_rows:
             _reject_change(number, f"{before.n_rows} rows", len(X))
@@ -78,20 +80,21 @@ class FirstReading(NamedTuple):
             changed = abs(total - before.total) > _ROUNDING * before.size
         if changed.any():
             place = np.flatnonzero(changed)[0]
-            had = f"sum {before.total[place]:.9g} in column {self.names[place]!r}"
-            _reject_change(number, had, f"{total[place]:.9g}")
+            text = f"sum {before.total[place]:.9g} in column {self.names[place]!r}"
+            _reject_change(number, text, f"{total[place]:.9g}")
+        return X, weights
 
 
-def _reject_change(number, had, has):
+def _reject_change(number, before, now):
     raise ValueError(
-        f"Part {number} of X had {had} when it was first read, and now {has}. Parts "
+        f"Part {number} of X had {before} when it was first read, and now {now}. Parts "
         "must be the same each time; a function that draws random numbers needs a "
         "fixed seed."
     )
 
 
 class Summary(NamedTuple):
-    """Sums over rows, or over those of some parts."""
+    """Sums over the rows of some parts."""
 
     # tuple of Count: one for each part; none for slices of a part, which are counted as
     # a whole
@@ -152,12 +155,12 @@ def summarised(X, weights):
     """Summarise the rows (n, n_features) of a part."""
     counted = X[weights > 0]
     weights = weights[weights > 0]
-    seen = ~np.isnan(counted)
-    weight = weights @ seen
-    filled = np.where(seen, counted, 0.0).astype(np.float64)
+    observed = ~np.isnan(counted)
+    weight = weights @ observed
+    filled = np.where(observed, counted, 0.0).astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         mean = weights @ filled / np.where(weight > 0, weight, 1.0)
-        square = weights @ np.where(seen, filled - mean, 0.0) ** 2
+        square = weights @ np.where(observed, filled - mean, 0.0) ** 2
     none = np.full((1, X.shape[1]), np.nan)  # for parts without rows
     low, high = (
         ufunc.reduce(np.concatenate([counted, none])) for ufunc in (np.fmin, np.fmax)
@@ -165,13 +168,13 @@ def summarised(X, weights):
     return Summary(
         (),
         weight,
-        seen.sum(0),
+        observed.sum(0),
         mean,
         square,
         low,
         high,
         (filled == np.round(filled)).all(0),
-        (~seen).any(0),
+        (~observed).any(0),
         X.dtype == np.float32,
     )
 
@@ -184,7 +187,7 @@ class Gathered(NamedTuple):
     total: float  # weight of the rows that have an observed cell of the model
 
     def merged(self, other):
-        """Merge with what the next parts gave."""
+        """Merge with the rows of the next parts."""
         rows = np.concatenate([self.X, other.X])
         weights = np.concatenate([self.weights, other.weights])
         return Gathered(rows, weights, self.total + other.total)
@@ -275,19 +278,17 @@ def gather(source, reader, weights, summary, schema):
     columns = schema.model_columns
     location, scale = summary.mean[columns], _deviations(summary)[columns]
     check_deviations(schema, columns, scale)
-    first_reading = FirstReading.of(summary, schema.all_names)
+    reader = SecondReader.of(reader, summary, schema.all_names)
     share = rows_in_memory(schema.n_columns) / summary.n_rows
-    of = partial(_gathered_of, reader, first_reading, share, columns)
+    of = partial(_gathered_of, reader, share, columns)
     with step("gathering rows"):
-        found = source._reduced(of, Gathered.merged, weights)
+        gathered = source._reduced(of, Gathered.merged, weights)
     # location and scale are those of all rows, not of the sample
-    cells = _cells(schema, found, location, scale)
+    cells = _cells(schema, gathered, location, scale)
     units = Units(location, scale)
-    reduced = partial(
-        _reduced_rows, source, weights, reader, first_reading, columns, units
-    )
+    reduced = partial(_reduced_rows, source, weights, reader, columns, units)
     rows = Rows(units.scaled(cells.nodes), torch.from_numpy(cells.weights))
-    total = torch.tensor(found.total, dtype=torch.float64)
+    total = torch.tensor(gathered.total, dtype=torch.float64)
     # the sample shows how many patterns of missing cells all rows have
     few = n_condensed(rows.data.observed) < _FEW * len(cells.nodes)
     tables = [Parts(reduced, total, few_patterns=few)]
@@ -300,16 +301,16 @@ def gather(source, reader, weights, summary, schema):
 def with_all_rows(large, X, weights, columns):
     """Replace the table in parts by the array (n, n_features) that it was."""
     nodes = X[:, columns].astype(np.float64)
-    kept = (weights > 0) & ~np.isnan(nodes).all(1)
+    with_data = (weights > 0) & ~np.isnan(nodes).all(1)
     units = Units(large.cells.location, large.cells.scale)
-    rows = Rows(units.scaled(nodes[kept]), torch.from_numpy(weights[kept]))
+    rows = Rows(units.scaled(nodes[with_data]), torch.from_numpy(weights[with_data]))
     return large._replace(tables=[*large.tables[:-1], rows])
 
 
 def in_chunks(*arrays):
     """Divide arrays of the same rows, of which the first is a table, into chunks."""
     size = max(1, _CELLS_AT_ONCE // arrays[0].shape[1])
-    return [Chunks.from_array(one, size) for one in arrays]
+    return [Chunks.from_array(array, size) for array in arrays]
 
 
 def _deviations(summary):
@@ -320,11 +321,11 @@ def _deviations(summary):
 def _cells(schema, rows, location, scale):
     """Make `ModelCells` of the rows in memory."""
     columns, X = schema.model_columns, rows.X
-    kept = (rows.weights > 0) & ~np.isnan(X).all(1)
-    table, weights = X[kept], rows.weights[kept]
+    with_data = (rows.weights > 0) & ~np.isnan(X).all(1)
+    table, weights = X[with_data], rows.weights[with_data]
     nodes = table[:, columns].astype(np.float64)
-    seen = ~np.isnan(nodes).all(1)
-    nodes, weights = nodes[seen], weights[seen]
+    has_nodes = ~np.isnan(nodes).all(1)
+    nodes, weights = nodes[has_nodes], weights[has_nodes]
     empty = np.isnan(nodes).all(0) if len(columns) else np.zeros(0, dtype=bool)
     if empty.any():
         name = schema.all_names[columns[empty][0]]
@@ -352,32 +353,30 @@ def _summary_of(reader, number, chunk, weights):
     return reduce(Summary.merged, parts)._replace(parts=(Count.of(X),))
 
 
-def _gathered_of(reader, first_reading, share, columns, number, *chunk):
-    X, weights = reader.read(number, *chunk)
-    first_reading.check(number, X)
-    first, samples = first_reading.firsts[number], []
+def _gathered_of(reader, share, columns, number, chunk, weights):
+    X, weights = reader.read(number, chunk, weights)
+    first, samples = reader.firsts[number], []
     for part in _slices(X, weights, _CELLS_AT_ONCE):
         samples.append(gathered(*part, first, share, columns))
         first += len(part[0])
     return reduce(Gathered.merged, samples)
 
 
-def _reduced_rows(source, weights, reader, first_reading, columns, units, of, merge):
+def _reduced_rows(source, weights, reader, columns, units, of, merge):
     """Map rows to sums, and merge them: `Parts.reduce`."""
-    sums = partial(_sums_of, reader, first_reading, columns, units, of, merge)
+    sums = partial(_sums_of, reader, columns, units, of, merge)
     return source._reduced(sums, merge, weights)
 
 
-def _sums_of(reader, first_reading, columns, units, of, merge, number, chunk, weights):
+def _sums_of(reader, columns, units, of, merge, number, chunk, weights):
     X, weights = reader.read(number, chunk, weights)
-    first_reading.check(number, X)
 
     def sums(X, weights):
         # indexing copies, and all columns are the usual case
         nodes = X if len(columns) == X.shape[1] else X[:, columns]
-        kept = (weights > 0) & ~np.isnan(nodes).all(1)
-        if not kept.all():
-            nodes, weights = nodes[kept], weights[kept]
+        with_data = (weights > 0) & ~np.isnan(nodes).all(1)
+        if not with_data.all():
+            nodes, weights = nodes[with_data], weights[with_data]
         return of(Rows(units.scaled(nodes), torch.tensor(weights)))
 
     return reduce(merge, (sums(*part) for part in _slices(X, weights, _CELLS_AT_ONCE)))

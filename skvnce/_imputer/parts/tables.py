@@ -36,8 +36,8 @@ def kept_in_parts(method: Method) -> Method:
     @functools.wraps(method)
     def applied(self, X, *args, **options):
         # scikit-learn's wrapper would convert parts to the container of set_output
-        called = method.__wrapped__ if is_in_parts(X) else method
-        return called(self, X, *args, **options)
+        chosen = method.__wrapped__ if is_in_parts(X) else method
+        return chosen(self, X, *args, **options)
 
     KEEP_PARTS.add(applied)  # so that subclasses do not decorate it again
     return applied
@@ -46,7 +46,7 @@ def kept_in_parts(method: Method) -> Method:
 def by_parts(method: Method) -> Method:
     """Decorate a method of rows so that it accepts, and returns, tables in parts."""
     name, signature = method.__name__, inspect.signature(method)
-    defaults = {key: one.default for key, one in signature.parameters.items()}
+    defaults = {key: value.default for key, value in signature.parameters.items()}
 
     @functools.wraps(method)
     def applied(self, X, *args, **options):
@@ -63,11 +63,13 @@ def by_parts(method: Method) -> Method:
         check_is_fitted(self)
         _check_groups(self)
         self._check_parameters()
-        one = self._without_training()
+        fitted = self._without_training()
         if name == "transform":
             names = self.get_feature_names_out()
-            return one._mapped(source, names, type(one)._transform_part)
-        return source._numbers(functools.partial(called, one._score_part, np.zeros(0)))
+            return fitted._mapped(source, names, type(fitted)._transform_part)
+        empty = np.zeros(0)
+        score = functools.partial(call_with_rows, fitted._score_part, empty)
+        return source._numbers(score)
 
     return applied
 
@@ -104,14 +106,15 @@ def samples_by_parts(method: Method) -> Method:
         seed = seed_from(random_state)
         names = self._schema.all_names[self._schema.returned]
         return [
-            one._mapped(source, names, type(one)._sample_part, (seed, turn))
-            for turn, one in enumerate(self._in_turns(n_draws, seed))
+            imputer._mapped(source, names, type(imputer)._sample_part, (seed, turn))
+            for turn, imputer in enumerate(self._in_turns(n_draws, seed))
         ]
 
     return applied
 
 
-def called(fill, empty, number, chunk):
+def call_with_rows(fill, empty, number, chunk):
+    """Fill a part; without rows return `empty`, or call it for a table without rows."""
     if len(chunk):
         return fill(number, chunk)
     if callable(empty):  # what it returns is of the type of other parts
@@ -177,7 +180,7 @@ def part_named(number):
         raise type(error)(f"{where}: {text}") from error
 
 
-class Found(NamedTuple):
+class PartColumn(NamedTuple):
     """A column of some parts."""
 
     column: Column
@@ -189,20 +192,22 @@ class Found(NamedTuple):
 
     def united(self, other):
         """Unite with the column in the next parts."""
-        one, two = self.column, other.column
+        both = column, after = self.column, other.column
         counts = self.counts + other.counts
         n_numbers = self.n_numbers + other.n_numbers
-        if one.levels is None or two.levels is None:
+        if column.levels is None or after.levels is None:
             # the other may have had only missing cells
-            known = one if one.levels is not None or one.dtype in TIMES else two
-            units = [column.unit for column in (one, two) if column.dtype in TIMES]
-            known = known._replace(unit=min(units, default=0))
-            _check_kinds(known, n_numbers)
-            return Found(known, self.order or other.order, counts, n_numbers)
-        had = set(one.levels)
-        new = [level for level in two.levels if level not in had]
-        order = self.order and _one_order(self.order, other.order or self.order)
-        return Found(one._replace(levels=one.levels + tuple(new)), order, counts)
+            if column.levels is None and column.dtype not in TIMES:
+                column = after
+            units = [part.unit for part in both if part.dtype in TIMES]
+            column = column._replace(unit=min(units, default=0))
+            _check_kinds(column, n_numbers)
+            return PartColumn(column, self.order or other.order, counts, n_numbers)
+        levels = set(column.levels)
+        new = [level for level in after.levels if level not in levels]
+        order = self.order and _united_order(self.order, other.order or self.order)
+        column = column._replace(levels=column.levels + tuple(new))
+        return PartColumn(column, order, counts)
 
 
 def _check_kinds(column, n_numbers):
@@ -215,15 +220,15 @@ def _check_kinds(column, n_numbers):
         )
 
 
-def _one_order(one, other):
+def _united_order(order, other):
     """Unite the orders of levels of two parts, which may lack some levels."""
-    common = [level for level in other if level in one]
-    if common != [level for level in one if level in other]:
+    common = [level for level in other if level in order]
+    if common != [level for level in order if level in other]:
         raise ValueError(
-            f"The levels of a column have the order {list(one)} in some parts of X, "
+            f"The levels of a column have the order {list(order)} in some parts of X, "
             f"and {list(other)} in others. Give all parts the same data type."
         )
-    levels = list(one)
+    levels = list(order)
     for level in reversed(other):  # the next level is known
         if level not in levels:
             after = other[other.index(level) + 1 :]
@@ -240,33 +245,34 @@ def columns_of_parts(source, head, categorical_features, marker=np.nan):
     """
     head = without_marker(head, marker)
     unseen = _unseen(head)  # of text, too, which is read as floats if it is missing
-    given = without_counts(head, categorical_features, unseen)
+    kinds = without_counts(head, categorical_features, unseen)
     # all numbers in the first part: no other part is read
-    if not unseen and read_columns(head, _without_levels(given)) is None:
+    if not unseen and read_columns(head, _without_levels(kinds)) is None:
         return None
-    found = source._reduced(partial(_found_in, given, marker), _united)
-    named = asked_kinds(head, len(found), given)
+    columns = source._reduced(partial(_columns_in, kinds, marker), _united)
+    named = asked_kinds(head, len(columns), kinds)
     counted = [
-        Counted(_sorted(one, named.get(place)), one.counts.values())
-        for place, one in enumerate(found)
+        Counted(_sorted(column, named.get(place)), column.counts.values())
+        for place, column in enumerate(columns)
     ]
     return passed_through(counted, named)
 
 
-def without_counts(head, given, unseen=()):
+def without_counts(head, kinds, unseen=()):
     """Name the numbers of a data frame as numeric, if nobody names them."""
-    if not is_frame(head) or not isinstance(given, str | dict):
-        return given
-    schema = {one.series.name: one.series.dtype for one in cells_of_columns(head)}
+    if not is_frame(head) or not isinstance(kinds, str | dict):
+        return kinds
+    series = [cells.series for cells in cells_of_columns(head)]
+    schema = {column.name: column.dtype for column in series}
     names = [
         name
         for name, dtype in schema.items()
         if dtype.is_numeric() and name not in unseen
     ]
-    given = {} if isinstance(given, str) else given
-    places = asked_kinds(head, len(schema), given)
+    kinds = {} if isinstance(kinds, str) else kinds
+    places = asked_kinds(head, len(schema), kinds)
     free = [name for place, name in enumerate(schema) if place not in places]
-    return {name: "numeric" for name in names if name in free} | given
+    return {name: "numeric" for name in names if name in free} | kinds
 
 
 def _unseen(head):
@@ -281,56 +287,56 @@ def _unseen(head):
     ]
 
 
-def _without_levels(given):
+def _without_levels(kinds):
     """Replace lists of levels: the head of a table of dask has others."""
-    if not isinstance(given, dict):
-        return given
+    if not isinstance(kinds, dict):
+        return kinds
     return {
         key: value if isinstance(value, str) else "ordinal"
-        for key, value in given.items()
+        for key, value in kinds.items()
     }
 
 
-def _found_in(given, marker, number, chunk, weights):
-    """List what is found in a part; None if it has no rows."""
+def _columns_in(kinds, marker, number, chunk, weights):
+    """Return the columns of a part; None if it has no rows."""
     with part_named(number):
         if not len(chunk):
             return None
         chunk = without_marker(chunk, marker)
-        asked = without_counts(chunk, given)
-        columns = read_columns(chunk, asked)
+        named = without_counts(chunk, kinds)
+        columns = read_columns(chunk, named)
     if not is_frame(chunk):
         none = [None] * len(columns or ())
-        return columns and _each_found(chunk, columns, none, none)
+        return columns and _part_columns(chunk, columns, none, none)
     schema = nw.from_native(chunk, eager_only=True).schema
     columns = columns or [Column("numeric")] * len(schema)
     orders = [
         tuple(dtype.categories) if isinstance(dtype, nw.Enum) else None
         for dtype in schema.values()
     ]
-    is_dict = isinstance(given, dict)
-    new = [is_dict and name in asked and name not in given for name in schema]
-    return _each_found(chunk, columns, orders, new)
+    is_dict = isinstance(kinds, dict)
+    new = [is_dict and name in named and name not in kinds for name in schema]
+    return _part_columns(chunk, columns, orders, new)
 
 
-def _each_found(chunk, columns, orders, new):
-    """List what is found; observed cells of `new` numbers are counted."""
-    cells = cells_of_columns(chunk)
+def _part_columns(chunk, columns, orders, new):
+    """Make a `PartColumn` of each column; count the cells of `new` numbers."""
+    parts = zip(cells_of_columns(chunk), columns, orders, new, strict=True)
     return [
-        Found(
+        PartColumn(
             column,
             order,
-            count_levels(one) if column.kind == "nominal" else _NO_COUNTS,
-            int((~one.missing()).sum()) if is_new else 0,
+            count_levels(cells) if column.kind == "nominal" else _NO_COUNTS,
+            int((~cells.missing()).sum()) if is_new else 0,
         )
-        for one, column, order, is_new in zip(cells, columns, orders, new, strict=True)
+        for cells, column, order, is_new in parts
     ]
 
 
-def _united(one, other):
-    if one is None or other is None:
-        return one or other
-    return [a.united(b) for a, b in zip(one, other, strict=True)]
+def _united(first, second):
+    if first is None or second is None:
+        return first or second
+    return [a.united(b) for a, b in zip(first, second, strict=True)]
 
 
 def _sorted(levels, named):

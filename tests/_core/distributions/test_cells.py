@@ -67,17 +67,17 @@ def test_every_family_against_scipy(dtype, rtol, parameters):
     found = Cells(*(p.to(dtype) for p in parameters), ALL)
     log_prob = found.log_prob(torch.tensor(ROWS, dtype=dtype))
     assert log_prob.dtype == dtype
-    known = exact_log_prob(*parameters)
-    np.testing.assert_allclose(log_prob, known, rtol=rtol, atol=rtol)
+    expected = exact_log_prob(*parameters)
+    np.testing.assert_allclose(log_prob, expected, rtol=rtol, atol=rtol)
     many = found.log_prob(torch.tensor(ROWS, dtype=dtype).expand(3, 2, 4, 5))
     torch.testing.assert_close(many, log_prob.expand(3, 2, 4, 5))  # leading dimensions
 
 
 def test_without_other_families_all_are_normal(parameters):
     x = exact(ROWS)
-    known = torch.distributions.Normal(*parameters).log_prob(x)
-    assert torch.equal(Cells(*parameters, families()).log_prob(x), known)
-    assert not torch.equal(Cells(*parameters, ALL).log_prob(x), known)
+    expected = torch.distributions.Normal(*parameters).log_prob(x)
+    assert torch.equal(Cells(*parameters, families()).log_prob(x), expected)
+    assert not torch.equal(Cells(*parameters, ALL).log_prob(x), expected)
 
 
 def one_rounded(loc, scale, values, edges):
@@ -97,8 +97,8 @@ def test_far_tails_have_their_logarithms(loc, dtype, rtol):
     for value, low, high in zip(log_prob, (-1.0, 0.0), (0.0, 1.0), strict=True):
         a, b = (low - loc, high - loc) if loc > 0 else (loc - high, loc - low)
         above, below = stats.norm.logcdf([b, a])
-        known = above + np.log1p(-np.exp(below - above))
-        np.testing.assert_allclose(value, known, rtol=rtol)
+        expected = above + np.log1p(-np.exp(below - above))
+        np.testing.assert_allclose(value, expected, rtol=rtol)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -161,8 +161,8 @@ def test_quantiles_invert_the_distribution_functions(parameters):
         normal = stats.norm.ppf(u[..., column], loc[:, column], scale[:, column])
         place = np.searchsorted(midpoints, normal)
         near_edge = np.abs(normal[..., None] - midpoints).min(-1) < 1e-9
-        known = np.array(values)[place]
-        assert (near_edge | (x[..., column] == known)).all()
+        expected = np.array(values)[place]
+        assert (near_edge | (x[..., column] == expected)).all()
         assert near_edge.mean() < 0.01
         assert set(np.unique(x[..., column])) == set(values)
 
@@ -255,12 +255,12 @@ def test_cells_are_taken_from_several_draws(parameters):
     index = torch.tensor([[2, 0, 1, 1], [0, 0, 2, 1]])
     x = exact(ROWS)
     every = Cells(loc, scale, ALL).log_prob(x)
-    found = Cells(loc, scale, ALL).taken(index).log_prob(x)
+    found = Cells(loc, scale, ALL).take(index).log_prob(x)
     for k, chosen in enumerate(index):
         for row, draw in enumerate(chosen):
             assert torch.equal(found[k, row], every[draw, row])
     observed = torch.ones(4, 5).bool()
     scored = ScoredCells(Cells(loc, scale, ALL), ~observed)
-    again = scored.taken(index).log_prob(x)
+    again = scored.take(index).log_prob(x)
     assert torch.equal(again[1, 1], scored.log_prob(x)[0, 1])
     assert not torch.equal(again, found)

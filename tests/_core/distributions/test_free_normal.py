@@ -78,8 +78,8 @@ def test_gradients(free, form):
             return getattr(self.free, form)()
 
     def function(*values):
-        given = {f"free.{k}": v for k, v in zip(names, values, strict=True)}
-        return torch.func.functional_call(Form(), given, ())
+        parameters = {f"free.{k}": v for k, v in zip(names, values, strict=True)}
+        return torch.func.functional_call(Form(), parameters, ())
 
     assert torch.autograd.gradcheck(function, leaves)
 

@@ -110,8 +110,8 @@ def test_the_rest_is_estimated_without_bias(most):
     codes = found.values[..., -1:].long().clamp(0, WIDEST - 1)
     control[..., -1:] = q.log_probabilities.exp().gather(-1, codes).detach()
     for j, one in categoricals(logits).items():
-        p, own = one.probs[0], f[j, : SIZES[j]]
-        exact = (p @ own), p * (own - p @ own), p
+        p, level_values = one.probs[0], f[j, : SIZES[j]]
+        exact = (p @ level_values), p * (level_values - p @ level_values), p
         parts = mean[:, j].detach(), *(g[:, j, : SIZES[j]] for g in gradients)
         for values, target in zip(parts, exact, strict=True):
             error = GATE * values.std(0) / n**0.5 + 1e-9

@@ -53,7 +53,7 @@ def test_known_cells_are_used(seed):
     whole = Cells(loc, scale, kinds).sum_observed(x, observed)
     rows = torch.tensor([4, 1])
     part = kinds.intervals(x).take(rows)
-    cells = Cells(loc[:, rows], scale[:, rows], kinds).given(part)
+    cells = Cells(loc[:, rows], scale[:, rows], kinds).with_intervals(part)
     found = cells.sum_observed(torch.zeros(2, 4).double(), observed[rows])
     torch.testing.assert_close(found, whole[:, rows])
 

@@ -36,10 +36,10 @@ def test_every_pattern_against_dense_algebra(
         used.add(group.by_observed)
         for i, row in enumerate(group.rows):
             rows_seen.append(int(row))
-            filled, covariance, own = conditioned(normal, x[row], observed[row])
+            filled, covariance, density = conditioned(normal, x[row], observed[row])
             torch.testing.assert_close(normal.mean + found.completed[i], filled)
             torch.testing.assert_close(variance[i], covariance.diagonal())
-            torch.testing.assert_close(log_prob[i], own)
+            torch.testing.assert_close(log_prob[i], density)
             one, total = torch.zeros(len(group.rows)).double(), Covariances.of(x)
             one[i] = 2.0
             found.add_covariances(total, one)

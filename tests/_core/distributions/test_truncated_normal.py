@@ -213,18 +213,16 @@ def test_mean_and_quantiles(case):
 def _mean(loc, scale, low, high):
     """Integrate by quadrature, with the density scaled by its largest value."""
     top = np.clip(loc, low, high)
-    left, right = max(low, top - 12 * scale), min(high, top + 12 * scale)
+    start, end = max(low, top - 12 * scale), min(high, top + 12 * scale)
 
     def density(x):
         return np.exp(((top - loc) ** 2 - (x - loc) ** 2) / (2 * scale**2))
 
     if abs(top - loc) > 5 * scale:  # a steep exponential: integrate where it lives
         reach = 40 * scale**2 / abs(top - loc)
-        left, right = max(left, top - reach), min(right, top + reach)
-    total = quad(density, left, right, epsabs=0, epsrel=1e-12)[0]
-    return (
-        quad(lambda x: x * density(x), left, right, epsabs=0, epsrel=1e-12)[0] / total
-    )
+        start, end = max(start, top - reach), min(end, top + reach)
+    total = quad(density, start, end, epsabs=0, epsrel=1e-12)[0]
+    return quad(lambda x: x * density(x), start, end, epsabs=0, epsrel=1e-12)[0] / total
 
 
 @pytest.mark.parametrize("case", [(0.0, 1.0, 50.0, 60.0), (0.0, 1e-3, -9.0, -1.0)])
@@ -279,14 +277,14 @@ def test_density_cdf_and_entropy_against_scipy(case):
 def _entropy(found, x):
     """Integrate -q log q by quadrature over the quantiles' stretch, and beyond."""
     wide = x[-1] - x[0]
-    left = max(float(found.low), x[0] - 12 * wide)
+    start = max(float(found.low), x[0] - 12 * wide)
     right = min(float(found.high), x[-1] + 12 * wide)
 
     def inside(v):
         log_q = float(found.log_prob(torch.tensor(v, dtype=torch.float64)))
         return -np.exp(log_q) * log_q
 
-    return quad(inside, left, right, epsabs=0, epsrel=1e-10, limit=400)[0]
+    return quad(inside, start, right, epsabs=0, epsrel=1e-10, limit=400)[0]
 
 
 @pytest.mark.parametrize("case", SPANS)

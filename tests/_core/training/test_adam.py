@@ -45,18 +45,18 @@ def test_every_epoch_takes_every_row_once(seed):
 
 def test_losses_are_means_over_rows(seed):
     torch.manual_seed(seed)
-    v, y, seen = leaf(0.0), torch.arange(float(N)).double(), []
+    v, y, losses = leaf(0.0), torch.arange(float(N)).double(), []
 
     def loss(rows):
         return y[rows].mean() + 0 * v.sum()
 
     def stop(epoch, value):
-        seen.append((epoch, value))
+        losses.append((epoch, value))
         return epoch == 2
 
     found = run(loss, [("v", v)], on_epoch=stop)
     assert found == pytest.approx([4.5] * 2)  # batches of unequal size
-    assert seen == list(enumerate(found, 1))
+    assert losses == list(enumerate(found, 1))
 
 
 def test_the_learning_rate_falls_along_half_a_cosine():
@@ -140,23 +140,23 @@ def go(loss, named, **settings):
 
 def test_the_schedule_is_notified_of_every_epoch():
     """The first one at the start, and the steps of an epoch all alike."""
-    v, seen = leaf(0.0), []
+    v, epochs = leaf(0.0), []
 
     def loss(rows):
-        seen.append(v.item())
+        epochs.append(v.item())
         return v.sum()
 
     _, rates = go(loss, [("v", v)])
     assert rates == [0, 1, 2, 3]
-    assert seen == [0, -1, -2, -2.5, -3, -3.25]
+    assert epochs == [0, -1, -2, -2.5, -3, -3.25]
     assert v.item() == -3.5
 
 
 def test_batches_are_asked_for_once_an_epoch():
-    v, asked, batches = leaf(0.0), [], []
+    v, calls, batches = leaf(0.0), [], []
 
     def give():
-        asked.append(len(batches))
+        calls.append(len(batches))
         return iter([torch.tensor([3]), torch.tensor([0, 0, 1])])
 
     def loss(rows):
@@ -171,7 +171,7 @@ def test_batches_are_asked_for_once_an_epoch():
         max_iter=9,
         on_epoch=lambda *caught: stop.append(caught) or len(stop) == 2,
     )
-    assert asked == [0, 2]
+    assert calls == [0, 2]
     assert batches == [[3], [0, 0, 1]] * 2
     # the mean over rows of the values before each step
     assert found == pytest.approx([(3 + 3 * (1 / 3 - 1)) / 4, (1 + 3 * (-13 / 6)) / 4])

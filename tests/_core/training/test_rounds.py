@@ -22,9 +22,9 @@ def steps_of(values, share=None):
 def test_a_step_counts_less_with_every_later_one():
     values = [3.0, -2.0, 5.0]
     module, averaged = steps_of(values)
-    kept = 1 - 1 / 200
-    expected = kept**3 + sum(
-        value * kept ** (2 - i) / 200 for i, value in enumerate(values)
+    decay = 1 - 1 / 200
+    expected = decay**3 + sum(
+        value * decay ** (2 - i) / 200 for i, value in enumerate(values)
     )
     (mean,) = averaged.modules
     assert torch.isclose(mean.weight, torch.tensor(expected)).all()

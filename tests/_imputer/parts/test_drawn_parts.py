@@ -72,8 +72,9 @@ def test_parameters_are_checked_as_in_memory(estimator):
             fitted.sample(parts(X), **wrong)
         assert str(caught.value) == str(in_memory.value)
     refused(TypeError, "unknown", fitted.sample, parts(X), unknown=None)
-    for given in ({"as_array": True}, {"shift": {0: 1.0}}, {"where": ~np.isnan(X)}):
-        refused(ValueError, "would not share a draw", fitted.sample, parts(X), **given)
+    for options in ({"as_array": True}, {"shift": {0: 1.0}}, {"where": ~np.isnan(X)}):
+        words = "would not share a draw"
+        refused(ValueError, words, fitted.sample, parts(X), **options)
 
 
 @pytest.mark.quick(1)
@@ -83,9 +84,9 @@ def test_parts_without_rows_are_of_the_same_type(container):
         pytest.importorskip(container)
     X = table(120)
     frame = pd.DataFrame(X, columns=list("abcde"))
-    given = frame if container == "pandas" else X
-    fitted = clone(COLUMNS).fit(given).set_output(transform=container)
-    chunks = parts(given, [0, 0, 70, 120])
+    source = frame if container == "pandas" else X
+    fitted = clone(COLUMNS).fit(source).set_output(transform=container)
+    chunks = parts(source, [0, 0, 70, 120])
     for filled in (fitted.transform(chunks), *fitted.sample(chunks, 1, 0)):
         empty, full, _ = filled
         assert type(empty) is type(full) and len(empty) == 0

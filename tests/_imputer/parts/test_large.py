@@ -96,8 +96,8 @@ def test_dask_fits_and_fills_as_in_memory(kind, most_rows):
     one, other = (
         GaussianImputer(
             n_parameter_draws=2, categorical_features=None, random_state=0
-        ).fit(given)
-        for given in (X, lazy)
+        ).fit(source)
+        for source in (X, lazy)
     )
     close(one, other, X)
     filled = other.transform(lazy)
@@ -122,8 +122,8 @@ def test_draws_of_parts_have_the_parameters_of_their_table(monkeypatch):
         assert_array_equal(one, same)
         assert not len(one) or (one != other).any()
     whole = np.concatenate(list(first))
-    seen = ~np.isnan(X)
-    assert whole.shape == X.shape and (whole[seen] == X[seen]).all()
+    observed = ~np.isnan(X)
+    assert whole.shape == X.shape and (whole[observed] == X[observed]).all()
     assert not np.isnan(whole).any()
     used = []
     plain = GaussianImputer.sample.__wrapped__
@@ -186,7 +186,7 @@ def test_parts_are_read_with_errors_that_name_them():
     wrong, ones = X.copy(), np.ones(len(X))
     wrong[1000, 3] = np.inf
     lists = [[part, X] for part in (np.zeros(3), None, (x for x in "ab"))]
-    for given, options, error, words in [
+    for source, options, error, words in [
         (parts(wrong), {}, ValueError, r"Part 3 of X .*row 100"),
         (Chunks([X[:100], X[100:, :4]]), {}, ValueError, OTHER_WIDTH),
         (Chunks([X[:2], X[:3]]), {}, ValueError, "nothing to learn"),
@@ -205,7 +205,7 @@ def test_parts_are_read_with_errors_that_name_them():
             for one in lists
         ),
     ]:
-        refused(error, words, imputer.fit, given, **options)
+        refused(error, words, imputer.fit, source, **options)
         assert not hasattr(imputer, "n_features_in_")
     with pytest.raises(NotFittedError):
         imputer.transform(parts(X))

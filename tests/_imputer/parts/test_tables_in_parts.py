@@ -169,8 +169,8 @@ def test_methods_of_rows_read_parts_or_refuse_them(estimator):
             assert counted.n_read == 0, f"{name} is not lazy"
             cells = read(found)
             if name == "sample":
-                seen = ~np.isnan(X)
-                np.testing.assert_allclose(cells[seen], X[seen])
+                observed = ~np.isnan(X)
+                np.testing.assert_allclose(cells[observed], X[observed])
                 assert not np.isnan(cells).any()
             else:
                 expected = np.asarray(getattr(one, name)(X))
@@ -182,9 +182,9 @@ def test_set_output_holds_for_tables_in_memory_only(form):
     X = table()
     imputer = skvnce.GaussianImputer(n_parameter_draws=1).set_output(transform="pandas")
     counted = Counted(form, X)
-    given = pd.DataFrame(X, columns=NAMES) if form == "frame" else X
+    source = pd.DataFrame(X, columns=NAMES) if form == "frame" else X
     for found in (
-        imputer.fit(given).transform(counted.lazy),
+        imputer.fit(source).transform(counted.lazy),
         imputer.fit_transform(counted.lazy),
         skvnce.IncompleteFactorAnalysis(1)
         .set_output(transform="pandas")
@@ -241,10 +241,9 @@ def test_categories_are_filled_in_partitions(estimator, levels):
     if hasattr(one, "sample"):
         [drawn] = one.sample(lazy, random_state=0)
         drawn = drawn.compute()
-        seen = frame.notna()
-        assert (drawn.astype(object)[seen] == frame.astype(object)[seen])[seen].all(
-            axis=None, skipna=True
-        )
+        observed, cells = frame.notna(), drawn.astype(object)
+        same = (cells[observed] == frame.astype(object)[observed])[observed]
+        assert same.all(axis=None, skipna=True)
         assert not drawn.isna().any(axis=None)
 
 
@@ -313,8 +312,8 @@ def test_all_functions_of_tables_are_tested():
     of_estimators |= {"GraphDisplay", "ReportDisplay", "SensitivityDisplay"}
     others = {f"inspection.{name}" for name in of_estimators}
     others |= {"evaluation.EnergyIScore", "evaluation.MissingReport"}  # results
-    known = {name.split(",")[0].split(" ")[0] for name in FUNCTIONS}
-    assert public - others - known == set()
+    tested = {name.split(",")[0].split(" ")[0] for name in FUNCTIONS}
+    assert public - others - tested == set()
     assert others < public
 
 
