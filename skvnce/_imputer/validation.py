@@ -264,7 +264,7 @@ def read_table(estimator, X, *, like=None, kinds=None, weights=None):
     ends = ends_of(table)
     schema = Schema(reader.n_features_in_, names, columns, ends, other_names=others)
     warn_of_table(Table.of_schema(table, schema))
-    named = asked_kinds(X, schema.n_columns, asked) if columns else ()
+    named = asked_kinds(X, schema.n_columns, kinds) if columns else ()
     return _with_cells_that_follow(estimator, schema, table, weights, named)
 
 
