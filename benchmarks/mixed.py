@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from _beside import beside, scores_of
 from _cases import Answer, Case, by_imputer, by_peer, frame_of, intercepts
+from _cases import lacking as lacking_among
 from _data import cpu_seconds, load
 from _peers import LIMIT, Missing, Peer
 from _report import Texts, geometric_mean, grid, specs, table, unanswered
@@ -221,7 +222,7 @@ PEERS = {f"mice {kind}": Peer("mice", kind) for kind in ("default", "cart", "rf"
 PEERS |= {"gcimpute": None, "mixed-imputer": None, "UnmaskingTrees": Peer("utrees")}
 METHODS = BASELINES | OURS
 METHODS |= {name: peer and partial(rival, peer) for name, peer in PEERS.items()}
-lacking = partial(_cases.lacking, METHODS, PEERS)
+lacking = partial(lacking_among, METHODS, PEERS)
 
 
 SHARE, TEST = 0.3, 0.3  # of the observed cells that are hidden, of the rows that test
