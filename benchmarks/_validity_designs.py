@@ -389,9 +389,8 @@ def product(truth, other, has_proxy):
         if other == "square":
             frame = frame.drop(columns="b")
         frame = with_outcome(rng, frame, truth)
-        if has_proxy:
-            frame["p"] = frame["y"] + rng.normal(size=n)
-        return frame
+        proxy = {"p": frame["y"] + rng.normal(size=n)} if has_proxy else {}
+        return frame.assign(**proxy)
 
     return simulate
 
