@@ -105,8 +105,10 @@ def choose_products(X, sets, targets, n_base, predict, weights, most, partners):
     if not pairs or not len(targets) or most < 1:
         return []
     tests = _tests_of(X, pairs, targets, n_base, predict, weights, partners)
-    n_tests = len(pairs) * sum(map(len, tests))
     t = np.stack([_largest(each, []) for each in tests], 1)
+    n_tests = t.size + sum(
+        test.possible.sum() for _, *others in tests for test in others
+    )
     base, filled = np.arange(n_base), predict(None, np.arange(len(X)))
     factors = sorted({j for pair in pairs for j in pair})
     set_of = np.repeat(np.arange(len(sets)), [len(members) for members in sets])
