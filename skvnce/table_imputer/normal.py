@@ -15,7 +15,7 @@ from skvnce._core.squarem import extrapolate
 from skvnce.table_imputer.kernels import complete_rows
 
 _CHANGE = 2e-3  # of standardised parameters in a round, at which EM ends
-_LARGEST = 1e100  # absolute filled cell, whose square does not overflow
+_LARGEST = 1e70  # absolute filled cell, whose fourth power does not overflow
 _MOST_RATE = 0.95  # of EM, that the spacing of draws follows
 # after which a fit is extrapolated: most tables need five to ten, and the rate of the
 # others shows by then

@@ -168,7 +168,7 @@ def test_medians_of_lognormal_columns_are_exact(seed):
     model = imputer._cell_model()
     plain = model._replace(model=model.model._replace(calibration=None, steps=None))
     copula, units = plain.model, plain.units
-    scores = copula.given(units.scaled(X)).to_array()
+    scores = copula.predictor_scores(units.scaled(X)).to_array()
     mean, covariance = (part.numpy() for part in copula.normal)
     exact = copula.cells(torch.from_numpy(normal_means(mean, covariance, scores)))
     found, _ = plain.points(X, np.array([0.5]))
