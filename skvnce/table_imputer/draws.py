@@ -101,8 +101,10 @@ def run_chain(expansion, fit, chain, total=0.0):
             states.append(F)
     states = np.stack(states)
     active = np.ones((n_draws, chain.X.shape[1]), dtype=bool)
-    for product in expansion.products:
-        active[:, product.at] = chain.rng.random(n_draws) < product.probability
+    products = expansion.products
+    for places in expansion.interactions(products):
+        is_real = chain.rng.random(n_draws) < products[places[0]].probability
+        active[:, [products[place].at for place in places]] = is_real[:, None]
     for _ in range(_n_rounds(fit.rate, chain) if has_products else 0):
         draws = _compatible_round(expansion, chain, states, draws, active)
     if total > chain.weights.sum():

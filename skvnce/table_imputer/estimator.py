@@ -25,7 +25,7 @@ from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.relations.lookups import Lookup
 from skvnce.table_imputer.expansion import MOST_INDICATORS
 from skvnce.table_imputer.fit import Problem, fit_table
-from skvnce.table_imputer.model import Settings
+from skvnce.table_imputer.model import Settings, explain_singular
 
 _PRIOR = 0.05  # rows of the prior of a covariance, for each of its columns
 
@@ -44,8 +44,9 @@ class TableImputer(CallbackSupportMixin, Imputer):
     interactions : "auto", None or list of (name, name), default="auto"
         The squares and products of columns in the model.  ``"auto"`` chooses those that
         held-out residuals of a column ask for, and draws use each with its probability.
-        A list has pairs of columns, by name or as in `interactions_`; a pair of equal
-        columns is a square; a column of unordered levels has a product for each.
+        A list has pairs of columns, by name or as the first two of an entry of
+        `interactions_`; a pair of equal columns is a square; a column of unordered
+        levels has a product for each level but the most frequent one.
     relations : "auto", None or list, default="auto"
         The exact relations between columns (totals, logarithms, products, sets of
         dummies, codes and their names) that filled tables obey.  ``"auto"`` uses what
@@ -242,7 +243,7 @@ class TableImputer(CallbackSupportMixin, Imputer):
             with self._threads():
                 model = self._fitted_model(schema, table.cells)
         except np.linalg.LinAlgError as error:
-            raise ValueError(_singular(table.cells.weights)) from error
+            raise ValueError(explain_singular(table.cells.weights)) from error
         report = table.report | _report_of(schema, model)
         finish()
         self._warn_of_unused(schema, report["interactions_"])
@@ -294,18 +295,6 @@ class TableImputer(CallbackSupportMixin, Imputer):
     def _drawing_models(self, n_draws, rows=None):
         model = self._fitted.model
         return [model] if rows is None else model.with_one_draw()
-
-
-def _singular(weights):
-    """Explain a covariance matrix that cannot be inverted; `weights` (n,)."""
-    remedy = "Drop columns that others determine, or rescale columns with outliers."
-    if (weights != 1).any():
-        remedy = (
-            f"By sample_weight, its {len(weights)} rows count as {weights.sum():.3g}, "
-            f"and a row as up to {weights.max():.3g}, beside which the prior has no "
-            "effect. Divide them by their mean: sample_weight / sample_weight.mean()."
-        )
-    return f"A covariance matrix of the table is singular. {remedy}"
 
 
 def _related_columns(schema):

@@ -168,6 +168,15 @@ class Expansion(NamedTuple):
                 functions.append((product.at, product.of(*factors)))
         return functions
 
+    def interactions(self, products):
+        """Group places of products of the same columns with one target."""
+        groups = {}
+        for place, product in enumerate(products):
+            factors = self.owners[product.first], self.owners[product.second]
+            key = *factors, product.target
+            groups.setdefault(key, []).append(place)
+        return list(groups.values())
+
     def with_products(self, X, weights, chosen):
         """Add products of columns of a matrix.
 

@@ -123,14 +123,17 @@ def _confirmed(model, chosen):
     if not any([product.is_doubtful for product in chosen]):
         return [product for product in chosen if _is_likely(product)]
     with_all = _fit_with(model, [p._replace(probability=1.0) for p in chosen])
-    slopes, confirmed = with_all.slopes_on_products(), []
-    ts = slopes.mean((0, 1)) / np.maximum(slopes.std((0, 1)), 1e-12)
-    for product, t in zip(chosen, ts, strict=True):
-        if product.is_doubtful:
-            probability = probability_of(t**2, product.n_rows, product.prior)
-            product = product._replace(probability=probability)
-        if _is_likely(product):
-            confirmed.append(product)
+    slopes, confirmed = np.concatenate(with_all.slopes_on_products()), []
+    for places in model.expansion.interactions(chosen):
+        products = [chosen[place] for place in places]
+        if products[0].is_doubtful:
+            mean, C = slopes[:, places].mean(0), np.cov(slopes[:, places].T, ddof=0)
+            # Wald's statistic; slopes of products that no draw moves have no variance
+            C = np.atleast_2d(C) + 1e-24 * np.eye(len(places))
+            gain, first = mean @ np.linalg.solve(C, mean), products[0]
+            p = probability_of(gain, first.n_rows, first.prior, len(places))
+            products = [product._replace(probability=p) for product in products]
+        confirmed += [product for product in products if _is_likely(product)]
     return confirmed
 
 
@@ -224,6 +227,8 @@ def _products(model, interactions):
         sets = {
             tuple(sorted(pair)): [*itertools.product(*(factors[node] for node in pair))]
             for pair in interactions
+            # products of the levels of a column are linear in them
+            if pair[0] != pair[1] or len(factors[pair[0]]) == 1
         }
         sets = list(sets.values())
         return products_asked_for(X, sets, targets, n_base, predict, training.weights)

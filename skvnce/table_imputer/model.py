@@ -193,7 +193,11 @@ class TableModel(NamedTuple):
         if "posterior" not in self.cache:
             X, (rows, chain) = self._training_matrix(), self._chain()
             total = self.training.weight_of_all
-            posterior = draws.run_chain(self.expansion, self.normal, chain, total)
+            try:
+                posterior = draws.run_chain(self.expansion, self.normal, chain, total)
+            except np.linalg.LinAlgError as error:
+                weights = self.training.weights
+                raise ValueError(explain_singular(weights)) from error
             rng = chain.rng
             if len(rows) < len(X):
                 first = posterior.normals.of_turns(slice(draws.COMPLETIONS))
@@ -300,3 +304,15 @@ def unscaled(part, values):
     spacing = 4 * np.spacing(abs(centre) + scale)
     digits = min(digits, int(np.floor(-np.log10(spacing))))
     return np.round(values * scale + centre, min(max(digits, -300), 300))
+
+
+def explain_singular(weights):
+    """Explain a covariance matrix that cannot be inverted; `weights` (n,)."""
+    remedy = "Drop columns that others determine, or rescale columns with outliers."
+    if (weights != 1).any():
+        remedy = (
+            f"By sample_weight, its {len(weights)} rows count as {weights.sum():.3g}, "
+            f"and a row as up to {weights.max():.3g}, beside which the prior has no "
+            "effect. Divide them by their mean: sample_weight / sample_weight.mean()."
+        )
+    return f"A covariance matrix of the table is singular. {remedy}"
