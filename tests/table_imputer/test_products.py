@@ -6,6 +6,7 @@ from scipy.special import logit
 from statistical import FAILURE, p_mean, p_share
 
 from skvnce import TableImputer
+from skvnce._core.random import seeded
 from skvnce.table_imputer import fit as fit_module
 from skvnce.table_imputer.fit import Problem, fit_table
 from skvnce.table_imputer.model import Settings
@@ -410,9 +411,11 @@ def errors_of_slopes(seed, gone, interactions):
     for i in range(2 * N_TABLES):  # so that the control is certain
         X = with_levels(np.random.default_rng([seed, i]))
         X[X[:, 3] > np.quantile(X[:, 3], 0.65), gone] = np.nan
+        with seeded(seed):
+            tables = fitted_with_levels(X, interactions).draw(X, 10)
         slopes = [
             [np.polyfit(*rows[rows[:, 0] == g][:, 1:3].T, 1)[0] for g in (0, 2)]
-            for rows in fitted_with_levels(X, interactions).draw(X, 10)
+            for rows in tables
         ]
         errors.append(np.diff(slopes).mean() - 1)
     return np.array(errors)
