@@ -124,14 +124,17 @@ def choose_products(X, sets, targets, n_base, predict, weights, most, partners):
             targets, [f for candidate in chosen for f in candidate[:2]]
         )
         alike = _alike(np.where(open_, abs(t), 0.0), q, b, pairs, targets, possible)
-        q, b = _likeliest(X, filled, alike, t, pairs, targets, base, weights)
+        q, b = _likeliest(X, filled, alike, t, pairs, set_of, targets, base, weights)
         (j, k), i = pairs[q], int(targets[b])
         of_factors = max(abs(selected[f].get(i, 0.0)) for f in (j, k))
         of_any = max(abs(t_of.get(i, 0.0)) for t_of in selected.values())
         doubt = of_factors > _SELECTED or of_any > _SELECTED_BESIDE
-        n_rows = float(tests[b][0].n_both[q])
-        odds = prior * _ODDS_OF_SQUARE if j == k else prior
         together, gain = np.flatnonzero(set_of == set_of[q]), 0.0
+        # levels share the rows: a product of one is 0 in the others' (Berger, Bayarri
+        # and Pericchi 2014, the effective sample size)
+        n_levels = len(together) + 1 if len(together) > 1 else 1
+        n_rows = float(tests[b][0].n_both[q]) / n_levels
+        odds = prior * _ODDS_OF_SQUARE if j == k else prior
         for p in sorted(together, key=lambda p: -abs(t[p, b])):
             gain += t[p, b] ** 2
             of_target[b] = [*of_target.get(b, []), p]
@@ -174,13 +177,13 @@ def _alike(t, q, b, pairs, targets, possible):
     return alike[:_MOST_ALIKE]
 
 
-def _likeliest(X, filled, alike, t, pairs, targets, base, weights):
+def _likeliest(X, filled, alike, t, pairs, set_of, targets, base, weights):
     """Choose one of some products; the place of its t.
 
-    The twofold log-likelihood ratio of each in rows that observe the columns of all is
-    added to its squared t.  Of normal columns p(y | x, b) p(x | b) = p(x | y, b)
-    p(y | b), so that the product whose regression gains more is the likelier one,
-    whatever its target.
+    The twofold log-likelihood ratio of each, with those of its set, in rows that
+    observe the columns of all is added to its squared t, less log n for each product.
+    Of normal columns p(y | x, b) p(x | b) = p(x | y, b) p(y | b), so that the product
+    whose regression gains more is the likelier one, whatever its target.
     """
     triples = [(*pairs[q], int(targets[b])) for q, b in alike]
     observed = ~np.isnan(X)
@@ -192,16 +195,17 @@ def _likeliest(X, filled, alike, t, pairs, targets, base, weights):
             break
         complete = both
     rows, scores = np.flatnonzero(complete), []
-    root = np.sqrt(weights[rows])[:, None]
-    for (first, second, target), at in zip(triples, alike, strict=False):
+    root, n = np.sqrt(weights[rows])[:, None], weights[rows].sum()
+    Z = filled[rows].clip(-_CLIP, _CLIP)
+    for (*_, target), (q, b) in zip(triples, alike, strict=False):
+        first, second = np.array(pairs)[set_of == set_of[q]].T
         A = np.column_stack([np.ones(len(rows)), filled[rows][:, base[base != target]]])
-        Z = filled[rows].clip(-_CLIP, _CLIP)
         both = np.column_stack([Z[:, first] * Z[:, second], filled[rows, target]])
-        product, rest = _without(root * A, root * both).T
-        size = (product @ product) * (rest @ rest)
-        share = (product @ rest) ** 2 / max(size, 1e-300)
-        ratio = -weights[rows].sum() * np.log1p(-min(share, 1 - 1e-9))
-        scores.append(ratio + t[at] ** 2)
+        rests = _without(root * A, root * both)
+        rest = _without(rests[:, :-1], rests[:, -1:])
+        share = (rest**2).sum() / max((rests[:, -1] ** 2).sum(), 1e-300)
+        ratio = -n * np.log(max(share, 1e-9)) - len(first) * np.log(n)
+        scores.append(ratio + t[q, b] ** 2)
     return alike[int(np.argmax(scores))]
 
 

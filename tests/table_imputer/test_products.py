@@ -220,7 +220,7 @@ def test_the_likeliest_of_products_that_look_alike_is_chosen(rng):
     t[0, 3], t[1, 3] = 4.0, 4.2
     alike = _alike(t, 1, 3, pairs, targets, [])
     assert alike == [(1, 3), (0, 3)]
-    rest = t, pairs, targets, np.arange(4), np.ones(400)
+    rest = t, pairs, np.arange(3), targets, np.arange(4), np.ones(400)
     assert _likeliest(X, filled, alike, *rest) == (0, 3)
     assert _likeliest(X, filled, alike[:1], *rest) == (1, 3)  # the control
 
