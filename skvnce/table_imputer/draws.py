@@ -23,6 +23,7 @@ from skvnce.table_imputer.normal import (
     Normal,
     Normals,
     completed,
+    joined,
     operations,
     patterns_together,
     posterior_draw,
@@ -136,8 +137,7 @@ def _block_of_target(expansion, product):
     """List the columns of the target of a product, and of what depends on it."""
     columns = product.tells or (product.target,)
     blocks = [expansion.parts[expansion.owners[j]].block for j in columns]
-    others = np.setdiff1d(np.concatenate(blocks), blocks[0])
-    return np.append(blocks[0], others)
+    return joined(blocks[0], np.concatenate(blocks))
 
 
 def _steps(fit, chain, spacing):
@@ -260,15 +260,14 @@ def laws_of(expansion, normals, q):
     parts, block, without = _parts_told(expansion, part), part.block, part.block
     for other in parts:
         scores = other.block[1:2] if other.score else other.block[:0]
-        block = np.append(block, np.setdiff1d(scores, block))
-        without = np.append(without, np.setdiff1d(other.block, without))
+        block, without = joined(block, scores), joined(without, other.block)
     n_base = len(part.base)
     laws = [normals.conditional(block, n_base)]
     if parts:
         laws.append(normals.conditional(without, n_base))
     if parts and part.kind == GRADE and part.n_levels > 2:
-        others = np.setdiff1d(np.arange(normals.mean.shape[1]), part.base)
-        laws.append(normals.conditional(np.append(part.base, others), n_base))
+        every = np.arange(normals.mean.shape[1])
+        laws.append(normals.conditional(joined(part.base, every), n_base))
     return laws
 
 
@@ -280,7 +279,7 @@ def targets_of(expansion, normals, q):
     """
     parts, block, laws = _parts_told(expansion, expansion.parts[q]), [], []
     for part in parts:
-        block = np.append(part.block, np.setdiff1d(block, part.block)).astype(int)
+        block = joined(part.block, block)
         laws.append(normals.conditional(block, 1))
     return Targets(parts, laws) if parts else None
 

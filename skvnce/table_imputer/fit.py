@@ -10,7 +10,7 @@ from skvnce._imputer.held_out import row_folds
 from skvnce.table_imputer.draws import some_rows
 from skvnce.table_imputer.expansion import content_order, expand
 from skvnce.table_imputer.model import Mates, TableModel, Training
-from skvnce.table_imputer.normal import Normal, Normals, fit_em
+from skvnce.table_imputer.normal import Normal, Normals, fit_em, joined
 from skvnce.table_imputer.products import (
     choose_products,
     factors_of,
@@ -102,7 +102,15 @@ def _fit_normal(order, expansion, training, settings, mates):
             of_rest = fit_em(X[rest], weights[rest], strength, _ROUNDS, start)
             held_out.append(Normal.of(of_rest.mean, of_rest.covariance))
     return TableModel(
-        order, expansion, fit, held_out, training, settings, mates, {}, {}
+        order,
+        expansion,
+        fit,
+        held_out,
+        training,
+        settings,
+        mates,
+        columns={},
+        cache={"matrix": X},
     )
 
 
@@ -139,8 +147,7 @@ def _confirmed(model, chosen):
 
 def _fit_with(model, chosen):
     """Fit again with products of columns."""
-    training = model.training
-    X = model.expansion.matrix(training.cells)
+    training, X = model.training, model.training_matrix()
     expansion = model.expansion.with_products(X, training.weights, chosen)
     model = _fit_normal(model.order, expansion, training, model.settings, model.mates)
     normals = Normals.of(
@@ -166,14 +173,13 @@ def _dependents(expansion, normals, product):
         for q, part in enumerate(parts):
             is_target = len(part.base) == 1 and part.n_levels != 2
             if is_target and q not in factors and part.base[0] not in columns:
-                block = np.append(part.block, np.setdiff1d(hidden, part.block))
-                law = normals.conditional(block, 1)
+                law = normals.conditional(joined(part.block, hidden), 1)
                 shares[q] = law.slopes[0, product.at, 0] ** 2 / law.covariance[0, 0, 0]
         best = max(shares, key=shares.get, default=None)
         if best is None or shares[best] < _LEAST_SHARE:
             break
         columns.append(int(parts[best].base[0]))
-        hidden = np.append(hidden, np.setdiff1d(parts[best].block, hidden))
+        hidden = joined(hidden, parts[best].block)
     return tuple(columns)
 
 
@@ -184,7 +190,7 @@ def _is_likely(product):
 def _mark_telling(model, chosen):
     """Mark products whose targets are normal by their scores, and not as they are."""
     marked, weights = [], model.training.weights
-    X = model.expansion.matrix(model.training.cells)
+    X = model.training_matrix()
     filled = model.completed(X, np.isnan(X))
     for product in chosen:
         target = product.target
@@ -207,7 +213,7 @@ def _products(model, interactions):
     places = enumerate(expansion.parts)
     place = {int(part.base[0]): q for q, part in places if len(part.base) == 1}
     targets = [j for j in sorted(place) if expansion.parts[place[j]].n_levels != 2]
-    X = expansion.matrix(training.cells)
+    X = model.training_matrix()
 
     def predict(column, rows, partner=None):
         if column is None:

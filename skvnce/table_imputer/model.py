@@ -149,7 +149,7 @@ class TableModel(NamedTuple):
     def _gone_with(self, q, rows):
         """Choose cells that are missing where a column is (n_rows, d)."""
         parts, cells = self.expansion.parts, self.training.cells[rows]
-        gone = np.zeros((len(rows), self._training_matrix().shape[1]), bool)
+        gone = np.zeros((len(rows), self.training_matrix().shape[1]), bool)
         rng = np.random.default_rng([self.settings.seed, 2, q])
         for mates, is_lookup in self.mates[q]:
             turns = mates[rng.integers(len(mates), size=len(rows))]
@@ -172,7 +172,7 @@ class TableModel(NamedTuple):
         `L` (n_rows, len(base)).
         """
         part, training = self.expansion.parts[q], self.training
-        X = self._training_matrix()[rows]
+        X = self.training_matrix()[rows]
         gone = np.isnan(X) | hidden
         gone[:, part.block] = True
         filled = self.completed(X, gone)
@@ -183,7 +183,8 @@ class TableModel(NamedTuple):
                 L[in_fold] = completed(X[in_fold], gone[in_fold], normal)[:, part.base]
         return filled, L
 
-    def _training_matrix(self):
+    def training_matrix(self):
+        """Return the matrix (n, d) of the training rows, which is not to be changed."""
         if "matrix" not in self.cache:
             self.cache["matrix"] = self.expansion.matrix(self.training.cells)
         return self.cache["matrix"]
@@ -191,7 +192,7 @@ class TableModel(NamedTuple):
     def posterior(self):
         """Draw parameters and completions of the training rows, once."""
         if "posterior" not in self.cache:
-            X, (rows, chain) = self._training_matrix(), self._chain()
+            X, (rows, chain) = self.training_matrix(), self._chain()
             total = self.training.weight_of_all
             try:
                 posterior = draws.run_chain(self.expansion, self.normal, chain, total)
@@ -214,7 +215,7 @@ class TableModel(NamedTuple):
     def _chain(self):
         """Choose rows for a chain, and begin it."""
         training, settings = self.training, self.settings
-        X = self._training_matrix()
+        X = self.training_matrix()
         rows = draws.some_rows(np.arange(len(X)), ROWS_OF_CHAIN, settings.seed)
         rng = np.random.default_rng([settings.seed, 1])
         weights = training.weights[rows]

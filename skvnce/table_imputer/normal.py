@@ -71,6 +71,11 @@ def completed(X, gone, normal, noise=None, weights=None, covariance=_NONE, order
     return X
 
 
+def joined(first, others):
+    """Append the columns of `others` that `first` lacks; arrays of int."""
+    return np.append(first, np.setdiff1d(others, first)).astype(int)
+
+
 class Fallback(NamedTuple):
     """The last point of EM before a jump."""
 

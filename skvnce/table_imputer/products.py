@@ -5,7 +5,7 @@ regression on both factors, but not on their product; the correlation of the pro
 with held-out residuals of the target says whether it is missing there.
 """
 
-from itertools import combinations_with_replacement
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -76,7 +76,7 @@ def sets_of_pairs(X, expansion):
     single = sorted(int(part.base[0]) for part in parts if len(part.base) == 1)
     sets = [
         [(j, k)]
-        for j, k in combinations_with_replacement(single, 2)
+        for j, k in itertools.combinations_with_replacement(single, 2)
         if j != k or _has_square(X[:, j])
     ]
     for part in parts:
@@ -101,7 +101,7 @@ def choose_products(X, sets, targets, n_base, predict, weights, most, partners):
     `partners`, dict of int to int: a column that may show a target, and hides by that
     what its product adds.  Returns list of Candidate.
     """
-    pairs = [pair for members in sets for pair in members]
+    pairs, set_of = _flattened(sets)
     if not pairs or not len(targets) or most < 1:
         return []
     tests = _tests_of(X, pairs, targets, n_base, predict, weights, partners)
@@ -111,7 +111,6 @@ def choose_products(X, sets, targets, n_base, predict, weights, most, partners):
     )
     base, filled = np.arange(n_base), predict(None, np.arange(len(X)))
     factors = sorted({j for pair in pairs for j in pair})
-    set_of = np.repeat(np.arange(len(sets)), [len(members) for members in sets])
     selected = {j: selection(X, j, base, filled, weights) for j in factors}
     bound = ndtri(1 - min(_LEVEL / n_tests, 0.4))
     prior = min(1.0, _EXPECTED / n_tests)
@@ -224,10 +223,9 @@ def products_asked_for(X, sets, targets, n_base, predict, weights):
         [(j, k) for j, k in members if j != k or _has_square(X[:, j])]
         for members in sets
     ]
-    pairs = [pair for members in sets for pair in members]
+    pairs, set_of = _flattened(sets)
     if not pairs or not len(targets):
         return []
-    set_of = np.repeat(np.arange(len(sets)), [len(members) for members in sets])
     tests = _tests_of(X, pairs, targets, n_base, predict, weights, {}, _FEWEST_ASKED)
     t = abs(np.stack([_largest(each, []) for each in tests], 1))
     chosen = []
@@ -237,6 +235,12 @@ def products_asked_for(X, sets, targets, n_base, predict, weights):
             chosen.append(Candidate(*pairs[p], int(targets[b]), 1.0, np.inf))
             _close(t, p, pairs[p], targets)
     return sorted(chosen, key=lambda candidate: pairs.index(candidate[:2]))
+
+
+def _flattened(sets):
+    """List the members of sets, and number the set of each."""
+    sizes = [len(members) for members in sets]
+    return list(itertools.chain(*sets)), np.repeat(np.arange(len(sets)), sizes)
 
 
 def _tests_of(X, pairs, targets, n_base, predict, weights, partners, fewest=_FEWEST):
