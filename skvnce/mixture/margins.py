@@ -38,7 +38,9 @@ class Points(NamedTuple):
 
     @classmethod
     def of(cls, pairs: list[Pair]) -> Self:
-        """Collect pairs of scores and cells of the columns."""
+        """Collect scores and cells of the columns, the last of equal scores."""
+        rise = [np.append(np.diff(scores) > 0, True) for scores, _ in pairs]
+        pairs = [(s[r], c[r]) for (s, c), r in zip(pairs, rise, strict=True)]
         counts = np.array([len(scores) for scores, _ in pairs], dtype=np.int64)
         widest = counts.max(initial=2)
         scores, cells = np.zeros((2, len(pairs), widest))
