@@ -31,6 +31,7 @@ _KNOTS = 33  # quantiles of predictions, as a feature
 _APART = 0.02
 _NEAR = 20, 60  # at least and at most so many predictions decide the shares of grades
 _DRAWN_FROM = 20  # rows of similar predictions, from whose residuals draws come
+_SMEARED = 200  # residuals of means on another scale
 _TREES_OF_DRAW = 10  # so that draws vary as the trees do
 
 
@@ -38,8 +39,22 @@ class Rows(NamedTuple):
     """Rows of C completions that a column is predicted from."""
 
     X: np.ndarray  # (C, n, d), complete; the column and its functions are not read
-    L: np.ndarray  # (C, n, len(base)), predictions of the normal distribution
+    # (C, n, len(responses)), predictions of the normal distribution
+    L: np.ndarray
     M: np.ndarray  # those by the mean of its parameters, if L is by draws of them
+
+    @classmethod
+    def of(cls, completions, part):
+        """Take predictions from rows (n, d) that are filled by them."""
+        L = completions[None][..., part.responses]
+        return cls(completions[None], L, L)
+
+    def on(self, part):
+        """Select the predictions of numbers on the scale of their link."""
+        if not part.is_number:
+            return self
+        place = [0 if part.link is None else 1]
+        return self._replace(L=self.L[..., place], M=self.M[..., place])
 
 
 class Shape(NamedTuple):
@@ -139,7 +154,9 @@ class ColumnModel(NamedTuple):
         """Predict numbers (C, n), or probabilities (C, n, n_levels).
 
         With `rng`, each of the C tables is predicted by a few trees of its own.
+        Numbers are on the scale of the link.
         """
+        rows = rows.on(self.part)
         best = self.of_normal_alone(rows.L)
         if self.w > 0:
             n_trees, C = len(self.trees[0]), len(rows.L)
@@ -153,7 +170,10 @@ class ColumnModel(NamedTuple):
                 best = centred + self.w * of_forest
             else:
                 best = (1 - self.w) * best + self.w * of_forest
-        return best[..., 0] if self.part.is_number else _sharpened(best, self.sharpness)
+        if not self.part.is_number:
+            return _sharpened(best, self.sharpness)
+        best = best[..., 0]
+        return best if self.part.link is None else best.clip(*self.part.link.ends)
 
     def draw(self, predicted, rng):
         """Draw numbers or levels (C, n) given what `predict` returns."""
@@ -172,6 +192,7 @@ class ColumnModel(NamedTuple):
         # beyond the outermost window its local mean is one error, which all cells there
         # would share, and of which the draws do not know
         x = mean + residuals.residual[pick] - np.where(at == first, 0.0, local)
+        x = x if self.part.link is None else self.part.link.numbers(x)
         donor = residuals.donor[pick]
         for end, value in shape.masses:
             x = np.where(donor == value, value, x)
@@ -184,12 +205,33 @@ class ColumnModel(NamedTuple):
             x = np.maximum(k, first) * shape.step + shape.origin
         return x
 
+    def means(self, predicted):
+        """Compute means of numbers, given what `predict` returns.
+
+        Those of logarithms are averages over residuals (Duan 1983, smearing).
+        """
+        if self.part.link is None:
+            return predicted
+        order, weight = self.residuals.residual.argsort(), self.residuals.weight
+        total = weight[self.residuals.row][order].cumsum()
+        levels = (np.arange(_SMEARED) + 0.5) / _SMEARED
+        places = order[np.searchsorted(total, levels * total[-1])]
+        residuals = self.residuals.residual[places]
+        return self.part.link.numbers(predicted[..., None] + residuals).mean(-1)
+
+    def held_out_means(self):
+        """Return means of rows (n,) of one completion; NaN of rows in all trees."""
+        means = np.full(len(self.residuals.weight), np.nan)
+        means[self.residuals.row] = self.means(self.residuals.prediction)
+        return means
+
     def quantiles(self, predicted, levels):
         """Find quantiles (n_levels, n) of numbers, given what `predict` returns."""
         size = self._size_of_window()
         _, first = self.residuals.window(predicted, size)
         near = self.residuals.residual[first[:, None] + np.arange(size)]
-        return predicted + np.quantile(near, levels, axis=1)
+        x = predicted + np.quantile(near, levels, axis=1)
+        return x if self.part.link is None else self.part.link.numbers(x)
 
     def _size_of_window(self):
         return min(_DRAWN_FROM * self.n_completions, len(self.residuals.residual))
@@ -214,10 +256,12 @@ def fit_column(expansion, part, cells, rows, weights, n_trees, seed):
     `weights` (n,); `n_trees`, int or None: None chooses it: the more, the fewer rows
     there are; `seed`, int.  Returns ColumnModel.
     """
+    rows, link = rows.on(part), part.link
     C, n = rows.L.shape[:2]
     codes = np.zeros(n, np.int64) if part.is_number else part.codes(cells)
     if part.is_number:
-        truth = ((cells - part.centre) / part.scale)[..., None]
+        numbers = ((cells - part.centre) / part.scale)[..., None]
+        truth = numbers if link is None else link.of(numbers)
     else:
         truth = np.eye(part.n_levels)[codes]
     model = _start(expansion, part, truth, codes, rows, weights)
@@ -246,9 +290,44 @@ def fit_column(expansion, part, cells, rows, weights, n_trees, seed):
         model = model._replace(trees=trees, w=w, gain=gain)
     if not part.is_number:
         return model._replace(sharpness=_sharpness(truth, best, weights * is_held_out))
-    truth = np.broadcast_to(truth[..., 0], best.shape[:2])
-    residuals = _residuals(truth, best[..., 0], weights, is_held_out)
+    truth, donors = (
+        np.broadcast_to(x[..., 0], best.shape[:2]) for x in (truth, numbers)
+    )
+    residuals = _residuals(truth, donors, best[..., 0], weights, is_held_out)
     return model._replace(residuals=residuals, shape=shape_of(part))
+
+
+class Filling(NamedTuple):
+    """Models by which cells are filled: means have two where draws are logarithmic."""
+
+    model: ColumnModel  # of draws and quantiles
+    plain: ColumnModel | None  # of the numbers as they are
+    share: float  # of the means by the first one
+
+    @classmethod
+    def of(cls, expansion, part, cells, rows, *settings):
+        """Fit models; see `fit_column`."""
+        model = fit_column(expansion, part, cells, rows, *settings)
+        if part.link is None:
+            return cls(model, None, 1.0)
+        part = part._replace(is_logarithmic=False)
+        plain = fit_column(expansion, part, cells, rows, *settings)
+        a, b = plain.held_out_means(), model.held_out_means()
+        truth, weights = (cells - part.centre) / part.scale, model.residuals.weight
+        used = ~np.isnan(a + b)
+        a, b, truth = (x[None, used, None] for x in (a, b, truth))
+        return cls(model, plain, _share(truth, a, b, weights[used], 1))
+
+    def predict(self, rows):
+        """Predict means of numbers, or probabilities of levels; see `ColumnModel`."""
+        means = self.model.means(self.model.predict(rows))
+        if self.plain is None:
+            return means
+        return (1 - self.share) * self.plain.predict(rows) + self.share * means
+
+    def quantiles(self, rows, levels):
+        """Compute quantiles (n_levels, n) of numbers."""
+        return self.model.quantiles(self.model.predict(rows)[0], levels)
 
 
 def _start(expansion, part, truth, codes, rows, weights):
@@ -262,10 +341,7 @@ def _start(expansion, part, truth, codes, rows, weights):
     C, a, near = len(rows.L), 1.0, None
     if part.is_number and C == 1:
         # of heavy tails: the normal's prediction counts as far as cells confirm it
-        x, L = truth[..., 0].ravel(), rows.L[0, :, 0]
-        size = weights @ L**2
-        prior = _PRIOR * size / weights.sum()
-        a = np.clip((weights @ (L * x) + prior) / max(size + prior, 1e-12), 0, 1)
+        a = _factor(truth[..., 0].ravel(), rows.L[0, :, 0], weights)
     if part.kind == GRADE and part.n_levels > 2:
         near = _near(part, codes, rows.L[..., 0], weights)
     of_normal = [
@@ -277,7 +353,7 @@ def _start(expansion, part, truth, codes, rows, weights):
         others,
         knots,
         of_normal,
-        a=float(a),
+        a=a,
         w=0.0,
         sharpness=1.0,
         trees=None,
@@ -287,6 +363,27 @@ def _start(expansion, part, truth, codes, rows, weights):
         n_completions=C,
         gain=0.0,
     )
+
+
+def are_logarithms_likelier(part, x, L, weights):
+    """Say whether a column is likelier normal by its logarithms, given all others.
+
+    Likelihoods are those of the numbers as they are (Box and Cox 1964).  `x`, `L` (n,
+    2): numbers, their logarithms, and held-out predictions of both.
+    """
+    sizes = [
+        np.log(max(weights @ (z - _factor(z, p, weights) * p) ** 2, 1e-300))
+        for z, p in zip(x.T, L.T, strict=True)
+    ]
+    log_slopes, _ = part.score.log_slopes(x[:, 0])
+    return bool(weights @ log_slopes > weights.sum() / 2 * (sizes[1] - sizes[0]))
+
+
+def _factor(x, L, weights):
+    """Choose a of a L by least squares, between 0 and 1, shrunk to 1."""
+    size = weights @ L**2
+    prior = _PRIOR * size / weights.sum()
+    return float(np.clip((weights @ (L * x) + prior) / max(size + prior, 1e-12), 0, 1))
 
 
 def _near(part, codes, L, weights):
@@ -348,14 +445,14 @@ def _spaced_quantiles(v):
     return np.array(knots)
 
 
-def _residuals(truth, best, weights, is_held_out):
+def _residuals(truth, donors, best, weights, is_held_out):
     """Sort held-out residuals of predictions (C, n) of cells (C, n)."""
     C = len(best)
-    prediction, y = best[:, is_held_out].ravel(), truth[:, is_held_out].ravel()
+    prediction, y, donor = (x[:, is_held_out].ravel() for x in (best, truth, donors))
     order = np.argsort(prediction, kind="stable")
-    row = np.tile(np.arange(is_held_out.sum()), C)[order]
-    residual = (y - prediction)[order]
-    return Residuals(prediction[order], residual, y[order], row, weights[is_held_out])
+    row = np.tile(np.flatnonzero(is_held_out), C)[order]
+    columns = (x[order] for x in (prediction, y - prediction, donor))
+    return Residuals(*columns, row, weights)
 
 
 def shape_of(part):

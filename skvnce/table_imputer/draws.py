@@ -218,12 +218,13 @@ def _compatible_round(expansion, chain, S, draws, active):
         states, laws = S[:, rows], laws_of(expansion, normals, q)
         targets = targets_of(expansion, normals, q)
         if targets is None:
-            S[:, rows[:, None], part.base] = laws[0].draw(states, rng)[0]
+            S[:, rows[:, None], part.base] = _cells(part, laws[0].draw(states, rng)[0])
             expansion.put_scores(S, part, rows)
         elif part.is_number:
             proposals = [states[..., part.base[0]].copy()]
             for law in laws:
-                proposals += [*law.draw(states, rng, _PROPOSALS)[..., 0]]
+                drawn = law.draw(states, rng, _PROPOSALS)
+                proposals += [*_cells(part, drawn)[..., 0]]
             cells = _chosen(expansion, part, laws, targets, proposals, states, rng)
             put_cells(expansion, S, part, cells, rows)
         else:
@@ -261,7 +262,7 @@ def laws_of(expansion, normals, q):
     for other in parts:
         scores = other.block[1:2] if other.score else other.block[:0]
         block, without = joined(block, scores), joined(without, other.block)
-    n_base = len(part.base)
+    n_base = len(part.responses)
     laws = [normals.conditional(block, n_base)]
     if parts:
         laws.append(normals.conditional(without, n_base))
@@ -414,8 +415,11 @@ def _chosen(expansion, part, laws, targets, proposals, S, rng):
     targets.
     """
     x = np.stack(proposals)  # which the laws do not read
+    place = 0 if part.link is None else 1
+    scores = x if part.link is None else part.link.of(x)
     with_others, prior = (
-        _normal_log_density(law, law.means(S)[..., 0], x) for law in laws
+        _normal_log_density(law, law.means(S)[..., place], scores, place)
+        for law in laws
     )
     ratio = with_others - prior
     scores = _density_of_targets(expansion, part, targets, x[..., None], S)
@@ -446,6 +450,13 @@ def _density_of_targets(expansion, part, targets, x, S):
     return scores
 
 
-def _normal_log_density(law, mean, x):
-    variance = law.covariance[:, :1, 0]
+def _cells(part, responses):
+    """Return the cells of a column (..., n_base), drawn with its logarithms."""
+    if part.link is None:
+        return responses[..., : len(part.base)]
+    return part.link.numbers(responses[..., 1:])
+
+
+def _normal_log_density(law, mean, x, place=0):
+    variance = law.covariance[:, place, place, None]
     return -0.5 * ((x - mean) ** 2 / variance + np.log(variance))

@@ -22,12 +22,66 @@ _MOST_DIFFERENT = 0.9  # different levels, as a share of the cells, likewise
 _N_EMBEDDED = 3  # numbers that stand for a level of many
 _PRIOR_CELLS = 3.0  # at the overall mean, in the mean of an embedded level
 _SAME = 0.995  # correlation of a column and its normal scores, above which one will do
+# that of logarithms and normal scores, from which on logarithms are the scores: beyond
+# the observed cells they go on as amounts of money do
+_LOGNORMAL = 0.98
+_BELOW = 0.1  # of the smallest observed cell, where draws of other scales have no sign
 # observed ranges beyond the ends, to which a factor of a product counts: there nothing
 # shows whether it goes on, and a row far away would be filled by its square
 _BEYOND = 2.0
+# the same of logarithms, in standard deviations: a line from there is as far as numbers
+# go that are predicted as they are
+_BEYOND_LOGARITHMS = 0.5
 _LEAST_SHARE = 1e-4  # variance of an indicator
 
 NUMBER, GRADE, LEVELS, EMBEDDED, ALONE = range(5)
+
+
+class Ranks(NamedTuple):
+    """Normal scores of a column, by a piecewise linear function."""
+
+    knots: np.ndarray  # (n,), standardised numbers, increasing
+    values: np.ndarray  # (n,), their scores
+
+    def of(self, x):
+        """Map standardised numbers to scores; see `follow`."""
+        return follow(x, *self)
+
+    def log_slopes(self, x):
+        """Compute logarithms of slopes, over windows of knots, and count windows."""
+        values, first = np.unique(self.knots, return_index=True)
+        half, at = int(np.ceil(np.sqrt(len(values)) / 2)), np.arange(len(values))
+        ends = (at - half).clip(0), (at + half).clip(max=len(values) - 1)
+        rises = [v[ends[1]] - v[ends[0]] for v in (self.values[first], values)]
+        log_slopes = np.interp(x, values, np.log(rises[0] / rises[1]))
+        return log_slopes, len(values) / (2 * half)
+
+
+class Logarithms(NamedTuple):
+    """Standardised logarithms of a column of positive numbers."""
+
+    origin: float  # 0, as a standardised number
+    least: float  # distance from it, to which logarithms go
+    centre: float
+    scale: float
+    ends: (
+        np.ndarray
+    )  # (2,), of predictions; beyond the higher one, numbers go on linearly
+
+    def of(self, x):
+        """Map standardised numbers to logarithms."""
+        size = np.maximum(x - self.origin, self.least)
+        return (np.log(size) - self.centre) / self.scale
+
+    def numbers(self, scores):
+        """Map logarithms to standardised numbers."""
+        inside = np.minimum(scores, self.ends[1])
+        size = np.exp(inside * self.scale + self.centre)
+        return size * (1 + self.scale * (scores - inside)) + self.origin
+
+    def log_slopes(self, x):
+        """Compute logarithms of slopes, and count parameters: centre and scale."""
+        return -np.log((x - self.origin) * self.scale), 0.0
 
 
 class Part(NamedTuple):
@@ -42,12 +96,24 @@ class Part(NamedTuple):
     scale: np.ndarray
     coded: np.ndarray  # (n_levels, len(base)): the cells of the matrix of each level
     are_codes: bool  # whether the table has places of levels, and not their values
-    score: tuple  # knots of the column of normal scores, or ()
+    score: Ranks | Logarithms | None  # the second column of its block, if any
+    # whether its regression on other columns is that of its logarithms
+    is_logarithmic: bool = False
 
     @property
     def is_number(self):
         """Whether it is drawn as a number, and not as a level."""
         return self.kind == NUMBER
+
+    @property
+    def link(self):
+        """Scale on which it is predicted and drawn; None: as it is."""
+        return self.score if self.is_logarithmic else None
+
+    @property
+    def responses(self):
+        """Columns of the matrix that are predicted."""
+        return self.block[: len(self.base) + isinstance(self.score, Logarithms)]
 
     @property
     def n_levels(self):
@@ -141,9 +207,7 @@ class Expansion(NamedTuple):
     def put_scores(self, X, part, rows=slice(None)):
         """Compute the normal scores of a column in X."""
         if part.score:
-            X[..., rows, part.block[1]] = follow(
-                X[..., rows, part.base[0]], *part.score
-            )
+            X[..., rows, part.block[1]] = part.score.of(X[..., rows, part.base[0]])
 
     def multiply(self, X, rows=slice(None), changed=None):
         """Compute products in X, or only those of some columns."""
@@ -160,7 +224,7 @@ class Expansion(NamedTuple):
         cells = {j: x[..., b] for b, j in enumerate(part.base.tolist())}
         functions = list(cells.items())
         if part.score:
-            functions.append((part.block[1], follow(x[..., 0], *part.score)))
+            functions.append((part.block[1], part.score.of(x[..., 0])))
         for product in self.products:
             j, k = product.first, product.second
             if j in cells or k in cells:
@@ -236,9 +300,10 @@ def expand(cells, weights, n_categories, is_ordered):
         if part.is_number:
             observed = ~np.isnan(cells[:, q])
             x = (cells[observed, q] - part.centre) / part.scale
-            if knots := _score(x, weights[observed]):
+            origin = -part.centre[0] / part.scale[0]
+            if score := _score(x, weights[observed], origin):
                 block = np.append(part.block, at)
-                parts[q], at = part._replace(score=knots, block=block), at + 1
+                parts[q], at = part._replace(score=score, block=block), at + 1
     return Expansion.of(parts)
 
 
@@ -258,7 +323,7 @@ def _part(x, weights, n_levels, values, at):
             scale=np.array([scale]),
             coded=np.zeros((0, 1)),
             are_codes=False,
-            score=(),
+            score=None,
         )
         if len(different) > MOST_CODES:
             return part
@@ -282,7 +347,7 @@ def _part(x, weights, n_levels, values, at):
         scale = np.sqrt(np.maximum(mean * (1 - mean), _LEAST_SHARE))
         coded, kind = ((np.arange(n_levels)[:, None] == levels) - mean) / scale, LEVELS
     base, values = at + np.arange(coded.shape[1]), np.arange(n_levels)
-    return Part(kind, base, base, values, shares, mean, scale, coded, True, ())
+    return Part(kind, base, base, values, shares, mean, scale, coded, True, None)
 
 
 def _with_embeddings(parts, n_base, cells, weights):
@@ -331,8 +396,11 @@ def _moments(x, weights):
     return mean, max(np.sqrt(w @ (x - mean) ** 2 / w.sum()), 1e-300)
 
 
-def _score(x, weights):
-    """Map standardised numbers to standardised normal scores, if they differ."""
+def _score(x, weights, origin):
+    """Map standardised numbers to standardised normal scores, if they differ.
+
+    Where logarithms are much the same, these are the scores.
+    """
     order = np.argsort(x, kind="stable")
     x, weights = x[order], weights[order]
     values, first = np.unique(x, return_index=True)
@@ -342,8 +410,19 @@ def _score(x, weights):
     mean, scale = _moments(z, count)
     z = (z - mean) / scale
     correlation = count @ (values * z) / weights.sum()
+    if correlation >= _SAME:
+        return None
+    least = _BELOW * (values[0] - origin)
+    # of numbers whose mean is many deviations away, differences are noise
+    if least > 0:
+        size = np.log(values - origin)
+        centre, spread = _moments(size, count)
+        if count @ ((size - centre) / spread * z) / weights.sum() >= _LOGNORMAL:
+            ends = (size[[0, -1]] - centre) / spread
+            ends += _BEYOND_LOGARITHMS * np.array([-1.0, 1.0])
+            return Logarithms(origin, least, centre, spread, ends)
     # repeated, so that the outer tenth that `follow` extends is a tenth of the cells
-    return () if correlation >= _SAME else (x, np.repeat(z, np.diff([*first, len(x)])))
+    return Ranks(x, np.repeat(z, np.diff([*first, len(x)])))
 
 
 def follow(x, knots, values):

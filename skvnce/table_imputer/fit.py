@@ -7,9 +7,10 @@ import numpy as np
 
 from skvnce._core.progress import steps
 from skvnce._imputer.held_out import row_folds
+from skvnce.table_imputer.columns import are_logarithms_likelier
 from skvnce.table_imputer.draws import some_rows
-from skvnce.table_imputer.expansion import content_order, expand
-from skvnce.table_imputer.model import Mates, TableModel, Training
+from skvnce.table_imputer.expansion import Logarithms, content_order, expand
+from skvnce.table_imputer.model import MOST_ROWS, Mates, TableModel, Training
 from skvnce.table_imputer.normal import Normal, Normals, fit_em, joined
 from skvnce.table_imputer.products import (
     choose_products,
@@ -101,7 +102,7 @@ def _fit_normal(order, expansion, training, settings, mates):
             start = fit.mean, fit.covariance
             of_rest = fit_em(X[rest], weights[rest], strength, _ROUNDS, start)
             held_out.append(Normal.of(of_rest.mean, of_rest.covariance))
-    return TableModel(
+    model = TableModel(
         order,
         expansion,
         fit,
@@ -112,6 +113,23 @@ def _fit_normal(order, expansion, training, settings, mates):
         columns={},
         cache={"matrix": X},
     )
+    return model._replace(expansion=_with_scales(model))
+
+
+def _with_scales(model):
+    """Choose columns whose logarithms are likelier normal, given all others."""
+    expansion, training, parts = model.expansion, model.training, []
+    X = model.training_matrix()
+    for q, part in enumerate(expansion.parts):
+        if isinstance(part.score, Logarithms):
+            rows = np.flatnonzero(~np.isnan(X[:, part.base[0]]))
+            rows = some_rows(rows, MOST_ROWS, model.settings.seed + q)
+            _, L = model.held_out_predictions(q, rows)
+            x, weights = X[rows][:, part.responses], training.weights[rows]
+            is_log = are_logarithms_likelier(part, x, L, weights)
+            part = part._replace(is_logarithmic=is_log)
+        parts.append(part)
+    return expansion._replace(parts=parts)
 
 
 def _fit_all(model, cells, weights):
@@ -157,7 +175,7 @@ def _fit_with(model, chosen):
         p._replace(tells=_dependents(expansion, normals, p)) if p.tells else p
         for p in expansion.products
     ]
-    return model._replace(expansion=expansion._replace(products=products))
+    return model._replace(expansion=model.expansion._replace(products=products))
 
 
 def _dependents(expansion, normals, product):

@@ -7,7 +7,7 @@ import torch
 
 from skvnce._imputer.fitted import in_turn
 from skvnce.table_imputer import draws
-from skvnce.table_imputer.columns import Rows, fit_column, levels_at
+from skvnce.table_imputer.columns import Filling, Rows, levels_at
 from skvnce.table_imputer.expansion import ALONE, Expansion
 from skvnce.table_imputer.normal import Fit, Normal, completed
 
@@ -57,7 +57,7 @@ class TableModel(NamedTuple):
     training: Training
     settings: Settings
     mates: list  # (p,) of lists of Mates, for each column
-    columns: dict  # of ColumnModel, or None; by column, fitted when first needed
+    columns: dict  # of Filling, or None; by column, fitted when first needed
     cache: dict  # the matrix of the training rows, and the posterior; not stored
 
     def n_chains(self, n_draws):
@@ -68,8 +68,9 @@ class TableModel(NamedTuple):
         """Fill missing cells; see `skvnce._imputer.fitted.CellModel`."""
         filled, probabilities = nodes.copy(), {}
         cells = filled[:, self.order]
-        for q, rows, predicted in self._predictions(cells):
+        for q, rows, completions in self._completed_gaps(cells):
             part, node = self.expansion.parts[q], self.order[q]
+            predicted = self._predicted(q, completions)
             if part.is_number:
                 filled[rows, node] = unscaled(part, predicted)
                 continue
@@ -84,11 +85,15 @@ class TableModel(NamedTuple):
         """Compute quantiles of missing cells; see `skvnce._imputer.fill`."""
         probabilities, points = {}, np.repeat(nodes[None], len(levels), 0)
         cells = nodes[:, self.order]
-        for q, rows, predicted in self._predictions(cells):
+        for q, rows, completions in self._completed_gaps(cells):
             part, node, model = self.expansion.parts[q], self.order[q], self.column(q)
-            if part.is_number:
-                quantiles = model.quantiles(predicted, levels) if model else predicted
+            if part.is_number and model is not None:
+                quantiles = model.quantiles(Rows.of(completions, part), levels)
                 points[:, rows, node] = unscaled(part, quantiles)
+                continue
+            predicted = self._predicted(q, completions)
+            if part.is_number:
+                points[:, rows, node] = unscaled(part, predicted)
                 continue
             places = levels_at(predicted, levels[:, None])
             points[:, rows, node] = places if part.are_codes else part.values[places]
@@ -96,23 +101,23 @@ class TableModel(NamedTuple):
                 probabilities[node] = in_rows(predicted, rows, len(nodes))
         return points, probabilities
 
-    def _predictions(self, cells):
-        """Yield columns, their rows that are missing, and numbers or probabilities."""
+    def _completed_gaps(self, cells):
+        """Yield columns, the rows where they are missing, and these, completed."""
         X, expansion = self.expansion.matrix(cells), self.expansion
         F = self.completed(X, np.isnan(X)) if X.size else X
-        for q, part in enumerate(expansion.parts):
+        for q in range(len(expansion.parts)):
             rows = np.flatnonzero(np.isnan(cells[:, q]))
-            if not len(rows):
-                continue
-            model = self.column(q)
-            if model is not None:
-                completions = F[None, rows]
-                L = completions[..., part.base]
-                yield q, rows, model.predict(Rows(completions, L, L))[0]
-            elif part.is_number:
-                yield q, rows, F[rows, part.base[0]]
-            else:
-                yield q, rows, np.tile(part.shares, (len(rows), 1))
+            if len(rows):
+                yield q, rows, F[rows]
+
+    def _predicted(self, q, completions):
+        """Predict numbers (n,), or probabilities (n, n_levels), in rows (n, d)."""
+        part, model = self.expansion.parts[q], self.column(q)
+        if model is not None:
+            return model.predict(Rows.of(completions, part))[0]
+        if part.is_number:
+            return completions[:, part.base[0]]
+        return np.tile(part.shares, (len(completions), 1))
 
     def completed(self, X, gone):
         """Fill cells of a matrix (n, d), where `gone`, by the normal distribution."""
@@ -136,7 +141,7 @@ class TableModel(NamedTuple):
         rows = np.flatnonzero(~np.isnan(training.cells[:, q]))
         rows = draws.some_rows(rows, MOST_ROWS, seed)
         filled, L = self.held_out_predictions(q, rows, self._gone_with(q, rows))
-        return fit_column(
+        return Filling.of(
             self.expansion,
             part,
             training.cells[rows, q],
@@ -169,18 +174,19 @@ class TableModel(NamedTuple):
         `hidden`, bool (n_rows, d): other cells that are hidden.
 
         Returns `filled` (n_rows, d): the rows, completed as if the column were missing;
-        `L` (n_rows, len(base)).
+        `L` (n_rows, len(responses)).
         """
         part, training = self.expansion.parts[q], self.training
         X = self.training_matrix()[rows]
         gone = np.isnan(X) | hidden
         gone[:, part.block] = True
         filled = self.completed(X, gone)
-        L = np.empty((len(rows), len(part.base)))
+        L = np.empty((len(rows), len(part.responses)))
         for fold, normal in enumerate(self.held_out):
             in_fold = training.folds[rows] == fold
             if in_fold.any():
-                L[in_fold] = completed(X[in_fold], gone[in_fold], normal)[:, part.base]
+                of_fold = completed(X[in_fold], gone[in_fold], normal)
+                L[in_fold] = of_fold[:, part.responses]
         return filled, L
 
     def training_matrix(self):
@@ -270,7 +276,7 @@ class TableModel(NamedTuple):
         part, n_trees = self.expansion.parts[q], settings.n_trees
         if draws.products_of(self.expansion, part):
             # a forest would know the product that targets tell, which counts twice
-            n_trees = n_trees if self.column(q).gain >= _GAIN else 0
+            n_trees = n_trees if self.column(q).model.gain >= _GAIN else 0
         return draws.proposers_of(
             posterior,
             self.expansion,
