@@ -53,7 +53,7 @@ class Rows(NamedTuple):
         """Select the predictions of numbers on the scale of their link."""
         if not part.is_number:
             return self
-        place = [0 if part.link is None else 1]
+        place = [part.place]
         return self._replace(L=self.L[..., place], M=self.M[..., place])
 
 

@@ -233,15 +233,10 @@ def _compatible_round(expansion, chain, S, draws, active):
     return [posterior_draw(s, chain.weights, chain.strength, rng) for s in S]
 
 
-def products_of(expansion, part):
-    """List the products of a column whose targets its draws know."""
-    base, products = set(part.base.tolist()), expansion.products
-    return [p for p in products if p.tells and {p.first, p.second} & base]
-
-
-def _parts_told(expansion, part):
+def parts_told(expansion, part):
     """List the parts that draws of a factor know: targets first, then dependents."""
-    tells = [p.tells for p in products_of(expansion, part)]
+    base, products = set(part.base.tolist()), expansion.products
+    tells = [p.tells for p in products if {p.first, p.second} & base] + [part.tells]
     columns = [j for turn in zip_longest(*tells) for j in turn if j is not None]
     places = dict.fromkeys(expansion.owners[j] for j in columns)
     parts = [expansion.parts[i] for i in places]
@@ -258,7 +253,7 @@ def laws_of(expansion, normals, q):
     Returns list of one to three Conditional.
     """
     part = expansion.parts[q]
-    parts, block, without = _parts_told(expansion, part), part.block, part.block
+    parts, block, without = parts_told(expansion, part), part.block, part.block
     for other in parts:
         scores = other.block[1:2] if other.score else other.block[:0]
         block, without = joined(block, scores), joined(without, other.block)
@@ -278,10 +273,10 @@ def targets_of(expansion, normals, q):
     By the chain rule each law is without the columns before it: p(y | z, rest) times
     p(z | rest).
     """
-    parts, block, laws = _parts_told(expansion, expansion.parts[q]), [], []
+    parts, block, laws = parts_told(expansion, expansion.parts[q]), [], []
     for part in parts:
         block = joined(part.block, block)
-        laws.append(normals.conditional(block, 1))
+        laws.append(normals.conditional(block, len(part.responses)))
     return Targets(parts, laws) if parts else None
 
 
@@ -415,8 +410,7 @@ def _chosen(expansion, part, laws, targets, proposals, S, rng):
     targets.
     """
     x = np.stack(proposals)  # which the laws do not read
-    place = 0 if part.link is None else 1
-    scores = x if part.link is None else part.link.of(x)
+    place, scores = part.place, x if part.link is None else part.link.of(x)
     with_others, prior = (
         _normal_log_density(law, law.means(S)[..., place], scores, place)
         for law in laws
@@ -443,10 +437,12 @@ def _density_of_targets(expansion, part, targets, x, S):
     changed, scores = expansion.functions(part, x, S), 0.0
     moves = [(column, cells - S[..., column]) for column, cells in changed]
     for law, target in zip(targets.laws, targets.parts, strict=True):
-        means = law.means(S)[..., 0]
+        place = target.place
+        means = law.means(S)[..., place]
         for column, move in moves:
-            means = means + law.slopes[:, column] * move
-        scores = scores + _normal_log_density(law, means, S[..., target.base[0]])
+            means = means + law.slopes[:, column, place, None] * move
+        cells = S[..., target.responses[place]]
+        scores = scores + _normal_log_density(law, means, cells, place)
     return scores
 
 

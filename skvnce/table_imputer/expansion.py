@@ -99,6 +99,9 @@ class Part(NamedTuple):
     score: Ranks | Logarithms | None  # the second column of its block, if any
     # whether its regression on other columns is that of its logarithms
     is_logarithmic: bool = False
+    # columns that are linear in such a column, and not in its logarithms: draws of its
+    # cells know them as those of factors of products know their targets
+    tells: tuple = ()
 
     @property
     def is_number(self):
@@ -109,6 +112,11 @@ class Part(NamedTuple):
     def link(self):
         """Scale on which it is predicted and drawn; None: as it is."""
         return self.score if self.is_logarithmic else None
+
+    @property
+    def place(self):
+        """Place of the scale of a number among its responses."""
+        return int(self.is_logarithmic)
 
     @property
     def responses(self):

@@ -31,6 +31,8 @@ _LEAST_PROBABILITY = 0.5
 # columns that show a product without its target: at most, and the least variance by the
 # product over that of the residual, some times what chance makes in 300 rows
 _MOST_DEPENDENTS, _LEAST_SHARE = 3, 0.02
+_LINEAR = 0.5  # partial correlation, squared, from which on a number is that of another
+_LEAST_CHI_SQUARE = 8.0  # of a column in which another is linear: P = .005 by chance
 # partial correlation, from which on t of a product is larger by 15 % without the column
 _CLOSE = 0.5
 
@@ -129,7 +131,38 @@ def _with_scales(model):
             is_log = are_logarithms_likelier(part, x, L, weights)
             part = part._replace(is_logarithmic=is_log)
         parts.append(part)
+    normals = Normals.of([model.normal[:2]], np.ones((1, X.shape[1]), bool))
+    n_rows = training.weights.sum()
+    parts = [
+        _with_linear(part, parts, normals, n_rows) if part.is_logarithmic else part
+        for part in parts
+    ]
     return expansion._replace(parts=parts)
+
+
+def _with_linear(factor, parts, normals, n_rows):
+    """Mark columns that are linear in a logarithmic one, given its logarithms.
+
+    Closest first, by partial correlations.  If one of them, as a total does, shows the
+    number itself, this is not drawn by its logarithms.
+    """
+    shares = {}
+    for part in parts:
+        if _is_target(part) and part is not factor:
+            pair = np.array([part.responses[part.place], factor.base[0]])
+            law = normals.conditional(joined(pair, part.block), 2)
+            C = law.covariance[0]
+            shares[int(part.base[0])] = C[0, 1] ** 2 / (C[0, 0] * C[1, 1])
+    least = max(_LEAST_SHARE, _LEAST_CHI_SQUARE / n_rows)
+    if max(shares.values(), default=0.0) > _LINEAR:
+        return factor._replace(is_logarithmic=False)
+    told = sorted((j for j in shares if shares[j] > least), key=lambda j: -shares[j])
+    return factor._replace(tells=tuple(told[:_MOST_DEPENDENTS]))
+
+
+def _is_target(part):
+    """Say whether a column has one number, and more than two of its values."""
+    return len(part.base) == 1 and part.n_levels != 2
 
 
 def _fit_all(model, cells, weights):
@@ -189,8 +222,7 @@ def _dependents(expansion, normals, product):
     while len(columns) <= _MOST_DEPENDENTS:
         shares = {}
         for q, part in enumerate(parts):
-            is_target = len(part.base) == 1 and part.n_levels != 2
-            if is_target and q not in factors and part.base[0] not in columns:
+            if _is_target(part) and q not in factors and part.base[0] not in columns:
                 law = normals.conditional(joined(part.block, hidden), 1)
                 shares[q] = law.slopes[0, product.at, 0] ** 2 / law.covariance[0, 0, 0]
         best = max(shares, key=shares.get, default=None)
@@ -230,7 +262,7 @@ def _products(model, interactions):
     expansion, training = model.expansion, model.training
     places = enumerate(expansion.parts)
     place = {int(part.base[0]): q for q, part in places if len(part.base) == 1}
-    targets = [j for j in sorted(place) if expansion.parts[place[j]].n_levels != 2]
+    targets = [j for j in sorted(place) if _is_target(expansion.parts[place[j]])]
     X = model.training_matrix()
 
     def predict(column, rows, partner=None):

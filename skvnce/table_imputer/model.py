@@ -274,8 +274,8 @@ class TableModel(NamedTuple):
     def _proposers_of(self, posterior, q):
         training, settings = self.training, self.settings
         part, n_trees = self.expansion.parts[q], settings.n_trees
-        if draws.products_of(self.expansion, part):
-            # a forest would know the product that targets tell, which counts twice
+        if draws.parts_told(self.expansion, part):
+            # a forest would know what targets tell, which counts twice
             n_trees = n_trees if self.column(q).model.gain >= _GAIN else 0
         return draws.proposers_of(
             posterior,
