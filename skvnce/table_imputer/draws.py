@@ -128,8 +128,10 @@ def slopes_on_products(expansion, fit, chain):
             normals = Normals.of(draws, active)
             slopes.append([])
             for product in expansion.products:
-                law = normals.conditional(_block_of_target(expansion, product), 1)
-                slopes[-1].append(law.slopes[:, product.at, 0])
+                target = expansion.parts[expansion.owners[product.target]]
+                block = _block_of_target(expansion, product)
+                law = normals.conditional(block, len(target.responses))
+                slopes[-1].append(law.slopes[:, product.at, target.place])
     return np.array(slopes).transpose(0, 2, 1)
 
 

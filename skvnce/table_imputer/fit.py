@@ -13,6 +13,7 @@ from skvnce.table_imputer.expansion import Logarithms, content_order, expand
 from skvnce.table_imputer.model import MOST_ROWS, Mates, TableModel, Training
 from skvnce.table_imputer.normal import Normal, Normals, fit_em, joined
 from skvnce.table_imputer.products import (
+    Regressions,
     choose_products,
     factors_of,
     is_normal,
@@ -32,7 +33,8 @@ _LEAST_PROBABILITY = 0.5
 # product over that of the residual, some times what chance makes in 300 rows
 _MOST_DEPENDENTS, _LEAST_SHARE = 3, 0.02
 _LINEAR = 0.5  # partial correlation, squared, from which on a number is that of another
-_LEAST_CHI_SQUARE = 8.0  # of a column in which another is linear: P = .005 by chance
+# of a column in which another is linear: that of skewed columns varies more than chance
+_LEAST_CHI_SQUARE = 12.0
 # partial correlation, from which on t of a product is larger by 15 % without the column
 _CLOSE = 0.5
 
@@ -132,32 +134,34 @@ def _with_scales(model):
             part = part._replace(is_logarithmic=is_log)
         parts.append(part)
     normals = Normals.of([model.normal[:2]], np.ones((1, X.shape[1]), bool))
-    n_rows = training.weights.sum()
     parts = [
-        _with_linear(part, parts, normals, n_rows) if part.is_logarithmic else part
+        _with_linear(part, parts, normals, training) if part.is_logarithmic else part
         for part in parts
     ]
     return expansion._replace(parts=parts)
 
 
-def _with_linear(factor, parts, normals, n_rows):
+def _with_linear(factor, parts, normals, training):
     """Mark columns that are linear in a logarithmic one, given its logarithms.
 
     Closest first, by partial correlations.  If one of them, as a total does, shows the
     number itself, this is not drawn by its logarithms.
     """
-    shares = {}
-    for part in parts:
+    shares, observed = {}, ~np.isnan(training.cells)
+    (place,) = (q for q, part in enumerate(parts) if part is factor)
+    n_both = training.weights @ (observed & observed[:, [place]])
+    for part, n in zip(parts, n_both, strict=True):
         if _is_target(part) and part is not factor:
             pair = np.array([part.responses[part.place], factor.base[0]])
-            law = normals.conditional(joined(pair, part.block), 2)
-            C = law.covariance[0]
-            shares[int(part.base[0])] = C[0, 1] ** 2 / (C[0, 0] * C[1, 1])
-    least = max(_LEAST_SHARE, _LEAST_CHI_SQUARE / n_rows)
+            functions = joined(part.block, factor.block[2:])
+            C = normals.conditional(joined(pair, functions), 2).covariance[0]
+            share = C[0, 1] ** 2 / (C[0, 0] * C[1, 1])
+            if share > max(_LEAST_SHARE, _LEAST_CHI_SQUARE / max(n, 1.0)):
+                shares[int(part.base[0])] = share
     if max(shares.values(), default=0.0) > _LINEAR:
         return factor._replace(is_logarithmic=False)
-    told = sorted((j for j in shares if shares[j] > least), key=lambda j: -shares[j])
-    return factor._replace(tells=tuple(told[:_MOST_DEPENDENTS]))
+    columns = sorted(shares, key=lambda j: -shares[j])
+    return factor._replace(tells=tuple(columns[:_MOST_DEPENDENTS]))
 
 
 def _is_target(part):
@@ -223,8 +227,9 @@ def _dependents(expansion, normals, product):
         shares = {}
         for q, part in enumerate(parts):
             if _is_target(part) and q not in factors and part.base[0] not in columns:
-                law = normals.conditional(joined(part.block, hidden), 1)
-                shares[q] = law.slopes[0, product.at, 0] ** 2 / law.covariance[0, 0, 0]
+                block, k = joined(part.block, hidden), part.place
+                law = normals.conditional(block, len(part.responses))
+                shares[q] = law.slopes[0, product.at, k] ** 2 / law.covariance[0, k, k]
         best = max(shares, key=shares.get, default=None)
         if best is None or shares[best] < _LEAST_SHARE:
             break
@@ -245,7 +250,7 @@ def _mark_telling(model, chosen):
     for product in chosen:
         target = product.target
         part = model.expansion.parts[model.expansion.owners[target]]
-        if part.score:
+        if part.score and (part.tells or not part.is_logarithmic):
             rows = ~np.isnan(X[:, product[:3]]).any(1)
             F, pairs = filled[rows], [p[:2] for p in chosen if p.target == target]
             products = np.prod(F[:, np.transpose(pairs)], axis=1)
@@ -271,10 +276,19 @@ def _products(model, interactions):
         hidden = np.zeros(X.shape[1], bool)
         if partner is not None:
             hidden[expansion.parts[place[partner]].block] = True
-        filled, L = model.held_out_predictions(place[column], rows, hidden)
-        return filled, L[:, 0]
+        q = place[column]
+        filled, L = model.held_out_predictions(q, rows, hidden)
+        return filled, L[:, expansion.parts[q].place]
 
-    targets, n_base = np.array(targets, int), expansion.n_base
+    targets, weights = np.array(targets, int), training.weights
+    logarithms = {
+        int(part.base[0]): int(part.responses[1])
+        for part in expansion.parts
+        if part.is_logarithmic and not part.tells
+    }
+    regressions = Regressions(
+        X, weights, expansion.n_base, targets, predict, logarithms
+    )
     if isinstance(interactions, list):
         factors = {
             int(node): factors_of(X, part).tolist()
@@ -287,21 +301,12 @@ def _products(model, interactions):
             if pair[0] != pair[1] or len(factors[pair[0]]) == 1
         }
         sets = list(sets.values())
-        return products_asked_for(X, sets, targets, n_base, predict, training.weights)
+        return products_asked_for(regressions, sets)
     if interactions is None:
         return []
-    most = int(min(n_base, training.weights.sum() / _ROWS_OF_PRODUCT))
+    most = int(min(expansion.n_base, weights.sum() / _ROWS_OF_PRODUCT))
     sets = sets_of_pairs(X, expansion)
-    return choose_products(
-        X,
-        sets,
-        targets,
-        n_base,
-        predict,
-        training.weights,
-        most,
-        _partners(model, targets),
-    )
+    return choose_products(regressions, sets, most, _partners(model, targets))
 
 
 def _partners(model, targets):

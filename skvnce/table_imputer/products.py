@@ -6,6 +6,7 @@ with held-out residuals of the target says whether it is missing there.
 """
 
 import itertools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -42,6 +43,31 @@ class Candidate(NamedTuple):
     prior: float = 1.0  # odds
     is_doubtful: bool = False  # whether its target may decide which cells are missing
     tells: bool = True  # whether draws of the factors know the target
+
+
+class Regressions(NamedTuple):
+    """Regressions of columns of a matrix on all others, whose residuals are tested."""
+
+    X: np.ndarray  # (n, d), NaN marks missing cells
+    weights: np.ndarray  # (n,)
+    n_base: int  # columns of X that are no functions of others
+    # int, columns of one number of more than two levels, as a probability that is
+    # linear would ask for squares that are none
+    targets: np.ndarray
+    # maps a target, rows and a second column or None to the rows, completed as if both
+    # were missing (n_rows, d), and held-out predictions of the target (n_rows,); None
+    # to all rows, completed
+    predict: Callable
+    logarithms: dict  # of int to int: columns that stand for targets
+
+    @property
+    def base(self):
+        """Columns of X that are no functions of others."""
+        return np.arange(self.n_base)
+
+    def response(self, target):
+        """Return the column of X that is predicted."""
+        return self.logarithms.get(target, target)
 
 
 def probability_of(gain, n_rows, prior, n_products=1):
@@ -88,28 +114,23 @@ def sets_of_pairs(X, expansion):
     return sets
 
 
-def choose_products(X, sets, targets, n_base, predict, weights, most, partners):
+def choose_products(regressions, sets, most, partners):
     """Choose the products that residuals of other columns ask for.
 
-    `X` (n, d): NaN marks missing cells; `sets`, list of lists of (int, int): factors of
-    products that are chosen together, see `sets_of_pairs`; `targets`, ndarray of int:
-    columns of one number of more than two levels, as a probability that is linear would
-    ask for squares that are none; `n_base`, int: columns of X that are no functions of
-    others; `predict`, callable: maps one of the columns, rows and a second column or
-    None to the rows, completed as if these columns were missing (n_rows, d), and
-    held-out predictions of the first (n_rows,); `weights` (n,); `most`, int;
-    `partners`, dict of int to int: a column that may show a target, and hides by that
-    what its product adds.  Returns list of Candidate.
+    `sets`, list of lists of (int, int): factors of products that are chosen together,
+    see `sets_of_pairs`; `most`, int; `partners`, dict of int to int: a column that may
+    show a target, and hides by that what its product adds.  Returns list of Candidate.
     """
     pairs, set_of = _flattened(sets)
+    X, weights, targets = regressions.X, regressions.weights, regressions.targets
     if not pairs or not len(targets) or most < 1:
         return []
-    tests = _tests_of(X, pairs, targets, n_base, predict, weights, partners)
+    tests = _tests_of(regressions, pairs, partners)
     t = np.stack([_largest(each, []) for each in tests], 1)
     n_tests = t.size + sum(
         test.possible.sum() for _, *others in tests for test in others
     )
-    base, filled = np.arange(n_base), predict(None, np.arange(len(X)))
+    base, filled = regressions.base, regressions.predict(None, np.arange(len(X)))
     factors = sorted({j for pair in pairs for j in pair})
     selected = {j: selection(X, j, base, filled, weights) for j in factors}
     bound = ndtri(1 - min(_LEVEL / n_tests, 0.4))
@@ -123,7 +144,7 @@ def choose_products(X, sets, targets, n_base, predict, weights, most, partners):
             targets, [f for candidate in chosen for f in candidate[:2]]
         )
         alike = _alike(np.where(open_, abs(t), 0.0), q, b, pairs, targets, possible)
-        q, b = _likeliest(X, filled, alike, t, pairs, set_of, targets, base, weights)
+        q, b = _likeliest(regressions, filled, alike, t, pairs, set_of)
         (j, k), i = pairs[q], int(targets[b])
         of_factors = max(abs(selected[f].get(i, 0.0)) for f in (j, k))
         of_any = max(abs(t_of.get(i, 0.0)) for t_of in selected.values())
@@ -176,7 +197,7 @@ def _alike(t, q, b, pairs, targets, possible):
     return alike[:_MOST_ALIKE]
 
 
-def _likeliest(X, filled, alike, t, pairs, set_of, targets, base, weights):
+def _likeliest(regressions, filled, alike, t, pairs, set_of):
     """Choose one of some products; the place of its t.
 
     The twofold log-likelihood ratio of each, with those of its set, in rows that
@@ -184,8 +205,8 @@ def _likeliest(X, filled, alike, t, pairs, set_of, targets, base, weights):
     Of normal columns p(y | x, b) p(x | b) = p(x | y, b) p(y | b), so that the product
     whose regression gains more is the likelier one, whatever its target.
     """
-    triples = [(*pairs[q], int(targets[b])) for q, b in alike]
-    observed = ~np.isnan(X)
+    triples = [(*pairs[q], int(regressions.targets[b])) for q, b in alike]
+    observed, weights = ~np.isnan(regressions.X), regressions.weights
     complete = observed[:, list(triples[0])].all(1)
     for n, triple in enumerate(triples):
         both = complete & observed[:, list(triple)].all(1)
@@ -198,8 +219,10 @@ def _likeliest(X, filled, alike, t, pairs, set_of, targets, base, weights):
     Z = filled[rows].clip(-_CLIP, _CLIP)
     for (*_, target), (q, b) in zip(triples, alike, strict=False):
         first, second = np.array(pairs)[set_of == set_of[q]].T
-        A = np.column_stack([np.ones(len(rows)), filled[rows][:, base[base != target]]])
-        both = np.column_stack([Z[:, first] * Z[:, second], filled[rows, target]])
+        others = regressions.base[regressions.base != target]
+        A = np.column_stack([np.ones(len(rows)), filled[np.ix_(rows, others)]])
+        cells = filled[rows, regressions.response(target)]
+        both = np.column_stack([Z[:, first] * Z[:, second], cells])
         rests = _without(root * A, root * both)
         rest = _without(rests[:, :-1], rests[:, -1:])
         share = (rest**2).sum() / max((rests[:, -1] ** 2).sum(), 1e-300)
@@ -208,16 +231,16 @@ def _likeliest(X, filled, alike, t, pairs, set_of, targets, base, weights):
     return alike[int(np.argmax(scores))]
 
 
-def products_asked_for(X, sets, targets, n_base, predict, weights):
+def products_asked_for(regressions, sets):
     """Choose the target of each product that the user asked for.
 
     As with `choose_products`, a factor of a product is the target of none, and the
     largest t is chosen first.  Sets that have no possible target are left out.
 
-    `sets`, list of lists of (int, int): factors of products that have one target; `X`,
-    `targets`, `n_base`, `predict`, `weights`: see `choose_products`.  Returns list of
-    Candidate.
+    `sets`, list of lists of (int, int): factors of products that have one target.
+    Returns list of Candidate.
     """
+    X, targets = regressions.X, regressions.targets
     sets = [[(min(pair), max(pair)) for pair in members] for members in sets]
     sets = [
         [(j, k) for j, k in members if j != k or _has_square(X[:, j])]
@@ -226,7 +249,7 @@ def products_asked_for(X, sets, targets, n_base, predict, weights):
     pairs, set_of = _flattened(sets)
     if not pairs or not len(targets):
         return []
-    tests = _tests_of(X, pairs, targets, n_base, predict, weights, {}, _FEWEST_ASKED)
+    tests = _tests_of(regressions, pairs, {}, _FEWEST_ASKED)
     t = abs(np.stack([_largest(each, []) for each in tests], 1))
     chosen = []
     while t.any():
@@ -243,15 +266,14 @@ def _flattened(sets):
     return list(itertools.chain(*sets)), np.repeat(np.arange(len(sets)), sizes)
 
 
-def _tests_of(X, pairs, targets, n_base, predict, weights, partners, fewest=_FEWEST):
+def _tests_of(regressions, pairs, partners, fewest=_FEWEST):
     """Make the tests of each target: given all columns, and without its partner."""
-    base = np.arange(n_base)
     return [
         [
-            _Test(i, pairs, X, base, predict, weights, fewest, partner)
+            _Test(i, pairs, regressions, fewest, partner)
             for partner in [None, *([partners[i]] if i in partners else [])]
         ]
-        for i in targets.tolist()
+        for i in regressions.targets.tolist()
     ]
 
 
@@ -273,14 +295,15 @@ class _Test:
     regression on the linear terms and on products that have been chosen.
     """
 
-    def __init__(self, i, pairs, X, base, predict, weights, fewest, partner=None):
-        observed = ~np.isnan(X)
+    def __init__(self, i, pairs, regressions, fewest, partner=None):
+        X, base, observed = regressions.X, regressions.base, ~np.isnan(regressions.X)
         rows = np.flatnonzero(observed[:, i])
         rows = rows[:: max(1, len(rows) * len(pairs) // _CELLS)]
         first, second = np.array(pairs).T
-        filled, L = predict(i, rows, partner)
+        filled, L = regressions.predict(i, rows, partner)
         self.factors, self.pairs = filled.clip(-_CLIP, _CLIP), (first, second)
-        self.residual, self.weights = X[rows, i] - L, weights[rows]
+        self.residual = X[rows, regressions.response(i)] - L
+        self.weights = regressions.weights[rows]
         others = base[(base != i) & (base != partner)]
         gone = ~observed[rows][:, others]
         self.precision = _precision(self.residual, gone, self.weights)[:, None]

@@ -11,6 +11,7 @@ from skvnce.table_imputer import fit as fit_module
 from skvnce.table_imputer.fit import Problem, fit_table
 from skvnce.table_imputer.model import Settings
 from skvnce.table_imputer.products import (
+    Regressions,
     _alike,
     _likeliest,
     _precision,
@@ -188,7 +189,9 @@ def test_t_has_variance_one_where_there_is_no_product(seed):
             return X[rows], X[rows, 0]
 
         pairs = [(0, 0), (0, 1), (1, 1)]
-        test = _Test(2, pairs, X, np.arange(3), predict, np.ones(400), 30)
+        ones = np.ones(400)
+        regressions = Regressions(X, ones, 3, np.array([2]), predict, {})
+        test = _Test(2, pairs, regressions, 30)
         robust.append(test.statistics([])[0])
         A, p = np.column_stack([np.ones(400), X[:, :2]]), X[:, 0].clip(-3, 3) ** 2
         p, r = (y - A @ np.linalg.lstsq(A, y, rcond=None)[0] for y in (p, noise))
@@ -220,9 +223,10 @@ def test_the_likeliest_of_products_that_look_alike_is_chosen(rng):
     t[0, 3], t[1, 3] = 4.0, 4.2
     alike = _alike(t, 1, 3, pairs, targets, [])
     assert alike == [(1, 3), (0, 3)]
-    rest = t, pairs, np.arange(3), targets, np.arange(4), np.ones(400)
-    assert _likeliest(X, filled, alike, *rest) == (0, 3)
-    assert _likeliest(X, filled, alike[:1], *rest) == (1, 3)  # the control
+    regressions = Regressions(X, np.ones(400), 4, targets, None, {})
+    rest = t, pairs, np.arange(3)
+    assert _likeliest(regressions, filled, alike, *rest) == (0, 3)
+    assert _likeliest(regressions, filled, alike[:1], *rest) == (1, 3)  # the control
 
 
 def test_probabilities_follow_the_information_criterion():
@@ -260,8 +264,8 @@ def test_squares_are_unlikely_before_cells_are_seen(seed):
         x = rng.normal(size=n)
         X = np.column_stack([x, x + rng.normal(size=n)])
         sets = [[(0, 0)], [(0, 1)], [(1, 1)]]
-        given = X, sets, both, 2, by_least_squares(X), np.ones(n), 1, {}
-        chosen = choose_products(*given)
+        regressions = Regressions(X, np.ones(n), 2, both, by_least_squares(X), {})
+        chosen = choose_products(regressions, sets, 1, {})
         log_odds += [[logit(one.probability), np.log(one.prior)] for one in chosen]
     ours, prior = np.array(log_odds).T
     assert p_share((ours > 0).sum(), n_tables, 0.02, "greater") > FAILURE
