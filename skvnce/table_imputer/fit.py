@@ -33,8 +33,8 @@ _LEAST_PROBABILITY = 0.5
 # product over that of the residual, some times what chance makes in 300 rows
 _MOST_DEPENDENTS, _LEAST_SHARE = 3, 0.02
 _LINEAR = 0.5  # partial correlation, squared, from which on a number is that of another
-# of a column in which another is linear: that of skewed columns varies more than chance
-_LEAST_CHI_SQUARE = 12.0
+_BENT = 0.1  # the same, from which on its regression bends without any product
+_LEAST_CHI_SQUARE = 2.0  # of a column in which another is linear; to tell is harmless
 # partial correlation, from which on t of a product is larger by 15 % without the column
 _CLOSE = 0.5
 
@@ -156,12 +156,15 @@ def _with_linear(factor, parts, normals, training):
             functions = joined(part.block, factor.block[2:])
             C = normals.conditional(joined(pair, functions), 2).covariance[0]
             share = C[0, 1] ** 2 / (C[0, 0] * C[1, 1])
-            if share > max(_LEAST_SHARE, _LEAST_CHI_SQUARE / max(n, 1.0)):
+            if share * n > _LEAST_CHI_SQUARE:
                 shares[int(part.base[0])] = share
-    if max(shares.values(), default=0.0) > _LINEAR:
+    largest = max(shares.values(), default=0.0)
+    if largest > _LINEAR:
         return factor._replace(is_logarithmic=False)
     columns = sorted(shares, key=lambda j: -shares[j])
-    return factor._replace(tells=tuple(columns[:_MOST_DEPENDENTS]))
+    return factor._replace(
+        tells=tuple(columns[:_MOST_DEPENDENTS]), is_target=largest < _BENT
+    )
 
 
 def _is_target(part):
@@ -250,7 +253,7 @@ def _mark_telling(model, chosen):
     for product in chosen:
         target = product.target
         part = model.expansion.parts[model.expansion.owners[target]]
-        if part.score and (part.tells or not part.is_logarithmic):
+        if part.score and not part.is_logarithmic:
             rows = ~np.isnan(X[:, product[:3]]).any(1)
             F, pairs = filled[rows], [p[:2] for p in chosen if p.target == target]
             products = np.prod(F[:, np.transpose(pairs)], axis=1)
@@ -267,7 +270,11 @@ def _products(model, interactions):
     expansion, training = model.expansion, model.training
     places = enumerate(expansion.parts)
     place = {int(part.base[0]): q for q, part in places if len(part.base) == 1}
-    targets = [j for j in sorted(place) if _is_target(expansion.parts[place[j]])]
+    targets = [
+        j
+        for j in sorted(place)
+        if _is_target(part := expansion.parts[place[j]]) and part.is_target
+    ]
     X = model.training_matrix()
 
     def predict(column, rows, partner=None):
@@ -284,7 +291,7 @@ def _products(model, interactions):
     logarithms = {
         int(part.base[0]): int(part.responses[1])
         for part in expansion.parts
-        if part.is_logarithmic and not part.tells
+        if part.is_logarithmic
     }
     regressions = Regressions(
         X, weights, expansion.n_base, targets, predict, logarithms
