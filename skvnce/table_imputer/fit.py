@@ -270,11 +270,7 @@ def _products(model, interactions):
     expansion, training = model.expansion, model.training
     places = enumerate(expansion.parts)
     place = {int(part.base[0]): q for q, part in places if len(part.base) == 1}
-    targets = [
-        j
-        for j in sorted(place)
-        if _is_target(part := expansion.parts[place[j]]) and part.is_target
-    ]
+    targets = [j for j in sorted(place) if _is_target(expansion.parts[place[j]])]
     X = model.training_matrix()
 
     def predict(column, rows, partner=None):
@@ -311,6 +307,8 @@ def _products(model, interactions):
         return products_asked_for(regressions, sets)
     if interactions is None:
         return []
+    straight = [j for j in targets if expansion.parts[place[j]].is_target]
+    regressions = regressions._replace(targets=np.array(straight, int))
     most = int(min(expansion.n_base, weights.sum() / _ROWS_OF_PRODUCT))
     sets = sets_of_pairs(X, expansion)
     return choose_products(regressions, sets, most, _partners(model, targets))

@@ -42,7 +42,7 @@ def test_one_giant_cell_leaves_the_grid_as_it_is(rng):
     X[1, 0], X[::4, 0] = 1e10, np.nan
     model = TableImputer(random_state=0).fit(X)._fitted.model
     [part] = [one for one in model.expansion.parts if one.values[-1] == 1e10]
-    step = model.column(model.expansion.parts.index(part)).shape.step
+    step = model.column(model.expansion.parts.index(part)).model.shape.step
     assert step * part.scale[0] == pytest.approx(1.0)
 
 

@@ -39,7 +39,10 @@ def test_fills_without_forests_are_means_of_the_normal(rng, monkeypatch):
     X = rng.normal(size=(300, 1)) + rng.normal(size=(300, 3))
     X[rng.random(X.shape) < 0.2] = np.nan
     model = fitted(X, np.zeros(3, int), trees=0, pairs=None)
-    model.columns.update({q: m._replace(a=1.0) for q, m in model.columns.items()})
+    columns = {
+        q: m._replace(model=m.model._replace(a=1.0)) for q, m in model.columns.items()
+    }
+    model.columns.update(columns)
     parts = model.expansion.parts
     centre, scale = np.array([(one.centre[0], one.scale[0]) for one in parts]).T
     exact = normal_means(*model.normal[:2], (X[:, model.order] - centre) / scale)
@@ -120,7 +123,7 @@ def test_models_of_columns_are_of_some_rows(cells, monkeypatch):
     monkeypatch.setattr(model_module, "MOST_ROWS", 50)
     model = fitted(cells)
     q = int(np.flatnonzero(model.order == 0)[0])
-    assert len(model.column(q).residuals.residual) <= 50
+    assert len(model.column(q).model.residuals.residual) <= 50
     assert not np.isnan(model.draw(cells, 2)).any()
 
 

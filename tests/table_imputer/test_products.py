@@ -286,9 +286,12 @@ def test_regressions_equal_least_squares(n_levels, rng):
 
 
 def money(seed):
-    """Make a lognormal number and y, which is linear in it, and skewed as well."""
+    """Make a lognormal number and y, which is linear in it, and skewed as well.
+
+    The number has two signs, so that its scores are no logarithms.
+    """
     rng = np.random.default_rng(seed)
-    w = np.exp(rng.normal(size=1000))
+    w = np.exp(rng.normal(size=1000)) - 1
     return sparse(rng, np.column_stack([w, w + 4 * rng.normal(size=1000)]), 0.3)
 
 
