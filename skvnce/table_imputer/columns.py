@@ -366,17 +366,30 @@ def _start(expansion, part, truth, codes, rows, weights):
 
 
 def are_logarithms_likelier(part, x, L, weights):
-    """Say whether a column is likelier normal by its logarithms, given all others.
+    """Say whether a column is likelier by its logarithms, given all others.
 
-    Likelihoods are those of the numbers as they are (Box and Cox 1964).  `x`, `L` (n,
-    2): numbers, their logarithms, and held-out predictions of both.
+    Likelihoods are those of the numbers as they are (Box and Cox 1964), and of any
+    distribution of residuals, from which draws come.  `x`, `L` (n, 2): numbers, their
+    logarithms, and held-out predictions of both.
     """
-    sizes = [
-        np.log(max(weights @ (z - _factor(z, p, weights) * p) ** 2, 1e-300))
+    entropies = [
+        _entropy(z - _factor(z, p, weights) * p, weights)
         for z, p in zip(x.T, L.T, strict=True)
     ]
     log_slopes, _ = part.score.log_slopes(x[:, 0])
-    return bool(weights @ log_slopes > weights.sum() / 2 * (sizes[1] - sizes[0]))
+    return bool(weights @ log_slopes > weights.sum() * (entropies[1] - entropies[0]))
+
+
+def _entropy(x, weights):
+    """Estimate the entropy of the distribution of numbers (n,) (Vasicek 1976)."""
+    order = np.argsort(x, kind="stable")
+    x, w = x[order], weights[order]
+    place = w.cumsum() - w / 2
+    half = np.sqrt(w.sum()) / 2
+    ends = [(place + move).clip(place[0], place[-1]) for move in (-half, half)]
+    low, high = (np.interp(end, place, x) for end in ends)
+    density = (ends[1] - ends[0]) / w.sum() / np.maximum(high - low, 1e-9)
+    return -(w @ np.log(np.maximum(density, 1e-300))) / w.sum()
 
 
 def _factor(x, L, weights):

@@ -24,7 +24,7 @@ _PRIOR_CELLS = 3.0  # at the overall mean, in the mean of an embedded level
 _SAME = 0.995  # correlation of a column and its normal scores, above which one will do
 # that of logarithms and normal scores, from which on logarithms are the scores: beyond
 # the observed cells they go on as amounts of money do
-_LOGNORMAL = 0.98
+_LOGNORMAL = 0.95
 _BELOW = 0.1  # of the smallest observed cell, where draws of other scales have no sign
 # observed ranges beyond the ends, to which a factor of a product counts: there nothing
 # shows whether it goes on, and a row far away would be filled by its square

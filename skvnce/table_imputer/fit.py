@@ -34,7 +34,7 @@ _LEAST_PROBABILITY = 0.5
 _MOST_DEPENDENTS, _LEAST_SHARE = 3, 0.02
 _LINEAR = 0.5  # partial correlation, squared, from which on a number is that of another
 _BENT = 0.1  # the same, from which on its regression bends without any product
-_LEAST_CHI_SQUARE = 2.0  # of a column in which another is linear; to tell is harmless
+_LEAST_CHI_SQUARE = 4.0  # of a column in which another is linear: P = .05 by chance
 # partial correlation, from which on t of a product is larger by 15 % without the column
 _CLOSE = 0.5
 

@@ -14,7 +14,7 @@ from skvnce.table_imputer.normal import Fit, Normal, completed
 FEWEST = 10  # observed cells, from which on a column has a model of its own
 ROWS_OF_CHAIN = 2000  # by which parameters are drawn
 MOST_ROWS = 5000  # from which the model of a column is fitted
-_GAIN = 0.3  # of a forest that draws factors; products alone give it .07 at most
+_GAIN = 0.15  # of a forest that draws factors; products alone give .07 at most
 _DIGITS = 12  # of numbers: standardised and back, 0 is 1e-14
 
 
