@@ -102,9 +102,8 @@ class Part(NamedTuple):
     # columns that are linear in such a column, and not in its logarithms: draws of its
     # cells know them as those of factors of products know their targets
     tells: tuple = ()
-    # whether products may be in its regression: those that stand for what it tells may
-    # not
-    is_target: bool = True
+    # whether products may be in its regression, or would stand for what it tells
+    may_have_products: bool = True
 
     @property
     def is_number(self):

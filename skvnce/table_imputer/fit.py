@@ -163,7 +163,7 @@ def _with_linear(factor, parts, normals, training):
         return factor._replace(is_logarithmic=False)
     columns = sorted(shares, key=lambda j: -shares[j])
     return factor._replace(
-        tells=tuple(columns[:_MOST_DEPENDENTS]), is_target=largest < _BENT
+        tells=tuple(columns[:_MOST_DEPENDENTS]), may_have_products=largest < _BENT
     )
 
 
@@ -307,7 +307,7 @@ def _products(model, interactions):
         return products_asked_for(regressions, sets)
     if interactions is None:
         return []
-    straight = [j for j in targets if expansion.parts[place[j]].is_target]
+    straight = [j for j in targets if expansion.parts[place[j]].may_have_products]
     regressions = regressions._replace(targets=np.array(straight, int))
     most = int(min(expansion.n_base, weights.sum() / _ROWS_OF_PRODUCT))
     sets = sets_of_pairs(X, expansion)

@@ -1,0 +1,135 @@
+"""Columns whose logarithms are linear in others are drawn by their logarithms."""
+
+import numpy as np
+import pytest
+from statistical import FAILURE, p_mean, p_share
+
+from skvnce import TableImputer
+from skvnce.table_imputer import fit as fit_module
+from skvnce.table_imputer.columns import _entropy, are_logarithms_likelier
+from skvnce.table_imputer.expansion import expand
+from skvnce.table_imputer.fit import Problem, fit_table
+from skvnce.table_imputer.model import Settings
+
+N_TABLES = 40
+
+
+def hidden_above(rng, x, cells, rate=0.4):
+    """Hide cells where x is high, more or less."""
+    high = x - np.quantile(x, 1 - rate) + rng.logistic(size=len(x)) / 2
+    return np.where(high > 0, np.nan, cells)
+
+
+def wages(seed):
+    """Make x, and a lognormal outcome that is missing where x is high."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=300)
+    y = np.exp(0.5 * x + 0.5 * rng.normal(size=300))
+    return np.column_stack([x, hidden_above(rng, x, y)])
+
+
+def spending(seed):
+    """Make y, linear in a lognormal w, whose cells are hidden where x is high."""
+    rng = np.random.default_rng(seed)
+    x, w, noise = rng.normal(size=(3, 300))
+    w = np.exp(0.5 * x + 0.6 * w)
+    y = 0.6 * w + 0.5 * x + 0.7 * noise
+    return np.column_stack([hidden_above(rng, x, w, 0.3), x, y])
+
+
+def mean_of(tables):
+    return np.mean([table[:, 1].mean() for table in tables])
+
+
+def slope_of(tables):
+    A = [np.column_stack([np.ones(len(table)), table[:, :2]]) for table in tables]
+    pairs = zip(A, tables, strict=True)
+    return np.mean([np.linalg.lstsq(a, t[:, 2], rcond=None)[0][1] for a, t in pairs])
+
+
+def over_tables(simulate, statistic, seed):
+    values = []
+    for i in range(N_TABLES):
+        X = simulate([seed, i])
+        imputer = TableImputer(None, n_parameter_draws=4, random_state=0).fit(X)
+        values.append(statistic(imputer.sample(X, 4, random_state=0, as_array=True)))
+    return np.array(values)
+
+
+def never(*_):
+    return False
+
+
+def test_means_of_lognormal_outcomes_are_right(seed, monkeypatch):
+    """By numbers as they are, those of high x are too small: -6 % of the mean."""
+    means, truth = over_tables(wages, mean_of, seed), np.exp(0.25)
+    assert p_mean(means, 0.97 * truth, alternative="less") > FAILURE
+    assert p_mean(means, 1.05 * truth, alternative="greater") > FAILURE
+    monkeypatch.setattr(fit_module, "are_logarithms_likelier", never)
+    control = over_tables(wages, mean_of, seed)
+    assert p_mean(means - control, 0) < FAILURE and (control < means).mean() > 0.8
+
+
+def test_slopes_on_lognormal_columns_are_right(seed, monkeypatch):
+    """Logarithms alone would bend what is linear in the numbers."""
+    slopes = over_tables(spending, slope_of, seed)
+    assert p_mean(slopes, 0.54, alternative="less") > FAILURE
+    assert p_mean(slopes, 0.66, alternative="greater") > FAILURE
+    monkeypatch.setattr(fit_module, "_LEAST_CHI_SQUARE", np.inf)
+    assert p_mean(over_tables(spending, slope_of, seed) - slopes, 0) < FAILURE
+
+
+def products_of(seed, strength, n=300):
+    """Fit a lognormal outcome whose logarithm has a product, or none."""
+    rng = np.random.default_rng(seed)
+    x, w, noise = rng.normal(size=(3, n))
+    y = np.exp(0.5 * x + 0.3 * w + strength * x * w + 0.4 * noise)
+    X = np.column_stack([np.where(rng.random(n) < 0.2, np.nan, x), w, y])
+    problem = Problem(X, np.ones(n), np.zeros(3, int), [None] * 3)
+    return len(fit_table(problem, "auto", Settings(0, 2, 0.05, 0)).expansion.products)
+
+
+def test_products_are_those_of_the_logarithms(seed, monkeypatch):
+    """Numbers whose logarithms are linear are no product."""
+    absent = sum(products_of([seed, i], 0.0) > 0 for i in range(N_TABLES))
+    assert p_share(absent, N_TABLES, 0.15, "greater") > FAILURE
+    present = sum(products_of([seed, i], 0.3) > 0 for i in range(N_TABLES))
+    assert p_share(present, N_TABLES, 0.9, "less") > FAILURE
+    monkeypatch.setattr(fit_module, "are_logarithms_likelier", never)
+    absent = sum(products_of([seed, i], 0.0) > 0 for i in range(N_TABLES))
+    assert p_share(absent, N_TABLES, 0.15, "greater") < FAILURE
+
+
+@pytest.mark.parametrize("spread", [0.5, 1.0])
+def test_skewed_noise_of_a_line_is_no_logarithm(spread, seed):
+    """Residuals of any distribution count: it is the line that decides."""
+    chosen = {"line": 0, "product": 0}
+    for i in range(N_TABLES):
+        rng = np.random.default_rng([seed, i])
+        x, noise = rng.random(size=(2, 400))
+        noise = spread * np.array([rng.gamma(2, size=400), np.log(noise)])
+        cells = {"line": 1 + 4 * x + noise[0], "product": np.exp(3 * x + noise[1])}
+        for name, y in cells.items():
+            X = np.column_stack([x, y])
+            part = expand(X, np.ones(400), np.zeros(2, int), [None] * 2).parts[1]
+            if part.score is None or not hasattr(part.score, "numbers"):
+                continue
+            z = (y - part.centre[0]) / part.scale[0]
+            z = np.column_stack([z, part.score.of(z)])
+            A = np.column_stack([np.ones(400), x])
+            L = A @ np.linalg.lstsq(A, z, rcond=None)[0]
+            chosen[name] += are_logarithms_likelier(part, z, L, np.ones(400))
+    assert p_share(chosen["line"], N_TABLES, 0.1, "greater") > FAILURE
+    assert p_share(chosen["product"], N_TABLES, 0.9, "less") > FAILURE
+
+
+def test_entropies_are_those_of_normal_and_of_uniform_numbers(rng):
+    n = 4000
+    assert abs(_entropy(rng.random(n), np.ones(n))) < 0.1
+    exact = 0.5 * np.log(2 * np.pi * np.e)
+    assert abs(_entropy(rng.normal(size=n), np.ones(n)) - exact) < 0.1
+    # a row of weight 2 is two rows
+    x, weights = rng.normal(size=300), rng.integers(1, 4, 300)
+    twice = _entropy(np.repeat(x, weights), np.ones(weights.sum()))
+    assert abs(_entropy(x, weights.astype(float)) - twice) < 0.05
+    assert abs(_entropy(3 * x, weights.astype(float)) - twice - np.log(3)) < 0.05
