@@ -36,7 +36,7 @@ class TableImputer(CallbackSupportMixin, Imputer):
     One normal distribution is fitted to an expanded table: numbers and their normal
     scores, indicators of levels, and selected squares and products.  Forests predict
     its residuals, with weights that are chosen on held-out cells.  `transform` fills
-    means and most probable levels; `sample` draws, for pooled analyses (`skvnce.pooling`).
+    means and most probable levels, and `sample` draws cells for pooled analyses.
 
     Parameters
     ----------
