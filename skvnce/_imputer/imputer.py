@@ -434,6 +434,7 @@ class Imputer(IncompleteTransformer):
         Parameters
         ----------
         X : array-like or data frame of shape (n_samples, n_features)
+            See `transform`.
         lower, upper : default=None
             See `transform`.
 
