@@ -122,15 +122,15 @@ class TableImputer(CallbackSupportMixin, Imputer):
        without each of five folds.
     3. Products are chosen by the residuals of held-out cells.
     4. Extremely randomised trees (Geurts, Ernst and Wehenkel 2006) are fitted to these
-       residuals, or levels.
+       residuals, or levels, and weighted by held-out cells.
     5. Parameters are drawn by data augmentation (Tanner and Wong 1987), numbers as a
        prediction and the residual of a similar row, by a Bayesian bootstrap (Rubin
        1981); point masses, signs and grids are kept.
 
     `GaussianImputer` has `groups`, `lower` and `upper` of cells, `score_samples`,
-    `sample_rows` and `partial_fit`.  A fit has one thread, and weights replace
-    `on_misfit`.  Of a table in parts a sample of rows is used.  Loops are compiled by
-    numba when they are first used, for some ten seconds.
+    `sample_rows` and `partial_fit`.  There is no `n_jobs` (one thread), no `on_misfit`
+    (see 4) and no torch module.  Of a table in parts a sample of rows is used.  numba
+    compiles loops at the first use, for some ten seconds.
 
     References
     ----------
