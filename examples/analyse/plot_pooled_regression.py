@@ -3,8 +3,8 @@
 A regression on an incomplete table, pooled
 ===========================================
 
-What raises blood pressure?  A regression needs complete rows, and the survey has few.
-Here it is fitted to twenty completed tables, in which missing cells are drawn, and
+What is associated with blood pressure?  The survey has few complete rows.
+Here a regression is fitted to twenty completed tables, in which cells are drawn, and
 Rubin's rules combine the twenty results, with intervals that account for the missing
 cells.
 """
@@ -33,9 +33,9 @@ print(f"{len(complete)} of {len(adults)} rows are complete.")
 # %%
 # Twenty draws
 # ------------
-# The imputer must see the outcome and what else predicts the missing cells; it gets all
-# columns.  Each of its draws uses other parameters, drawn from their posterior: without
-# that, pooled intervals would be too short.
+# The imputation model must include the outcome and what else predicts the missing
+# cells; it has all columns.  Each of its draws uses other parameters, drawn from their
+# posterior: without that, pooled intervals would be too short.
 
 imputer = TableImputer(random_state=0).set_output(transform="pandas")
 draws = imputer.fit(adults).sample(adults, n_draws=20, random_state=0)
@@ -53,8 +53,8 @@ pooled = pool_models(results)
 # %%
 # The answer
 # ----------
-# The fraction of missing information is the share of the information on a coefficient
-# that is lost with the missing cells.
+# The fraction of missing information is the proportion of the variance of a coefficient
+# that is due to the missing cells.
 
 columns = ["coef", "se", "low", "high"]
 ours = pooled.summary().loc[terms]
@@ -68,7 +68,8 @@ print("\nComplete rows only:")
 print(theirs.round(3).to_string())
 
 # %%
-# Side by side, in units of the standard deviations of the columns.
+# The figure has the coefficients of both analyses, with 95 % intervals, in units of the
+# standard deviations of the columns.
 
 unit = adults[terms].std() / adults[outcome].std()
 fig, ax = plt.subplots(figsize=(7, 4), layout="constrained")

@@ -82,9 +82,9 @@ print(curve.summary("PhysActiveDays").round(3).to_string())
 print("Tipping point:", display.tipping_point)
 
 # %%
-# What the numbers show.  If values are missing at random, the interval holds zero: the
-# survey does not show that days of exercise and body mass go together.  If those who
-# did not answer exercise clearly less than similar adults who did, it does.  The
+# What the figure shows.  If values are missing at random, the interval contains zero:
+# the survey does not show that days of exercise and body mass are associated.  If those
+# who did not answer exercise clearly less than similar adults who did, it does.  The
 # answer depends on an assumption that the data cannot check, and a report should say
 # so.  The dotted line is the tipping point, the first of the listed shifts with another
 # conclusion.

@@ -111,7 +111,7 @@ def fill(sampler, n_chains, n_steps):
 # ----------------
 # The density p(x_mis | x_obs) is a mean over the clusters.  Distances are divergences
 # between histograms, after Jensen and Shannon: 0.69 is the largest there is, and 0.42
-# tells that one of five modes was found.
+# means that one of five modes was found.
 
 BINS = np.linspace(-2.8, 2.8, 141)
 MIDPOINTS = torch.tensor(BINS[1:] + BINS[:-1]) / 2

@@ -99,7 +99,8 @@ print(f"Standard error of {len(incomplete)} incomplete rows: {np.median(error):.
 # %%
 # The draws
 # ---------
-# Head circumferences of the boys whose heads were not measured, ten draws each.
+# Head circumferences by age: observed (grey), and ten draws for each boy whose head was
+# not measured.
 
 gone = X["hc"].isna().to_numpy()
 drawn = {n: i.sample(X, n_draws=10, random_state=0) for n, i in imputers.items()}
@@ -136,4 +137,4 @@ for name, imputer in imputers.items():
 
 # %%
 # The mixture has the better log-density by far, and about the same CRPS.  As a single
-# guess of a head the mean of `GaussianImputer` is the better one.
+# prediction of a head the mean of `GaussianImputer` is more accurate.

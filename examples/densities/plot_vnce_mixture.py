@@ -14,7 +14,7 @@ NCE itself.
 # ---------
 # A mixture of two normals around zero in equal parts.  The width of one is known, 1,
 # that of the other is sought; the latent variable says which of the two a value came
-# from.  Noise to tell the data from is one normal value for each value of the data.
+# from.  The noise is one normal value for each value of the data.
 
 import copy
 from math import log

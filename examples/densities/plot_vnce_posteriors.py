@@ -13,7 +13,7 @@ ELBO's q as noise grows.
 # The model
 # ---------
 # Two latent variables, of which a row shows the product, twice, with noise of variance
-# 0.3.  From a product one cannot tell the factors: the true posterior is a cross or a
+# 0.3.  A product does not determine its factors: the true posterior is a cross or a
 # pair of arcs.  We look at three rows.
 
 from math import log

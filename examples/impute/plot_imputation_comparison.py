@@ -93,7 +93,8 @@ print(scores.round(3).to_string())
 # %%
 # Calibration
 # -----------
-# Intervals should cover the truth as often as they say, at every level.
+# Left: the error on unseen rows.  Right: coverage minus the nominal level of intervals,
+# which should be zero at every level.
 
 levels = np.linspace(0.1, 0.9, 17)
 colors = {"mean": "0.5", "IterativeImputer": "#D55E00", "GaussianImputer": "#0072B2"}
@@ -119,8 +120,7 @@ plt.show()
 # the two are about equally good (CRPS).
 #
 # Intervals are right within a few hundredths for ours, and too wide in the middle for
-# the chained regressions, which know of normal distributions only: the
+# the chained regressions, which have normal errors: the
 # measurements have heavier tails than a normal distribution, more often close to its
-# middle.  Draws of column values, whose shape is right and which know nothing of the
-# row, are the best calibrated and the least useful.  Calibration alone says little;
-# look at it beside the error.
+# middle.  Draws of observed values of the column, which do not depend on the row, are
+# the best calibrated and the least useful.  Calibration is no merit without accuracy.

@@ -77,8 +77,8 @@ print(pd.DataFrame(scores).T.round(3).to_string())
 # %%
 # What is behind the mask?
 # ------------------------
-# The mean is the best guess; draws are faces that the hidden quarters may belong to.
-# Pictures are smoothed for the eye, but for the first column.
+# The mean is the best prediction; draws are faces that the hidden quarters may belong
+# to.  All pictures but the first column are smoothed.
 
 drawn = draws["LAIRImputer"]
 chosen = np.linspace(0, len(truth) - 1, 6).astype(int)
@@ -108,7 +108,7 @@ plt.show()
 # Of their intervals that should cover 90 % only half do, and those of the normal
 # distribution are right, as its draws carry the uncertainty of all parameters.
 # Held-out cells choose the number of rounds, and these are single pixels, whose
-# neighbours are there; a quarter is harder to tell, and training goes on for too long.
+# neighbours are there; a quarter is harder to predict, and training takes too long.
 # So we stop after six rounds at most, and train two autoencoders: one alone covers
 # less and is farther off, and four take twice the time and cover less than two thirds.
 # For a picture take these means; for intervals with few rows, the normal distribution.

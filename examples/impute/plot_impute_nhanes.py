@@ -38,8 +38,8 @@ print(f"Missing before: {X.isna().sum().sum()}, after: {filled.isna().sum().sum(
 print(filled.loc[X["Testosterone"].isna(), ["Age", "Weight", "Testosterone"]].head())
 
 # %%
-# Means are the best single guesses, and no data: they vary less than the values that
-# they stand for.  Draws vary as much.
+# Conditional means are the best predictions, but vary less than the values that they
+# replace.  Draws vary as much.
 
 
 def std(column):
@@ -101,7 +101,8 @@ axes[0].legend(frameon=False)
 # %%
 # A relation of two columns
 # -------------------------
-# What links two columns survives in the draws.
+# Draws keep the relation of two columns: observed rows (grey), and means and draws of
+# missing cells.
 
 pair = ["BMI", "DirectChol"]
 gone = X["DirectChol"].isna() & X["BMI"].notna()
@@ -122,5 +123,5 @@ plt.show()
 
 # %%
 # The draws scatter like the observed values and keep their correlation.  The means lie
-# close to a line and more than double it.  So fill by means to predict, and analyse
-# draws to learn about the population, as the example on pooled regression does.
+# close to a line, and their correlation is more than twice as large.  So fill by means
+# to predict, and use draws for inference, as the example on pooled regression does.

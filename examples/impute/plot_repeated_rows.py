@@ -4,9 +4,9 @@ Repeated rows: random effects
 
 The distance from pituitary to fissure of 27 children was measured at the ages of 8, 10,
 12 and 14 years (Potthoff and Roy 1964, Biometrika 51, table 1). The rows of a child are
-alike: most of the variance is between children. An imputer that takes rows as
-independent makes imputed rows less alike than observed ones, and a later analysis sees
-smaller differences between children. ``groups`` names the column of the children.
+correlated: most of the variance is between children. An imputer that assumes
+independent rows makes this correlation too weak, and the variance between children is
+underestimated. ``groups`` names the grouping factor.
 """
 
 # %%
@@ -46,8 +46,9 @@ frame = complete.assign(distance=complete["distance"].mask(hidden))
 # Twenty draws, with and without groups
 # -------------------------------------
 #
-# ``sex`` is constant within children, which the imputer finds. Without ``groups``, the
-# column of names is left out of the model, and a warning says that rows are alike.
+# ``sex`` is constant within children, a group-level variable, which the imputer finds.
+# Without ``groups``, the column of names is left out of the model, and a warning says
+# that rows are correlated within children.
 
 names = {"child": "passthrough"}
 imputers = {
@@ -59,7 +60,7 @@ for name, imputer in imputers.items():
     imputer.set_output(transform="pandas").fit(frame)
     draws[name] = imputer.sample(frame, n_draws=20, random_state=0)
 shares = imputers["random effects"].intraclass_correlations_
-print(f"share of the variance of distances between children: {shares[-1]:.2f}")
+print(f"intraclass correlation of distances: {shares[-1]:.2f}")
 
 # %%
 # The published coefficients
@@ -85,8 +86,9 @@ for name, results in found.items():
 # What is lost without them
 # -------------------------
 #
-# The standard deviation between children is too small if rows are taken as independent,
-# and draws of a child with large distances are too small.
+# Left: the standard deviation between children, estimated from the complete table and
+# from each completed table.  It is too small if rows are taken as independent. Right:
+# draws of a child with large distances, which are then too small.
 
 spread = {"complete": [of_complete], **found}
 fig, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")

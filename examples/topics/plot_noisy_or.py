@@ -28,8 +28,9 @@ X = hide(pictures.data, mcar(pictures.data, 0.5, random_state=0))
 model = NoisyOr(n_components=8, random_state=0).fit(X)
 
 # %%
-# The learned causes, each beside the pattern that it is most like.  That half of the
-# pixels were missing does not make them paler: they are left out, not taken for zeros.
+# The true patterns, the learned causes that match them, and rows of X, with missing
+# pixels in orange.  Missing pixels do not make causes paler: they are left out, not
+# taken as zeros.
 
 overlap = pictures.components @ model.components_.T
 overlap /= np.linalg.norm(model.components_, axis=1)

@@ -439,7 +439,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         ----------
         X : array-like of shape (n_samples, n_features)
             NaN marks missing cells.
-        y : None
+        y : None, default=None
             Ignored.
 
         Returns

@@ -434,6 +434,7 @@ class Imputer(IncompleteTransformer):
         Parameters
         ----------
         X : array-like or data frame of shape (n_samples, n_features)
+            See `transform`.
         lower, upper : default=None
             See `transform`.
 
@@ -491,6 +492,7 @@ class Imputer(IncompleteTransformer):
         Parameters
         ----------
         n_rows : int, default=1
+            Number of rows.
         random_state : int, RandomState instance, Generator or None, default=None
             Seed of the draws; with None the draws differ between calls.
 
@@ -525,7 +527,7 @@ class Imputer(IncompleteTransformer):
         ----------
         X : array-like of shape (n_samples, n_features)
             NaN marks missing cells.
-        y : None
+        y : None, default=None
             Ignored.
         where : array-like of bool of shape (n_samples, n_features), dict or \
                 callable, default=None

@@ -199,7 +199,7 @@ def with_relations(
 def open_columns(schema: Schema, X: np.ndarray) -> set[int]:
     """List the columns of formulas whose numbers may be others than those observed.
 
-    These are all but zeros and ones, and codes of levels that at most one 1 tells.
+    These are all but dummies, and codes of levels that a set of dummies determines.
     """
     related, values, columns = schema.relations, values_of(schema, X), set()
     is_dummy = (related.bounds.pair == [0, 1]).all(1)
@@ -250,7 +250,7 @@ def _means(cells):
 
 
 def _followers(checked, cells, in_model):
-    """Choose columns that leave the model: each tells no more than another one.
+    """Choose columns that leave the model: each is a function of another one.
 
     Of columns that are functions of each other the least skewed one stays.  A square
     leaves if it is nowhere observed without its root: its product with a slope is then

@@ -229,7 +229,7 @@ def read_table(estimator, X, *, like=None, kinds=None, weights=None):
 
     Of estimators with `categorical_features` the table has codes of levels, and
     microseconds.  `like`: a fitted estimator whose levels are used; `kinds` replaces
-    `categorical_features`; rows of weight zero do not tell which relations there are.
+    `categorical_features`; rows of weight zero are not searched for relations.
     The table may share memory with X, and has cells that follow by `relations`.
 
     Raises ValueError for infinite values, text, integers that float64 cannot represent,

@@ -563,7 +563,7 @@ class Repeated(NamedTuple):
 
 
 def repeated(table: Table) -> list[Repeated]:
-    """List the columns of which `repeated_rows` tells."""
+    """List the columns whose cells are correlated within groups of rows."""
     explained = _incomplete(table)
     groups = _groups(table) if explained else []
     groups = [group for group in groups if not table.columns[group.place].is_group]

@@ -625,7 +625,7 @@ class Schema(NamedTuple):
     def joined(self) -> np.ndarray:
         """Numbers of the columns of the model; those that follow from others share one.
 
-        Their cells are missing together, as if one is, others tell it.
+        Their cells are missing together: a missing cell is computed from the others.
         """
         if self.relations is None:
             return np.arange(len(self.model_columns))

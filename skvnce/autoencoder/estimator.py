@@ -300,7 +300,7 @@ class VariationalAutoencoder(
         ----------
         X : array-like of shape (n_samples, n_features)
             NaN marks missing cells.  Rows that are entirely missing are ignored.
-        y : None
+        y : None, default=None
             Ignored.
 
         Returns
@@ -347,7 +347,7 @@ class VariationalAutoencoder(
         ----------
         X : array-like of shape (n_samples, n_features)
             NaN marks missing cells.  Rows that are entirely missing are ignored.
-        y : None
+        y : None, default=None
             Ignored.
 
         Returns
@@ -475,6 +475,7 @@ class VariationalAutoencoder(
         Parameters
         ----------
         n_rows : int, default=1
+            Number of rows.
         random_state : int, RandomState instance, Generator or None, default=None
             Seed of the draws; with None the draws differ between calls.
 

@@ -108,6 +108,10 @@ class IncompleteFactorAnalysis(
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of features seen during `fit`, if X has feature names that are strings.
 
+    See Also
+    --------
+    VariationalAutoencoder : Nonlinear, and for categories.
+
     Notes
     -----
     Columns that are constant where observed, or entirely missing, are not part of the
@@ -177,7 +181,7 @@ class IncompleteFactorAnalysis(
         ----------
         X : array-like of shape (n_samples, n_features), Chunks, or table of dask
             NaN marks missing cells.  Rows that are entirely missing are ignored.
-        y : None
+        y : None, default=None
             Ignored.
         sample_weight : array-like of shape (n_samples,), default=None
             Frequencies: a row of weight k counts as k equal rows.  Divide the sampling
@@ -278,6 +282,7 @@ class IncompleteFactorAnalysis(
         Parameters
         ----------
         n_rows : int, default=1
+            Number of rows.
         random_state : int, RandomState instance, Generator or None, default=None
             Seed of the draws; with None the draws differ between calls.
 

@@ -110,7 +110,7 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
         ----------
         X : array-like of shape (n_samples, n_features)
             NaN marks missing cells.
-        y : None
+        y : None, default=None
             Ignored.
         sample_weight : array-like of shape (n_samples,), default=None
             Frequencies: a row of weight k counts as k equal rows, up to the random
@@ -447,8 +447,8 @@ class LAIRImputer(DrawnByMembers):
 
     Notes
     -----
-    Draws are for filling, and `sample` warns: the parameters count as known, so that
-    intervals of estimates that are pooled over draws are too narrow; see the page of
+    Draws are for filling, and `sample` warns: they ignore much of the uncertainty of
+    the parameters, so that pooled intervals are too narrow; see the page of
     validity.  There is no `n_jobs`: members are trained one after the other.
 
     Bounds apply to draws, not to the training or to `score_samples`.  `transform` fills

@@ -185,7 +185,8 @@ class TorchVAE(Option):
     ...         return Independent(Normal(x[..., :1], 0.3), 1)
     >>> X = [[1.0, float("nan")], [-1.0, -2.0], [0.5, 1.1]]
     >>> own = TorchVAE(Decoder(), Encoder())
-    >>> imputer = LAIRImputer(own, sampler=LAIR(replenish="prior"), max_value=9).fit(X)
+    >>> sampler = LAIR(replenish="prior")
+    >>> imputer = LAIRImputer(own, sampler=sampler, max_value=9, random_state=0).fit(X)
     >>> bool(abs(imputer.transform(X)[0, 1] - 2.0) < 0.3)
     True
     """

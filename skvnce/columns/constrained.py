@@ -221,6 +221,10 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of features seen during `fit`, if X has feature names that are strings.
 
+    See Also
+    --------
+    TableImputer : Finds equations in the table by itself.
+
     Notes
     -----
     The columns of equations must be numbers.  A missing cell that is the only one of
@@ -315,7 +319,7 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
         ----------
         X : array-like of shape (n_samples, n_features)
             NaN marks missing cells.
-        y : None
+        y : None, default=None
             Ignored.
         sample_weight : array-like of shape (n_samples,), default=None
             Frequencies of the rows, for `fit` of the other imputer.

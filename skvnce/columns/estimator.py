@@ -124,6 +124,10 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of features seen during `fit`, if X has feature names that are strings.
 
+    See Also
+    --------
+    TableImputer : Needs no model of a column; its draws are for pooling.
+
     Notes
     -----
     Estimators see numbers as they are, ordered categories as 0, 1, ..., and a nominal
@@ -132,8 +136,8 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
     `model`, with a warning if its estimator was named; so are, with ``weight="auto"``,
     numbers that nearly repeat others (a squared correlation above 0.9975).
 
-    Draws are for filling, and `sample` warns: the estimators count as known, and pooled
-    intervals contain the truth too rarely; see the page of validity.  Averages of
+    Draws are for filling, and `sample` warns: they ignore the uncertainty of the
+    estimators, and coverage may be too low; see the page of validity.  Averages of
     models draw too widely (Gneiting and Ranjan 2013).  So draws of numbers that do not
     repeat are moved towards the mean of the cell, by the factor of `spreads_` with
     which ranks of held-out cells are uniform; not with a given weight.
@@ -232,7 +236,7 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
         ----------
         X : array-like of shape (n_samples, n_features)
             NaN marks missing cells.
-        y : None
+        y : None, default=None
             Ignored.
         sample_weight : array-like of shape (n_samples,), default=None
             Frequencies of the rows, for `fit` of `model` and of the estimators; rows

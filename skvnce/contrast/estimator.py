@@ -380,7 +380,7 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
     criterion_, objective_ : str, float
         What was maximised (``"nce"`` if nothing is drawn), and its value per row.
     accuracy_ : float
-        Accuracy of the model in telling rows from noise: 0.5 is ideal, near 1 is bad.
+        Accuracy of classifying rows of data and noise: 0.5 is ideal, near 1 is bad.
     loss_curve_ : list of float
         Minus the objective, plus the penalty, in each iteration of the best start.
     n_iter_, n_components_ : int
@@ -410,8 +410,8 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
     Notes
     -----
     Columns are numbers, and not scaled, except for the default model.  Each row counts
-    once.  There is no `n_jobs`.  Draws of `sample` are for filling, and it warns: the
-    parameters count as known.
+    once.  There is no `n_jobs`.  Draws of `sample` are for filling, and it warns: they
+    ignore the uncertainty of the parameters.
 
     References
     ----------
@@ -499,7 +499,7 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
         ----------
         X : array-like of shape (n_samples, n_features)
             NaN marks missing cells.  Rows that are entirely missing are ignored.
-        y : None
+        y : None, default=None
             Ignored.
 
         Returns
@@ -656,7 +656,7 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
         ----------
         X : array-like of shape (n_samples, n_features)
             NaN marks missing cells.
-        y : None
+        y : None, default=None
             Ignored.
 
         Returns

@@ -44,7 +44,9 @@ def make_binary_patterns(
     Parameters
     ----------
     n_samples : int, default=1000
+        Number of pictures.
     random_state : int, RandomState instance or None, default=None
+        Seed of the pictures.
 
     Returns
     -------

@@ -343,7 +343,7 @@ class MissingReport(NamedTuple):
         of rows.
     reasons : Reasons
         Of its list ``found`` each item has ``name`` of a column with missing cells,
-        ``by``, the column whose values tell where, ``strength``, ``p_value`` and
+        ``by``, the column whose values predict where, ``strength``, ``p_value`` and
         ``text``.
     hidden : HiddenCells
         Its list ``columns`` has ``name``, ``n_cells``, ``gain``, ``accuracy``,
@@ -388,6 +388,7 @@ class MissingReport(NamedTuple):
         Parameters
         ----------
         path : str or path-like
+            The file to write.
 
         Returns
         -------
@@ -418,11 +419,11 @@ def missing_report(
 ) -> MissingReport:
     """Look at a table with missing values before it is imputed.
 
-    The report recommends an imputer, with its code, and lists of what `fit` would warn;
-    it describes the columns, patterns of missing cells, which columns tell where others
-    are missing, how well hidden cells are predicted, skip patterns, columns of names of
-    rows, and exact relations between columns. The page has no scripts and needs no
-    network.
+    The report recommends an imputer, with its code, and lists the warnings of `fit`;
+    it describes the columns, patterns of missing cells, which columns predict where
+    others are missing, how well hidden cells are predicted, skip patterns, columns of
+    names of rows, and exact relations between columns. The page has no scripts and
+    needs no network.
 
     Parameters
     ----------
@@ -451,8 +452,8 @@ def missing_report(
 
     A tenth of the observed cells is hidden at random, and `skvnce.GaussianImputer` is
     fitted once to the others. Cells that are really missing may be harder to predict.
-    Columns that tell where others are missing are tested at a level of 0.01, divided by
-    the number of pairs (Bonferroni), in at most 20,000 rows. No table shows whether
+    Columns that predict where others are missing are tested at a level of 0.01, divided
+    by the number of pairs (Bonferroni), in at most 20,000 rows. No table shows whether
     cells are missing because of their own values.
 
     Examples

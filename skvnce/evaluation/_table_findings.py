@@ -64,7 +64,7 @@ class Patterns(NamedTuple):
 
 
 class Reason(NamedTuple):
-    """A column whose values tell where another one is missing."""
+    """A column whose values predict where another one is missing."""
 
     name: str  # the column with missing cells, and the other one
     by: str
@@ -241,7 +241,7 @@ def skips_of(read):
 
 
 def reasons_of(read, rng):
-    """Find columns whose values tell where other ones are missing.
+    """Find columns whose values predict where other ones are missing.
 
     Values in an order are compared by their ranks (Mann and Whitney), others by
     chi-square.

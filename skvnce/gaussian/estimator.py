@@ -312,7 +312,7 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         ----------
         X : array-like of shape (n_samples, n_features), Chunks, or table of dask
             NaN marks missing cells.  Rows that are entirely missing are ignored.
-        y : None
+        y : None, default=None
             Ignored.
         sample_weight : array-like of shape (n_samples,), default=None
             Frequencies: a row of weight k is k equal rows (in draws of the parameters
@@ -387,7 +387,7 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         ----------
         X : array-like of shape (n_samples, n_features)
             NaN marks missing cells.  Rows that are entirely missing are ignored.
-        y : None
+        y : None, default=None
             Ignored.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows, as of `fit`.

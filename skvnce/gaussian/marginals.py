@@ -271,8 +271,8 @@ def _interpolate(x: Tensor, at: Tensor, to: Tensor) -> tuple[Tensor, Tensor]:
 def with_tails(knots: Tensor, scores: Tensor) -> PiecewiseLinear:
     """Add a far knot on each side, with the average slope of the three inner pieces.
 
-    The data tell nothing else beyond the outermost quantiles, in particular if larger
-    values are missing more often.
+    The data contain no other information beyond the outermost quantiles, in particular
+    if larger values are missing more often.
     """
     ramp = _LEAST_STEP * torch.arange(scores.shape[1]).to(scores)
     # increasing less a ramp means increasing by at least the steps of the ramp

@@ -35,7 +35,7 @@ class CopulaGraphLearner(GraphEstimator):
     their moments, and draws the missing cells.  Then the graphical lasso chooses the
     edges, and the model, arrays and no torch module, is fitted to them without a
     penalty.  A fit has no `n_jobs`; that of `CopulaGraphLearnerCV` has.  Draws of
-    `sample` are for filling, and it warns: the parameters count as known.
+    `sample` are for filling, and it warns: parameters are taken as certain.
 
     Parameters
     ----------
@@ -200,7 +200,7 @@ class CopulaGraphLearner(GraphEstimator):
         X : array-like or data frame of shape (n_samples, n_features), Chunks, or \
                 table of dask
             NaN marks missing cells.  Rows that are entirely missing are ignored.
-        y : None
+        y : None, default=None
             Ignored.
         lower, upper : array-like of shape (n_samples, n_features), or dict, \
                 default=None

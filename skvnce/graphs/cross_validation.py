@@ -280,7 +280,7 @@ class GraphSearch(GraphEstimator):
         X : array-like of shape (n_samples, n_features)
             As the learner takes it; NaN marks missing cells.  Rows that are entirely
             missing are ignored.
-        y : None
+        y : None, default=None
             Ignored.
 
         Returns
@@ -585,6 +585,11 @@ optimality_gap_, held_out_gain_, marginal_columns_, feature_ranges_, n_features_
 feature_names_in_
         As in `TruncatedGaussianGraphLearner`, for the graph at `alpha_`.
 
+    See Also
+    --------
+    TruncatedGaussianGraphLearner : With a penalty of your choice.
+    CopulaGraphLearnerCV : For columns of any kind.
+
     Notes
     -----
     Columns are numbers, and have no probabilities of levels.
@@ -639,6 +644,11 @@ covariance_, latent_nodes_, information_, nodes_, feature_indices_, constants_, 
 categories_, loss_curve_, change_, optimality_gap_, held_out_gain_, \
 marginal_columns_, feature_ranges_, n_features_in_, feature_names_in_
         As in `CopulaGraphLearner`, for the graph at `alpha_`.
+
+    See Also
+    --------
+    CopulaGraphLearner : With a penalty of your choice.
+    TruncatedGaussianGraphLearnerCV : For non-negative columns.
 
     Notes
     -----

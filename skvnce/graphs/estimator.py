@@ -189,7 +189,7 @@ class TruncatedGaussianGraphLearner(GraphEstimator):
     its E-step draws the missing cells (NaN): none is imputed beforehand or dropped.
     A fit is one sequence of rounds, and has no `n_jobs`; that of the class with CV has.
 
-    Draws of `sample` are for filling, and it warns: the parameters count as known.
+    Draws of `sample` are for filling, and it warns: parameters are taken as certain.
     Scores need no normalising constant: `score_samples` hides five blocks of columns of
     a row in turn, and averages their log predictive densities given the others, in
     nats, over two partitions.
@@ -371,7 +371,7 @@ class TruncatedGaussianGraphLearner(GraphEstimator):
         X : array-like of shape (n_samples, n_features)
             Non-negative; NaN marks missing cells.  Rows that are entirely missing are
             ignored.
-        y : None
+        y : None, default=None
             Ignored.
 
         Returns
@@ -409,7 +409,7 @@ class TruncatedGaussianGraphLearner(GraphEstimator):
         ----------
         X : array-like of shape (n_samples, n_features)
             Non-negative; NaN marks missing cells.
-        y : None
+        y : None, default=None
             Ignored.
 
         Returns

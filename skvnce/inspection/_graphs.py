@@ -76,8 +76,10 @@ class GraphDisplay:
 
         Parameters
         ----------
-        estimator : fitted estimator with `to_networkx`
+        estimator : fitted estimator
+            A learner with `to_networkx`, such as `CopulaGraphLearner`.
         ax : matplotlib.axes.Axes or None, default=None
+            Where to draw; None makes a figure.
         max_edges : int or None, default=None
             Number of strongest edges to draw; None draws 60, and two per node of a
             graph with more than 40 nodes.
@@ -98,7 +100,14 @@ class GraphDisplay:
         return cls(graph).plot(ax=ax, n_labels=n_labels)
 
     def plot(self, *, ax: Any = None, n_labels: int = 15) -> Self:
-        """Draw the graph; parameters as of `from_estimator`.
+        """Draw the graph.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes or None, default=None
+            Where to draw; None makes a figure.
+        n_labels : int, default=15
+            Number of named nodes in a graph with more than 40.
 
         Returns
         -------
@@ -303,6 +312,7 @@ class EdgePathDisplay:
     path : array-like of shape (n_alphas, n_nodes, n_nodes)
         Signed associations, symmetric; the diagonal is not drawn.
     names : array-like of shape (n_nodes,)
+        Names of the variables.
     alpha : float or None, default=None
         The selected penalty; None marks none.
 
@@ -342,6 +352,7 @@ class EdgePathDisplay:
             An estimator with ``alphas_``, ``path_``, ``alpha_`` and ``nodes_``, such as
             `TruncatedGaussianGraphLearnerCV`.
         ax : matplotlib.axes.Axes or None, default=None
+            Where to draw; None makes a figure.
         n_labels : int, default=10
             Number of strongest pairs to name.
 
@@ -355,7 +366,14 @@ class EdgePathDisplay:
         return cls(alphas, path, names, alpha).plot(ax=ax, n_labels=n_labels)
 
     def plot(self, *, ax: Any = None, n_labels: int = 10) -> Self:
-        """Draw the path; parameters as of `from_estimator`.
+        """Draw the path.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes or None, default=None
+            Where to draw; None makes a figure.
+        n_labels : int, default=10
+            Number of strongest pairs to name.
 
         Returns
         -------

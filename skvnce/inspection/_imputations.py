@@ -121,9 +121,14 @@ class ImputationDisplay:
 
         Parameters
         ----------
-        X, draws, columns
+        X : array-like or data frame of shape (n_samples, n_features)
+            The table with missing cells.
+        draws : sequence of n_draws tables
+            Completed tables, as ``sample`` returns them.
+        columns : list of str or int, default=None
             As of the class; two columns with ``kind="scatter"``.
         kind : {"density", "strip", "scatter"}, default="density"
+            Densities or dots of each column, or dots of two columns.
 
         Returns
         -------
@@ -146,7 +151,12 @@ class ImputationDisplay:
         *,
         kind: Literal["density", "strip", "scatter"] = "density",
     ) -> Self:
-        """Draw a panel for each column, or one of two; parameters of `from_draws`.
+        """Draw a panel for each column, or one of two columns.
+
+        Parameters
+        ----------
+        kind : {"density", "strip", "scatter"}, default="density"
+            Densities or dots of each column, or dots of two columns.
 
         Returns
         -------
@@ -355,14 +365,16 @@ class MissingnessDisplay:
     top: observed cells are blue and missing ones red.  The number of rows with a
     pattern is at the right, and the number of missing cells of a column at the top.
 
-    ``kind="pairs"`` draws, for each two columns that have missing cells, the share of
-    rows with the one (left) missing in which the other (below) is missing, too.  Where
-    columns are missing independently of each other, this is the share of the other.
+    ``kind="pairs"`` draws, for each two columns that have missing cells, the proportion
+    of rows with the first (left) missing in which the second (below) is missing, too.
+    Where columns are missing independently of each other, it is that among all rows.
 
     Parameters
     ----------
     missing : ndarray of bool, of shape (n_samples, n_features)
+        True at the missing cells.
     names : list of n_features str
+        Names of the columns.
 
     Attributes
     ----------
@@ -371,8 +383,8 @@ class MissingnessDisplay:
     counts : ndarray of shape (n_patterns,)
         Numbers of rows.
     pairs : ndarray of shape (n_features, n_features)
-        The share of rows in which the second column is missing, of those in which the
-        first one is; NaN if it has no missing cell.
+        The proportion of rows in which the second column is missing, of those in which
+        the first one is; NaN if it has no missing cell.
     ax_ : matplotlib.axes.Axes
     figure_ : matplotlib.figure.Figure
     """
@@ -406,10 +418,13 @@ class MissingnessDisplay:
         Parameters
         ----------
         X : array-like or data frame of shape (n_samples, n_features)
+            The table with missing cells.
         kind : {"pattern", "pairs"}, default="pattern"
+            What is drawn, as of the class.
         max_patterns : int, default=20
             The number of patterns that are drawn, the most frequent ones.
         ax : matplotlib.axes.Axes or None, default=None
+            Where to draw; None makes a figure.
 
         Returns
         -------
@@ -435,7 +450,16 @@ class MissingnessDisplay:
         max_patterns: int = 20,
         ax: Any = None,
     ) -> Self:
-        """Draw patterns, or pairs; parameters as of `from_frame`.
+        """Draw patterns, or pairs.
+
+        Parameters
+        ----------
+        kind : {"pattern", "pairs"}, default="pattern"
+            What is drawn, as of the class.
+        max_patterns : int, default=20
+            The number of patterns that are drawn, the most frequent ones.
+        ax : matplotlib.axes.Axes or None, default=None
+            Where to draw; None makes a figure.
 
         Returns
         -------
@@ -556,12 +580,13 @@ class ConvergenceDisplay:
     Parameters
     ----------
     loss_curve : array-like of shape (n_iter,)
+        The loss of each round.
     trace : array-like of shape (n_iter, 2, n_latents), default=None
-        Means of latent variables, and the shares of their variances that the others
-        explain.
+        Means of latent variables, and the R² of each given the others.
     r_hat : array-like of shape (2, n_latents), default=None
         Their split R-hat.
     names : sequence of n_latents str, default=()
+        Names of the latent variables.
     n_burn_in : int, default=0
         Number of rounds before those that count.
 

@@ -177,9 +177,16 @@ class SensitivityDisplay:
 
         Parameters
         ----------
-        curve, name, level, null
+        curve : SensitivityCurve
+            As of the class.
+        name : str or int, default=None
+            As of the class.
+        level : float, default=0.95
+            As of the class.
+        null : float, default=0.0
             As of the class.
         ax : matplotlib.axes.Axes or None, default=None
+            Where to draw; None makes a figure.
 
         Returns
         -------
@@ -188,7 +195,12 @@ class SensitivityDisplay:
         return cls(curve, name, level, null).plot(ax=ax)
 
     def plot(self, *, ax: Any = None) -> Self:
-        """Draw the curve, in a new figure by default.
+        """Draw the curve.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes or None, default=None
+            Where to draw; None makes a figure.
 
         Returns
         -------

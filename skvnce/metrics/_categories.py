@@ -162,12 +162,16 @@ def brier_score(
 
     Parameters
     ----------
-    X_true, hidden
-        As in `category_log_loss`.
+    X_true : array-like of shape (n_samples, n_features)
+        The true table; its hidden cells are scored.
     probabilities : dict, or sequence of n_draws tables
         As in `category_log_loss`; at least two tables.
-    columns, categories
-        As in `category_log_loss`.
+    hidden : array-like of bool of shape (n_samples, n_features)
+        True at the cells to score.
+    columns : list of str or int, default=None
+        The columns to score, as in `category_log_loss`.
+    categories : dict of str or int to array-like, default=None
+        The levels of each column, as in `category_log_loss`.
     n_draws : int, default=None
         The number of draws m if the probabilities of a dict are frequencies, at least
         2. For completed tables it is their number.
@@ -216,10 +220,12 @@ def ranked_probability_score(
 
     Parameters
     ----------
-    X_true, hidden
-        As in `category_log_loss`.
+    X_true : array-like of shape (n_samples, n_features)
+        The true table; its hidden cells are scored.
     probabilities : dict, or sequence of n_draws tables
         As in `category_log_loss`; at least two tables.
+    hidden : array-like of bool of shape (n_samples, n_features)
+        True at the cells to score.
     columns : list of str or int, default=None
         Names of the columns to score, or indices of an array. None: the columns of a
         data frame that are ordinal by their data types, which are ordered categories
@@ -282,12 +288,16 @@ def expected_calibration_error(
 
     Parameters
     ----------
-    X_true, hidden
-        As in `category_log_loss`.
+    X_true : array-like of shape (n_samples, n_features)
+        The true table; its hidden cells are scored.
     probabilities : dict, or sequence of n_draws tables
         As in `category_log_loss`.
-    columns, categories
-        As in `category_log_loss`.
+    hidden : array-like of bool of shape (n_samples, n_features)
+        True at the cells to score.
+    columns : list of str or int, default=None
+        The columns to score, as in `category_log_loss`.
+    categories : dict of str or int to array-like, default=None
+        The levels of each column, as in `category_log_loss`.
     n_bins : int, default=10
         Number of bins of probabilities.
 

@@ -74,8 +74,14 @@ def imputation_mae(
 
     Parameters
     ----------
-    X_true, X_imputed, hidden, scale
-        As in `imputation_rmse`.
+    X_true : array-like of shape (n_samples, n_features)
+        The true table; only its hidden cells are used.
+    X_imputed : array-like of shape (n_samples, n_features)
+        The imputed table; only its hidden cells are used.
+    hidden : array-like of bool of shape (n_samples, n_features)
+        True at the cells to score.
+    scale : float or array-like of shape (n_features,), default=None
+        Unit of the errors of each column; None leaves the units of X.
 
     Returns
     -------
@@ -112,10 +118,14 @@ def crps(
 
     Parameters
     ----------
+    X_true : array-like of shape (n_samples, n_features)
+        The true table; only its hidden cells are used.
     draws : array-like of shape (n_draws, n_samples, n_features)
         At least two independent draws of the table; only hidden cells are used.
-    X_true, hidden, scale
-        As in `imputation_rmse`.
+    hidden : array-like of bool of shape (n_samples, n_features)
+        True at the cells to score.
+    scale : float or array-like of shape (n_features,), default=None
+        Unit of the score of each column; None leaves the units of X.
 
     Returns
     -------
@@ -150,18 +160,20 @@ def coverage(
 
     Parameters
     ----------
+    X_true : array-like of shape (n_samples, n_features)
+        The true table; only its hidden cells are used.
     draws : array-like of shape (n_draws, n_samples, n_features)
         At least 2 / (1 - level) - 1 independent draws of the table (19 for 0.9); only
         hidden cells are used.
-    X_true, hidden
-        As in `imputation_rmse`.
+    hidden : array-like of bool of shape (n_samples, n_features)
+        True at the cells to score.
     level : float, default=0.9
         Nominal probability of the interval, in (0, 1).
     ties : {"inside", "shared"}, default="inside"
         How a true value is counted that equals an end of the interval. With "inside" it
         is covered, so that discrete draws cover more than ``level`` even if they are
-        right. With "shared" it counts as the share of the orders of the true value and
-        equal draws in which it lies inside, so that they cover ``level``.
+        right. With "shared" it counts as the fraction of the orders of the true value
+        and equal draws in which it lies inside, so that they cover ``level``.
 
     Returns
     -------

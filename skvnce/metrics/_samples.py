@@ -86,13 +86,13 @@ def two_sample_auc(
     """Area under the ROC curve of a classifier of true and completed rows.
 
     A classifier two-sample test (Lopez-Paz and Oquab, 2017): boosted trees
-    (scikit-learn's `HistGradientBoostingClassifier`) learn to tell the true rows from
-    the completed ones. A row and its completion are always in the same fold, so that
-    the classifier cannot recognise one by the other; the AUC is the mean over the folds
-    that were left out. Levels of columns of categories, text and booleans are split as
-    sets, unless they are ordered or more than 255.
+    (scikit-learn's `HistGradientBoostingClassifier`) classify true and completed rows.
+    A row and its completion are always in the same fold, so that the classifier cannot
+    recognise one by the other; the AUC is the mean over the folds that were left out.
+    Levels of columns of categories, text and booleans are split as sets, unless they
+    are ordered or more than 255.
 
-    Imputation by conditional means is found easily, since it has too little variance;
+    Imputation by conditional means is easy to detect, since it has too little variance;
     draws from the true conditional distributions are not.
 
     Parameters

@@ -100,7 +100,7 @@ def first_noise(covariance: np.ndarray, n_factors: int, least: float) -> np.ndar
 def count_factors(covariance: np.ndarray, n_rows: float, least: float) -> int:
     """Choose the number of factors by the Bayesian information criterion.
 
-    `covariance` (d, d); `n_rows`: number of complete rows that would tell as much;
+    `covariance` (d, d); `n_rows`: number of complete rows with the same information;
     `least`: smallest variance of the noise.  Returns at most a third of the columns.
     """
     d, n = len(covariance), max(n_rows, 2.0)

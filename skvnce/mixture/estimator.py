@@ -38,13 +38,13 @@ _SETTLED = "a normal distribution is fitted until it converges, in at most 60 ro
 class MixtureImputer(CallbackSupportMixin, Imputer):
     """Impute by averages of mixtures of normals.
 
-    A mixture of normal distributions sees what one normal distribution cannot: groups
-    of rows, bends and unequal spread.  Members of the ensemble are mixtures,
+    A mixture of normal distributions represents clusters of rows, nonlinear relations
+    and unequal variances, which one normal distribution cannot.  Members are mixtures,
     fitted by EM to the observed cells, each to randomly weighted rows.  One half models
     normal scores of the ranks, the other half the columns as they are.  Columns of
     categories are latent classes: within a component they are independent of each other
     and of the numbers.  Components of many columns may have the covariance of a few
-    factors, which few rows tell.
+    factors, which has fewer parameters.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         What the components are normal distributions of: normal scores of the ranks in
         each column, columns as they are, or one and the other in turn.  With "both", it
         is columns as they are alone if a quarter of the missing cells of a column, and
-        ten or more, are predicted beyond all observed ones, of which no rank tells.
+        ten or more, are predicted beyond all observed ones, which have no ranks.
     max_iter : int, default=12
         Number of rounds of EM for each member of several components.
     min_value, max_value : None, "observed", float, array-like of shape \
@@ -123,12 +123,16 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of features seen during `fit`, if X has feature names that are strings.
 
+    See Also
+    --------
+    TableImputer : For categories, and for few rows.
+
     Notes
     -----
     In tables with categories draws are for filling, and `sample` warns: categories and
     numbers are independent within components, so that their relations are weakened.
-    See the page of validity for the coverage of intervals.  With one member parameters
-    count as known in any table.
+    The page of validity has the coverage of pooled intervals.  With one member the
+    uncertainty of the parameters is ignored in any table.
 
     There is no `partial_fit`: the components of new rows would have to be found anew.
     A large table in parts is fitted by a sample of its rows.  The user guide has the
@@ -221,7 +225,7 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
             NaN marks missing cells.  Rows that are entirely missing are ignored.  A
             table in parts (`skvnce.options.Chunks`, or dask) is fitted by a sample of
             its rows.
-        y : None
+        y : None, default=None
             Ignored.
         sample_weight : array-like of shape (n_samples,), default=None
             Frequencies of the rows: a row of weight k counts as k equal rows.

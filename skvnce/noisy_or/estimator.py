@@ -386,6 +386,10 @@ class NoisyOr(
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of features seen during `fit`, if X has feature names that are strings.
 
+    See Also
+    --------
+    IncompleteFactorAnalysis : For columns of numbers.
+
     Notes
     -----
     Sparse tables stay sparse.  Time and memory of a step are proportional to the number
@@ -471,7 +475,7 @@ class NoisyOr(
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Cells above `binarize` count as ones, others as zeros; NaN marks missing
             cells.  Rows that are entirely missing are ignored.
-        y : None
+        y : None, default=None
             Ignored.
 
         Returns
@@ -603,6 +607,7 @@ class NoisyOr(
         Parameters
         ----------
         n_rows : int, default=1
+            Number of rows.
         random_state : int, RandomState instance, Generator or None, default=None
             Seed of the draws; with None the draws differ between calls.
 
@@ -642,6 +647,7 @@ class NoisyOr(
         Parameters
         ----------
         n_terms : int, default=10
+            Number of columns of each cause.
         feature_names : array-like of str of shape (n_features_in_,), default=None
             Names of the columns, such as ``vectorizer.get_feature_names_out()``; the
             default is `feature_names_in_`, or x0, x1, ...

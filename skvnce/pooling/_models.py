@@ -558,7 +558,9 @@ class SensitivityCurve(NamedTuple):
 
         Parameters
         ----------
-        name, level
+        name : str or int, default=None
+            As of `summary`.
+        level : float, default=0.95
             As of `summary`.
         null : float, default=0.0
             For example the value of a coefficient without an effect.
@@ -567,8 +569,8 @@ class SensitivityCurve(NamedTuple):
         -------
         dict or None
             The first of `shifts` whose interval contains `null` while that of the first
-            one does not, or the other way round.  None if all say the same: then list
-            stronger shifts.
+            one does not, or the other way round.  None if there is no such shift: then
+            list stronger ones.
         """
         if not isinstance(null, Real) or not np.isfinite(null):
             raise ValueError(f"null must be a finite number, got {null!r}.")
@@ -613,7 +615,9 @@ def sensitivity_curve(
         Number of completed tables for each shift; at least 2.
     random_state : int, RandomState instance, Generator or None, default=None
         Seed of the draws.
-    reference, where
+    reference : array-like of shape (n_rows, n_features), default=None
+        As in `sample`.
+    where : array-like, dict or callable, default=None
         As in `sample`.
 
     Returns

@@ -412,6 +412,11 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
     feature_names_in_ : ndarray of shape (n_features_in_,)
         Names of features seen during `fit`, if X has feature names that are strings.
 
+    See Also
+    --------
+    MultipleImputationRegressor : For numeric targets.
+    skvnce.pooling.fit_each : For coefficients.
+
     Notes
     -----
     The imputer learns from X alone, and training rows and new rows are completed in the
@@ -528,7 +533,9 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
         X : array-like of shape (n_samples, n_features)
             NaN marks missing cells.
         y : array-like of shape (n_samples,)
+            True classes.
         sample_weight : array-like of shape (n_samples,), default=None
+            Weights of rows.
 
         Returns
         -------
@@ -573,17 +580,25 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
 
     Parameters
     ----------
-    imputer, n_estimators, n_draws, n_jobs, random_state
+    imputer : estimator or None, default=None
         As in `MultipleImputationClassifier`.
     estimator : regressor, or None, default=None
         None is ``HistGradientBoostingRegressor(min_samples_leaf=1,
         early_stopping=False)``: trees gain most from draws, and with leaves of single
         rows and a fixed number of rounds a weight of 2 is the same as two rows.
+    n_estimators : int, default=10
+        Number of completed tables, and of models.
+    n_draws : int, default=50
+        Number of draws of new rows.
     cv : int, cross-validation generator, iterable or None, default=None
         Folds that `interval` needs: `n_estimators` models are fitted without each of
         them, so that `fit` with five folds takes six times as long.  An integer is the
         number of folds, of rows in random order, or of whole groups if the imputer has
         `groups`.  None: no `interval`.
+    n_jobs : int or None, default=None
+        As in `MultipleImputationClassifier`.
+    random_state : int, RandomState instance, Generator or None, default=None
+        As in `MultipleImputationClassifier`.
 
     Attributes
     ----------
@@ -592,6 +607,11 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
     noise_variance_ : float
         Variance of the target that the models do not predict from completed rows, in
         squared units of y; only with `cv`.
+
+    See Also
+    --------
+    MultipleImputationClassifier : For classes.
+    skvnce.pooling.fit_each : For coefficients.
 
     Notes
     -----
@@ -711,7 +731,9 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
         X : array-like of shape (n_samples, n_features)
             NaN marks missing cells.
         y : array-like of shape (n_samples,)
+            True targets.
         sample_weight : array-like of shape (n_samples,), default=None
+            Weights of rows.
 
         Returns
         -------

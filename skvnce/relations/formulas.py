@@ -287,8 +287,8 @@ def _simplest(
 ) -> Iterator[tuple[np.ndarray, float]]:
     """Yield coefficients and constants of ever more digits.
 
-    `limit` (rows,): the errors of the left-hand side, which tell those of the
-    coefficients of a regression. A single number is known from the row that tells most.
+    `limit` (rows,): the errors of the left-hand side, from which those of the
+    coefficients follow. A single coefficient follows from the most accurate row.
     """
     y, X = features[:, 0], features[:, 1:]
     if X.shape[1] == 1:
@@ -541,7 +541,7 @@ def _agreement(
 def _agreement_of_similar(
     formula: Formula, part: np.ndarray, limit: np.ndarray, place: int
 ) -> float:
-    """Return the share of rows that agree by what all columns but two tell of them.
+    """Return the fraction of rows that agree by a regression on all columns but two.
 
     Columns that are nearly equal seem to have formulas if rounding is coarse: what a
     column is beyond the others, without a further one, is shuffled.

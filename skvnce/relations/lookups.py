@@ -47,7 +47,7 @@ class Lookup(NamedTuple):
         return np.where(is_key, self.results[place], np.nan)
 
     def _numbers(self, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Give keys numbers in their order; tell which cells (m, sources) have one."""
+        """Return numbers of keys, in order, and which cells (m, sources) have one."""
         number, is_key = np.zeros(len(cells), int), np.ones(len(cells), bool)
         for keys, column in zip(self.keys.T[::-1], cells.T[::-1], strict=True):
             values = np.unique(keys)

@@ -33,27 +33,26 @@ _PRIOR = 0.05  # rows of the prior of a covariance, for each of its columns
 class TableImputer(CallbackSupportMixin, Imputer):
     """Impute tables of any kind: one class for a filled table and for inference.
 
-    One normal distribution is fitted to an expanded table: numbers as they are and by
-    normal scores, indicators of levels, squares and products that the data ask for.
-    What it leaves, small forests predict, as far as held-out cells confirm them.
-    `transform` fills means and most probable levels.  `sample` draws parameters and
-    cells, also beyond the observed range, for pooled analyses (`skvnce.pooling`).
+    One normal distribution is fitted to an expanded table: numbers and their normal
+    scores, indicators of levels, and selected squares and products.  Forests predict
+    its residuals, with weights that are chosen on held-out cells.  `transform` fills
+    means and most probable levels, and `sample` draws cells for pooled analyses.
 
     Parameters
     ----------
     interactions : "auto", None or list of (name, name), default="auto"
-        The squares and products of columns in the model.  ``"auto"`` chooses those that
-        held-out residuals of a column ask for, and draws use each with its probability.
+        The squares and products of columns in the model.  ``"auto"`` tests them on
+        held-out residuals, and draws use each with its posterior probability.
         A list has pairs of columns, by name or as the first two of an entry of
         `interactions_`; a pair of equal columns is a square; a column of unordered
         levels has a product for each level but the most frequent one.
     relations : "auto", None or list, default="auto"
         The exact relations between columns (totals, logarithms, products, sets of
-        dummies, codes and their names) that filled tables obey.  ``"auto"`` uses what
-        `find_relations` finds; a list has some of these, or their texts.  A missing
-        cell that follows from observed ones is computed.  Fills obey formulas and sets;
-        draws obey sums, sets and functions of one column, not products, which would
-        bias regressions on them (von Hippel 2009).  Not for tables in parts.
+        dummies, codes and their names) that filled tables satisfy.  ``"auto"`` uses
+        what `find_relations` finds; a list has some of these, or their texts.  A
+        missing cell that follows from observed ones is computed.  `transform` satisfies
+        formulas and sets; `sample` sums, sets and functions of one column, not
+        products (von Hippel 2009).  Not for tables in parts.
     n_estimators : "auto" or int, default="auto"
         Number of trees of each forest.  ``"auto"`` is 21 to 80; 0 grows none.
     n_parameter_draws : int, default=20
@@ -87,9 +86,8 @@ class TableImputer(CallbackSupportMixin, Imputer):
     Attributes
     ----------
     interactions_ : list of tuple
-        The products in the model: two columns, the column whose residuals ask for their
-        product, and the probability that it belongs to this column's regression, the
-        largest one if levels have several.
+        The products in the model: two columns, the target that their product predicts,
+        and the posterior probability of the product, the largest of its levels.
     relations_ : list of `skvnce.relations.search.Relation`
         The relations that are used.
     n_iter_ : int
@@ -123,17 +121,16 @@ class TableImputer(CallbackSupportMixin, Imputer):
        Roland 2008), fits a normal distribution, with a weak prior, to all rows and
        without each of five folds.
     3. Products are chosen by the residuals of held-out cells.
-    4. A forest of extremely randomised trees (Geurts, Ernst and Wehenkel 2006) learns
-       these residuals, or levels; held-out cells decide its weight.
+    4. Extremely randomised trees (Geurts, Ernst and Wehenkel 2006) are fitted to these
+       residuals, or levels, and weighted by held-out cells.
     5. Parameters are drawn by data augmentation (Tanner and Wong 1987), numbers as a
        prediction and the residual of a similar row, by a Bayesian bootstrap (Rubin
        1981); point masses, signs and grids are kept.
 
-    `groups`, `lower` and `upper` of cells, `score_samples` and `sample_rows` are those
-    of `GaussianImputer`.  A fit has one thread, so that there is no `n_jobs`; weights
-    leave out what held-out cells do not confirm, without `on_misfit`; there is no
-    `partial_fit` and no torch module.  Of a table in parts a sample of rows is used.
-    Loops are compiled by numba when they are first used, for some ten seconds.
+    `GaussianImputer` has `groups`, `lower` and `upper` of cells, `score_samples`,
+    `sample_rows` and `partial_fit`.  There is no `n_jobs` (one thread), no `on_misfit`
+    (see 4) and no torch module.  Of a table in parts a sample of rows is used.  numba
+    compiles loops at the first use, for some ten seconds.
 
     References
     ----------
@@ -214,7 +211,7 @@ class TableImputer(CallbackSupportMixin, Imputer):
             NaN marks missing cells.  Rows that are entirely missing are ignored.  Of a
             table in parts (`skvnce.options.Chunks`, or dask) a sample of the rows is
             used.
-        y : None
+        y : None, default=None
             Ignored.
         sample_weight : array-like of shape (n_samples,), default=None
             Frequencies of the rows: for the normal distribution a row of weight k

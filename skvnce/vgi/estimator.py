@@ -119,9 +119,9 @@ class VGIImputer(DrawnByMembers):
 
     Notes
     -----
-    Draws are for filling, and `sample` warns: the parameters count as known, and pooled
-    intervals are too narrow; see the page of validity.  There is no `n_jobs`: members
-    are trained one after the other.
+    Draws are for filling, and `sample` warns: they ignore much of the uncertainty of
+    the parameters, and coverage is too low; see the page of validity.  There is no
+    `n_jobs`: members are trained one after the other.
 
     Chains of the training stay in the range of the observed values; a
     `ConvergenceWarning` names columns in which many proposals were outside.
@@ -215,7 +215,7 @@ class VGIImputer(DrawnByMembers):
         ----------
         X : array-like of shape (n_samples, n_features)
             NaN marks missing cells.  Rows that are entirely missing are ignored.
-        y : None
+        y : None, default=None
             Ignored.
 
         Returns
@@ -250,7 +250,7 @@ class VGIImputer(DrawnByMembers):
         ----------
         X : array-like of shape (n_samples, n_features)
             NaN marks missing cells.  Rows that are entirely missing are ignored.
-        y : None
+        y : None, default=None
             Ignored.
 
         Returns

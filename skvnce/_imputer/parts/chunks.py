@@ -70,6 +70,7 @@ class Chunks:
         Parameters
         ----------
         X : array of shape (n_samples, n_features)
+            The table.
         n_rows : int, default=100_000
             Number of rows of each chunk, except for the last one.
 
