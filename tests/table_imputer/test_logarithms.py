@@ -79,11 +79,11 @@ def test_slopes_on_lognormal_columns_are_right(seed, monkeypatch):
     assert p_mean(over_tables(spending, slope_of, seed) - slopes, 0) < FAILURE
 
 
-def products_of(seed, strength, n=300):
+def products_of(seed, strength, n=500):
     """Fit a lognormal outcome whose logarithm has a product, or none."""
     rng = np.random.default_rng(seed)
     x, w, noise = rng.normal(size=(3, n))
-    y = np.exp(0.5 * x + 0.3 * w + strength * x * w + 0.4 * noise)
+    y = np.exp(0.6 * x + 0.5 * w + strength * x * w + 0.4 * noise)
     X = np.column_stack([np.where(rng.random(n) < 0.2, np.nan, x), w, y])
     problem = Problem(X, np.ones(n), np.zeros(3, int), [None] * 3)
     return len(fit_table(problem, "auto", Settings(0, 2, 0.05, 0)).expansion.products)
