@@ -123,9 +123,9 @@ class TableImputer(CallbackSupportMixin, Imputer):
     3. Products are chosen by the residuals of held-out cells.
     4. Extremely randomised trees (Geurts, Ernst and Wehenkel 2006) are fitted to these
        residuals, or levels, and weighted by held-out cells.
-    5. Parameters are drawn by data augmentation (Tanner and Wong 1987), numbers as a
-       prediction and the residual of a similar row, by a Bayesian bootstrap (Rubin
-       1981); point masses, signs and grids are kept.
+    5. Parameters are drawn by data augmentation (Tanner and Wong 1987), numbers or
+       their logarithms as predictions and residuals of similar rows, by a Bayesian
+       bootstrap (Rubin 1981); point masses, signs and grids are kept.
 
     `GaussianImputer` has `groups`, `lower` and `upper` of cells, `score_samples`,
     `sample_rows` and `partial_fit`.  There is no `n_jobs` (one thread), no `on_misfit`
