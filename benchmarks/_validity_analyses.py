@@ -84,7 +84,7 @@ def random_intercept(y, X, groups):
 
 def least_squares(frame, outcome, terms):
     """Fit a linear regression: slopes, their variances, degrees of freedom."""
-    X, y = matrix(frame, terms), frame[outcome].to_numpy(float)
+    X, y = matrix(frame, terms), term_of(frame, outcome)
     inverse = np.linalg.inv(X.T @ X)
     beta = inverse @ (X.T @ y)
     residual, dof = y - X @ beta, len(X) - X.shape[1]

@@ -4,6 +4,7 @@ Missing values are missing at random given columns that are always observed.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -341,14 +342,9 @@ def zero_inflated(rng, u):
     return np.where(u < 0.4, 0, gamma.ppf(np.clip((u - 0.4) / 0.6, 0, 1), 2.0))
 
 
-def few(rng, u):
-    """Return counts of mean 2."""
-    return poisson.ppf(u, 2).astype(float)
-
-
-def many(rng, u):
-    """Return counts of mean 8."""
-    return poisson.ppf(u, 8).astype(float)
+def counts(rng, u, mean):
+    """Return counts."""
+    return poisson.ppf(u, mean).astype(float)
 
 
 for _name, _shape, _slope in (
@@ -357,13 +353,23 @@ for _name, _shape, _slope in (
     ("percent", percent, 0.03),
     ("percent, ends", percent_ends, 0.02),
     ("zero-inflated", zero_inflated, 0.5),
-    ("counts, mean 2", few, 0.5),
-    ("counts, mean 8", many, 0.25),
+    ("counts, mean 2", partial(counts, mean=2), 0.5),
+    ("counts, mean 8", partial(counts, mean=8), 0.25),
 ):
     _truth = {"w": _slope, "x": 0.4}
     add(_name, shaped(_shape, _truth), _truth, "w", ("w", "x", "y"))
 _truth = {"log w": 0.7, "x": 0.4}
 add("log scale", shaped(lognormal, _truth), _truth, "log w", ("w", "x", "y"))
+
+
+def wages(rng, n):
+    """Make z, and y, whose logarithm is linear in it."""
+    z, noise = rng.normal(size=(2, n))
+    return pd.DataFrame({"z": z, "y": np.exp(0.5 * z + 0.5 * noise)})
+
+
+_options = {"hide": AtRandom(("y",), "z", 2), "analyse": linear("log y", "z")}
+add("log outcome", wages, {"z": 0.5}, "z", ("y",), **_options)
 
 # Products and squares, of which methods are not told, but smcfcs is
 
