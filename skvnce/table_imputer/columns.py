@@ -31,6 +31,7 @@ _KNOTS = 33  # quantiles of predictions, as a feature
 _APART = 0.02
 _NEAR = 20, 60  # at least and at most so many predictions decide the shares of grades
 _DRAWN_FROM = 20  # rows of similar predictions, from whose residuals draws come
+_EVIDENCE = 5.0  # log-likelihood by which logarithms are to be likelier
 _SMEARED = 200  # residuals of means on another scale
 _TREES_OF_DRAW = 10  # so that draws vary as the trees do
 
@@ -310,8 +311,8 @@ class Filling(NamedTuple):
         model = fit_column(expansion, part, cells, rows, *settings)
         if part.link is None:
             return cls(model, None, 1.0)
-        part = part._replace(is_logarithmic=False)
-        plain = fit_column(expansion, part, cells, rows, *settings)
+        numbers = part._replace(score=None)
+        plain = fit_column(expansion, numbers, cells, rows, *settings)
         a, b = plain.held_out_means(), model.held_out_means()
         truth, weights = (cells - part.centre) / part.scale, model.residuals.weight
         used = ~np.isnan(a + b)
@@ -365,7 +366,7 @@ def _start(expansion, part, truth, codes, rows, weights):
     )
 
 
-def are_logarithms_likelier(part, x, L, weights):
+def are_logarithms_likelier(scale, x, L, weights):
     """Say whether a column is likelier by its logarithms, given all others.
 
     Likelihoods are those of the numbers as they are (Box and Cox 1964), and of any
@@ -376,8 +377,9 @@ def are_logarithms_likelier(part, x, L, weights):
         _entropy(z - _factor(z, p, weights) * p, weights)
         for z, p in zip(x.T, L.T, strict=True)
     ]
-    log_slopes, _ = part.score.log_slopes(x[:, 0])
-    return bool(weights @ log_slopes > weights.sum() * (entropies[1] - entropies[0]))
+    log_slopes, _ = scale.log_slopes(x[:, 0])
+    gain = weights @ log_slopes + weights.sum() * (entropies[0] - entropies[1])
+    return bool(gain > _EVIDENCE)
 
 
 def _entropy(x, weights):

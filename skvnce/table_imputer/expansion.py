@@ -96,14 +96,13 @@ class Part(NamedTuple):
     scale: np.ndarray
     coded: np.ndarray  # (n_levels, len(base)): the cells of the matrix of each level
     are_codes: bool  # whether the table has places of levels, and not their values
-    score: Ranks | Logarithms | None  # the second column of its block, if any
-    # whether its regression on other columns is that of its logarithms
-    is_logarithmic: bool = False
+    # the second column of its block, if any; on logarithms it is predicted and drawn
+    score: Ranks | Logarithms | None
     # columns that are linear in such a column, and not in its logarithms: draws of its
     # cells know them as those of factors of products know their targets
     tells: tuple = ()
-    # whether products may be in its regression, or would stand for what it tells
-    may_have_products: bool = True
+    # whether its regression on them bends, so that products would stand for that
+    bends: bool = False
 
     @property
     def is_number(self):
@@ -113,17 +112,17 @@ class Part(NamedTuple):
     @property
     def link(self):
         """Scale on which it is predicted and drawn; None: as it is."""
-        return self.score if self.is_logarithmic else None
+        return self.score if isinstance(self.score, Logarithms) else None
 
     @property
     def place(self):
         """Place of the scale of a number among its responses."""
-        return int(self.is_logarithmic)
+        return 0 if self.link is None else 1
 
     @property
     def responses(self):
         """Columns of the matrix that are predicted."""
-        return self.block[: len(self.base) + isinstance(self.score, Logarithms)]
+        return self.block[: len(self.base) + self.place]
 
     @property
     def n_levels(self):
@@ -310,8 +309,7 @@ def expand(cells, weights, n_categories, is_ordered):
         if part.is_number:
             observed = ~np.isnan(cells[:, q])
             x = (cells[observed, q] - part.centre) / part.scale
-            origin = -part.centre[0] / part.scale[0]
-            if score := _score(x, weights[observed], origin):
+            if score := _score(x, weights[observed]):
                 block = np.append(part.block, at)
                 parts[q], at = part._replace(score=score, block=block), at + 1
     return Expansion.of(parts)
@@ -406,10 +404,20 @@ def _moments(x, weights):
     return mean, max(np.sqrt(w @ (x - mean) ** 2 / w.sum()), 1e-300)
 
 
-def _score(x, weights, origin):
-    """Map standardised numbers to standardised normal scores, if they differ.
+def _score(x, weights):
+    """Map standardised numbers to standardised normal scores, if they differ."""
+    x, weights, values, first, z = _sorted_scores(x, weights)
+    count = np.add.reduceat(weights, first)
+    if count @ (values * z) / weights.sum() >= _SAME:
+        return None
+    # repeated, so that the outer tenth that `follow` extends is a tenth of the cells
+    return Ranks(x, np.repeat(z, np.diff([*first, len(x)])))
 
-    Where logarithms are much the same, these are the scores.
+
+def _sorted_scores(x, weights):
+    """Sort numbers (n,), and compute standardised scores of those that differ.
+
+    Returns numbers and weights (n,); different numbers, their first places and scores.
     """
     order = np.argsort(x, kind="stable")
     x, weights = x[order], weights[order]
@@ -418,21 +426,26 @@ def _score(x, weights, origin):
     # a negligible weight at an end has no score
     z = ndtri(((np.cumsum(count) - count / 2) / weights.sum()).clip(1e-12, 1 - 1e-12))
     mean, scale = _moments(z, count)
-    z = (z - mean) / scale
-    correlation = count @ (values * z) / weights.sum()
-    if correlation >= _SAME:
-        return None
-    least = _BELOW * (values[0] - origin)
+    return x, weights, values, first, (z - mean) / scale
+
+
+def logarithms_of(part, x, weights):
+    """Make the logarithms of a column of standardised numbers (n,).
+
+    Returns None where it has none, or where they differ from normal scores.
+    """
+    origin = -part.centre[0] / part.scale[0]
     # of numbers whose mean is many deviations away, differences are noise
-    if least > 0:
-        size = np.log(values - origin)
-        centre, spread = _moments(size, count)
-        if count @ ((size - centre) / spread * z) / weights.sum() >= _LOGNORMAL:
-            ends = (size[[0, -1]] - centre) / spread
-            ends += _BEYOND_LOGARITHMS * np.array([-1.0, 1.0])
-            return Logarithms(origin, least, centre, spread, ends)
-    # repeated, so that the outer tenth that `follow` extends is a tenth of the cells
-    return Ranks(x, np.repeat(z, np.diff([*first, len(x)])))
+    if not part.score or not x.min() > origin:
+        return None
+    _, weights, values, first, z = _sorted_scores(x, weights)
+    count, size = np.add.reduceat(weights, first), np.log(values - origin)
+    centre, spread = _moments(size, count)
+    scores = (size - centre) / spread
+    if count @ (scores * z) / weights.sum() < _LOGNORMAL:
+        return None
+    ends = scores[[0, -1]] + _BEYOND_LOGARITHMS * np.array([-1.0, 1.0])
+    return Logarithms(origin, _BELOW * (values[0] - origin), centre, spread, ends)
 
 
 def follow(x, knots, values):

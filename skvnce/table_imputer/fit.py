@@ -9,8 +9,8 @@ from skvnce._core.progress import steps
 from skvnce._imputer.held_out import row_folds
 from skvnce.table_imputer.columns import are_logarithms_likelier
 from skvnce.table_imputer.draws import some_rows
-from skvnce.table_imputer.expansion import Logarithms, content_order, expand
-from skvnce.table_imputer.model import MOST_ROWS, Mates, TableModel, Training
+from skvnce.table_imputer.expansion import content_order, expand, logarithms_of
+from skvnce.table_imputer.model import FEWEST, MOST_ROWS, Mates, TableModel, Training
 from skvnce.table_imputer.normal import Normal, Normals, fit_em, joined
 from skvnce.table_imputer.products import (
     Regressions,
@@ -70,6 +70,7 @@ def fit_table(problem, interactions, settings):
     training = Training(cells[rows], weights[rows], folds, weights.sum())
     mates = _mates(order, problem.relations)
     model = _fit_normal(order, expansion, training, settings, mates)
+    model = _with_logarithms(model)
     chosen = _confirmed(model, _products(model, interactions))
     if chosen:
         model = _fit_with(model, _mark_telling(model, chosen))
@@ -106,7 +107,7 @@ def _fit_normal(order, expansion, training, settings, mates):
             start = fit.mean, fit.covariance
             of_rest = fit_em(X[rest], weights[rest], strength, _ROUNDS, start)
             held_out.append(Normal.of(of_rest.mean, of_rest.covariance))
-    model = TableModel(
+    return TableModel(
         order,
         expansion,
         fit,
@@ -117,54 +118,84 @@ def _fit_normal(order, expansion, training, settings, mates):
         columns={},
         cache={"matrix": X},
     )
-    return model._replace(expansion=_with_scales(model))
 
 
-def _with_scales(model):
-    """Choose columns whose logarithms are likelier normal, given all others."""
-    expansion, training, parts = model.expansion, model.training, []
-    X = model.training_matrix()
-    for q, part in enumerate(expansion.parts):
-        if isinstance(part.score, Logarithms):
-            rows = np.flatnonzero(~np.isnan(X[:, part.base[0]]))
-            rows = some_rows(rows, MOST_ROWS, model.settings.seed + q)
-            _, L = model.held_out_predictions(q, rows)
-            x, weights = X[rows][:, part.responses], training.weights[rows]
-            is_log = are_logarithms_likelier(part, x, L, weights)
-            part = part._replace(is_logarithmic=is_log)
-        parts.append(part)
-    normals = Normals.of([model.normal[:2]], np.ones((1, X.shape[1]), bool))
-    parts = [
-        _with_linear(part, parts, normals, training) if part.is_logarithmic else part
-        for part in parts
-    ]
-    return expansion._replace(parts=parts)
+def _with_logarithms(model):
+    """Fit again with logarithms, where these are likelier than the numbers."""
+    logarithms = _likelier_logarithms(model)
+    while logarithms:
+        parts = list(model.expansion.parts)
+        for q, score in logarithms.items():
+            parts[q] = parts[q]._replace(score=score)
+        expansion = model.expansion._replace(parts=parts)
+        fitted = _fit_normal(
+            model.order, expansion, model.training, model.settings, model.mates
+        )
+        linear = {q: _linear_in(q, fitted) for q in logarithms}
+        most = {q: max(linear[q].values(), default=0.0) for q in logarithms}
+        if max(most.values()) < _LINEAR:
+            for q, shares in linear.items():
+                closest = sorted(shares, key=lambda j: -shares[j])[:_MOST_DEPENDENTS]
+                bends = most[q] > _BENT
+                parts[q] = parts[q]._replace(tells=tuple(closest), bends=bends)
+            return fitted._replace(expansion=expansion._replace(parts=parts))
+        # another column, as a total is, shows the number itself
+        logarithms = {q: s for q, s in logarithms.items() if most[q] < _LINEAR}
+    return model
 
 
-def _with_linear(factor, parts, normals, training):
-    """Mark columns that are linear in a logarithmic one, given its logarithms.
+def _likelier_logarithms(model):
+    """Map columns to their logarithms, if these are likelier than the numbers."""
+    X, training, likelier = model.training_matrix(), model.training, {}
+    for q, part in enumerate(model.expansion.parts):
+        rows = np.flatnonzero(~np.isnan(training.cells[:, q]))
+        if not part.score or len(rows) < FEWEST:
+            continue
+        score = logarithms_of(part, X[rows, part.base[0]], training.weights[rows])
+        if score is None:
+            continue
+        rows = some_rows(rows, MOST_ROWS, model.settings.seed + q)
+        filled, _ = model.held_out_predictions(q, rows)
+        x, weights = X[rows, part.base[0]], training.weights[rows]
+        both = np.column_stack([x, score.of(x)])
+        strength = model.settings.share * X.shape[1]
+        others = np.delete(filled, part.block, 1)
+        L = _fold_predictions(others, both, weights, training.folds[rows], strength)
+        if are_logarithms_likelier(score, both, L, weights):
+            likelier[q] = score
+    return likelier
 
-    Closest first, by partial correlations.  If one of them, as a total does, shows the
-    number itself, this is not drawn by its logarithms.
+
+def _fold_predictions(A, Z, weights, folds, strength):
+    """Predict columns of Z (n, k) by those of A (n, m), without the rows of a fold."""
+    A, L = np.column_stack([np.ones(len(A)), A]), np.zeros(Z.shape)
+    prior = np.diag([1e-9, *[max(strength, 1e-9)] * (A.shape[1] - 1)])
+    for fold in range(_FOLDS):
+        is_in, w = folds == fold, weights * (folds != fold)
+        L[is_in] = A[is_in] @ np.linalg.solve(
+            A.T @ (w[:, None] * A) + prior, A.T @ (w[:, None] * Z)
+        )
+    return L
+
+
+def _linear_in(q, model):
+    """Map columns that are linear in a column, given its logarithms, to how much.
+
+    That is the squared partial correlation with the numbers, if it is no chance.
     """
-    shares, observed = {}, ~np.isnan(training.cells)
-    (place,) = (q for q, part in enumerate(parts) if part is factor)
-    n_both = training.weights @ (observed & observed[:, [place]])
+    parts, shares = model.expansion.parts, {}
+    normals = Normals.of([model.normal[:2]], np.ones((1, model.expansion.width), bool))
+    observed, factor = ~np.isnan(model.training.cells), parts[q]
+    n_both = model.training.weights @ (observed & observed[:, [q]])
     for part, n in zip(parts, n_both, strict=True):
         if _is_target(part) and part is not factor:
             pair = np.array([part.responses[part.place], factor.base[0]])
-            functions = joined(part.block, factor.block[2:])
-            C = normals.conditional(joined(pair, functions), 2).covariance[0]
+            block = joined(pair, part.block)
+            C = normals.conditional(block, 2).covariance[0]
             share = C[0, 1] ** 2 / (C[0, 0] * C[1, 1])
             if share * n > _LEAST_CHI_SQUARE:
                 shares[int(part.base[0])] = share
-    largest = max(shares.values(), default=0.0)
-    if largest > _LINEAR:
-        return factor._replace(is_logarithmic=False)
-    columns = sorted(shares, key=lambda j: -shares[j])
-    return factor._replace(
-        tells=tuple(columns[:_MOST_DEPENDENTS]), may_have_products=largest < _BENT
-    )
+    return shares
 
 
 def _is_target(part):
@@ -253,7 +284,7 @@ def _mark_telling(model, chosen):
     for product in chosen:
         target = product.target
         part = model.expansion.parts[model.expansion.owners[target]]
-        if part.score and not part.is_logarithmic:
+        if part.score and not part.link:
             rows = ~np.isnan(X[:, product[:3]]).any(1)
             F, pairs = filled[rows], [p[:2] for p in chosen if p.target == target]
             products = np.prod(F[:, np.transpose(pairs)], axis=1)
@@ -287,7 +318,7 @@ def _products(model, interactions):
     logarithms = {
         int(part.base[0]): int(part.responses[1])
         for part in expansion.parts
-        if part.is_logarithmic
+        if part.link
     }
     regressions = Regressions(
         X, weights, expansion.n_base, targets, predict, logarithms
@@ -307,7 +338,7 @@ def _products(model, interactions):
         return products_asked_for(regressions, sets)
     if interactions is None:
         return []
-    straight = [j for j in targets if expansion.parts[place[j]].may_have_products]
+    straight = [j for j in targets if not expansion.parts[place[j]].bends]
     regressions = regressions._replace(targets=np.array(straight, int))
     most = int(min(expansion.n_base, weights.sum() / _ROWS_OF_PRODUCT))
     sets = sets_of_pairs(X, expansion)

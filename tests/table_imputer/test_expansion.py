@@ -12,11 +12,10 @@ from skvnce.table_imputer.expansion import (
     GRADE,
     LEVELS,
     NUMBER,
-    Logarithms,
-    Ranks,
     content_order,
     expand,
     follow,
+    logarithms_of,
 )
 from skvnce.table_imputer.products import Candidate
 
@@ -133,7 +132,6 @@ def test_content_decides_the_order_of_columns(rng):
 
 def test_scores_rise_and_are_exact_at_the_knots(rng):
     cells = table_of(rng)
-    cells[:, 1] -= 3  # of two signs, which have no logarithms
     knots, values = expanded(cells).parts[1].score
     assert_allclose(follow(knots, knots, values), values, atol=1e-12)
     ends = np.linspace(knots[0] - 5, knots[-1] + 5, 300)
@@ -146,23 +144,31 @@ def test_scores_rise_and_are_exact_at_the_knots(rng):
     assert np.isnan(follow(np.array([np.nan]), knots, values)).all()
 
 
+def with_logarithms(cells):
+    part, column = expanded(cells).parts[1], cells[~np.isnan(cells[:, 1]), 1]
+    x = (column - part.centre[0]) / part.scale[0]
+    return part, logarithms_of(part, x, np.ones(len(x)))
+
+
 def test_scores_of_lognormal_numbers_are_their_logarithms(rng):
     cells = table_of(rng)
-    part = expanded(cells).parts[1]
-    assert isinstance(part.score, Logarithms)
+    part, logarithms = with_logarithms(cells)
     x = np.exp(np.linspace(-6, 6, 300))
-    scores = part.score.of((x - part.centre) / part.scale)
+    scores = logarithms.of((x - part.centre) / part.scale)
     positive = scores > scores[0]
     assert_allclose(np.diff(scores[positive], 2), 0, atol=1e-9)
-    inside = positive & (scores < part.score.ends[1])
+    inside = positive & (scores < logarithms.ends[1])
     assert inside.sum() > 100 and (~inside).sum() > 10
-    numbers = part.score.numbers(scores) * part.scale + part.centre
+    numbers = logarithms.numbers(scores) * part.scale + part.centre
     assert_allclose(numbers[inside], x[inside], rtol=1e-9)
-    # beyond the observed cells they go on linearly
-    assert_allclose(np.diff(numbers[scores > part.score.ends[1]], 2), 0, atol=1e-6)
-    # the tail of a normal distribution is no line of logarithms: ranks are scores
-    cells[:, 1] = abs(rng.normal(size=len(cells)))
-    assert isinstance(expanded(cells).parts[1].score, Ranks)
+    # beyond the observed cells they go on as their last slope
+    rises = np.diff(numbers) / np.diff(scores, append=np.nan)[:-1]
+    assert_allclose(np.diff(rises[scores[:-1] > logarithms.ends[1]]), 0, atol=1e-6)
+    # the tail of a normal distribution is no line of logarithms
+    cells[:, 1] = abs(rng.normal(size=len(cells))) ** 3
+    assert with_logarithms(cells)[1] is None
+    cells[:, 1] = rng.exponential(size=len(cells)) - 0.5  # nor has one of two signs any
+    assert with_logarithms(cells)[1] is None
 
 
 STEPS = [1.0, 0.1, 0.2, 0.5, 0.01, 10.0, 1000.0, 20.0, 7.0, 1 / 3, 0.05, 25.0, 7e-9]
