@@ -33,6 +33,14 @@ def readable(X: ArrayLike, name: str = "X", *, sparse: bool = False) -> ArrayLik
     return _unmasked(X) if isinstance(X, np.ma.MaskedArray) else _without_na(X)
 
 
+def to_floats(X: ArrayLike, name: str = "X") -> np.ndarray:
+    """Convert a table of numbers to a float64 array, NaN where it is missing."""
+    cells = readable(X, name)
+    if hasattr(cells, "iloc"):  # pandas: only to_numpy makes every pd.NA NaN
+        return cells.to_numpy(dtype=np.float64, na_value=np.nan)
+    return np.asarray(cells, dtype=np.float64)
+
+
 def check_exact(X: ArrayLike, table: np.ndarray, name: str = "X") -> None:
     """Raise an error if X has integers that the table of floats has rounded."""
     # what floats have rounded was lost before
