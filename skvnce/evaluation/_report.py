@@ -13,9 +13,9 @@ from sklearn.base import clone
 from skvnce import metrics
 from skvnce._core.numbers import check_count, check_share, least_draws
 from skvnce._core.warnings import without_pooling
-from skvnce._tables.cells import is_frame, names_of
+from skvnce._tables.cells import is_frame, item, names_of
 from skvnce._tables.findings import modelled_columns
-from skvnce._tables.frames import column_label, reject_parts
+from skvnce._tables.frames import column_label, reject_parts, to_floats
 from skvnce._tables.mixed import columns_by_dtype, select_columns
 from skvnce._tables.schema import (
     FROM_DTYPE,
@@ -26,6 +26,7 @@ from skvnce._tables.schema import (
 )
 from skvnce._types import Seed
 from skvnce.exceptions import TableWarning
+from skvnce.metrics._forecasts import hidden_cells, positions
 from skvnce.missingness import _fractions, _generator, _numbers, hide, mar, mcar
 from skvnce.relations.search import find_relations, joined_columns
 
@@ -381,15 +382,16 @@ class _Scorer:
         imputer = fit_clone(imputer, self.table)
         filled = imputer.transform(self.table)
         draws = draw_tables(imputer, self.table, self.n_draws, self.seed)
-        probabilities = draws
+        probabilities, levels = draws, None
         if self.has_levels and hasattr(imputer, "category_probabilities"):
             probabilities = imputer.category_probabilities(self.table)
+            levels = imputer.categories_
         seconds = perf_counter() - start
         scores = dict.fromkeys(("rmse", "crps", "coverage", "pfc", "brier"), np.nan)
         if self.has_numbers:
             scores |= self._of_numbers(filled, draws)
         if self.has_levels:
-            scores |= self._of_levels(filled, probabilities)
+            scores |= self._of_levels(filled, probabilities, levels)
         return scores | {"seconds": seconds}
 
     def _of_numbers(self, filled, draws):
@@ -401,12 +403,36 @@ class _Scorer:
             scores["coverage"] = metrics.coverage(X, draws, hidden, **options)
         return scores
 
-    def _of_levels(self, filled, probabilities):
+    def _of_levels(self, filled, probabilities, levels):
         X, hidden = self.X, self.hidden
         scores = {"pfc": metrics.false_classification_rate(X, filled, hidden)}
+        if levels is not None:
+            probabilities, levels = _with_hidden_levels(
+                X, hidden, probabilities, levels
+            )
         if probabilities is not None:
-            scores["brier"] = metrics.brier_score(X, probabilities, hidden)
+            scores["brier"] = metrics.brier_score(
+                X, probabilities, hidden, categories=levels
+            )
         return scores
+
+
+def _with_hidden_levels(X, hidden, probabilities, levels):
+    """Add the levels that hidden cells alone have, with probability 0."""
+    tables, categories = {}, {}
+    for key, shares in probabilities.items():
+        [place] = positions(X, [key], "probabilities")
+        listed = list(map(item, levels[key]))
+        new = []
+        if hidden[:, place].any():
+            [cells] = hidden_cells(X, hidden, [place])
+            new = [
+                level for level in dict.fromkeys(cells.values) if level not in listed
+            ]
+        zeros = np.zeros((len(hidden), len(new)))
+        tables[key] = np.column_stack([to_floats(shares, "probabilities"), zeros])
+        categories[key] = listed + new
+    return tables, categories
 
 
 def _check_imputers(imputers):

@@ -143,6 +143,31 @@ def test_mixed_frames(mechanism, library):
         assert ours["rmse"] < found.loc["mode", "rmse"]
 
 
+@pytest.mark.parametrize("library", ["pandas", "polars", "array"])
+def test_levels_that_are_hidden_everywhere_count_as_impossible(library, rng):
+    """The cell of a level that no other row has is predicted as one of the others."""
+    levels = np.array(["yes", "no"] * 20 + ["rare"], dtype=object)
+    frame = pd.DataFrame({"x": rng.normal(size=41), "level": levels})
+    X = {"pandas": frame, "polars": pl.from_pandas(frame), "array": frame.to_numpy()}
+    imputer = GaussianImputer(n_parameter_draws=2, max_iter=20, random_state=0)
+    if library == "array":
+        imputer.set_params(categorical_features=[1])
+    scores = []
+    for rows in ([40], [0], [0, 40]):
+        hidden = np.zeros((41, 2), bool)
+        hidden[rows, 1] = True
+        options = {
+            "mechanism": lambda *_, cells=hidden, **__: cells,
+            "n_repeats": 1,
+            "n_draws": 19,
+        }
+        report = imputation_report({"one": imputer}, X[library], **options)
+        scores.append(float(report["brier"][0]))
+    rare, other, both = scores
+    assert 1.5 <= rare <= 2 and 0 < other < 1  # 1 plus the sum of squared shares
+    assert other < both < rare
+
+
 def test_a_report_depends_on_its_seed_only():
     X = mixed(np.random.default_rng(2))
     imputers = {"normal": GaussianImputer(random_state=0)}
