@@ -240,13 +240,14 @@ def imputation_report(
     missing in ``X`` stay missing; they and dates are not scored. Neither are columns
     that one of the imputers passes through: identifiers, free text, its ``groups``,
     and those for which its ``categorical_features`` says ``"passthrough"``, nor columns
-    with random slopes.
+    with random slopes, nor those of which no observed cell would remain.
 
     Parameters
     ----------
     imputers : dict of str to estimator
         With ``fit`` and ``transform``; those with ``sample`` are scored as
-        distributions, too. They are not modified.
+        distributions, too. They are not modified. Copies of them keep empty columns
+        and add no indicators.
     X : array-like or dataframe of shape (n_samples, n_features)
         A numeric or mixed table, with or without missing cells.
     mechanism : {"mcar", "mar", "patterns", "rows"}, callable, or list of these, \
@@ -321,6 +322,7 @@ def imputation_report(
             hidden = hidden & ~visible
             # fewer cells can look like identifiers
             hidden &= ~unfilled_by(imputers.values(), hide(X, hidden))
+            hidden &= (related[1] & ~hidden).any(0)  # nothing is learned of the others
             scorer = _Scorer(X, hidden, n_draws, level, seed)
             for name, imputer in imputers.items():
                 where = {"mechanism": label, "repeat": repeat, "imputer": name}
@@ -379,7 +381,7 @@ class _Scorer:
     def score(self, imputer):
         """Fit one imputer and score it."""
         start = perf_counter()
-        imputer = fit_clone(imputer, self.table)
+        imputer = fit_clone(_of_all_columns(imputer), self.table)
         filled = imputer.transform(self.table)
         draws = draw_tables(imputer, self.table, self.n_draws, self.seed)
         probabilities, levels = draws, None
@@ -415,6 +417,14 @@ class _Scorer:
                 X, probabilities, hidden, categories=levels
             )
         return scores
+
+
+def _of_all_columns(imputer):
+    """Copy an imputer so that it returns the columns of the table, also empty ones."""
+    names = getattr(imputer, "get_params", dict)()
+    settings = {"keep_empty_features": True, "add_indicator": False}
+    used = {name: value for name, value in settings.items() if name in names}
+    return clone(imputer).set_params(**used) if used else imputer
 
 
 def _with_hidden_levels(X, hidden, probabilities, levels):
