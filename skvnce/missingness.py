@@ -44,7 +44,13 @@ from scipy.optimize import brentq
 from scipy.special import expit, logit
 
 from skvnce._tables.cells import is_frame, names_of
-from skvnce._tables.frames import cell_errors_named, check_exact, readable, reject_parts
+from skvnce._tables.frames import (
+    cell_errors_named,
+    check_exact,
+    readable,
+    reject_parts,
+    to_floats,
+)
 from skvnce._tables.mixed import columns_by_dtype, hide_in_frame
 from skvnce._tables.schema import encode, place_of
 from skvnce._types import Seed
@@ -272,12 +278,8 @@ def _table(X, name="X"):
     """Return a table as a float64 array, NaN where it is missing."""
     reject_parts(X, name)
     try:
-        cells = readable(X, name)
         with cell_errors_named(X):
-            if hasattr(cells, "iloc"):  # pandas: only to_numpy makes every pd.NA NaN
-                x = cells.to_numpy(dtype=np.float64, na_value=np.nan)
-            else:
-                x = np.asarray(cells, dtype=np.float64)
+            x = to_floats(X, name)
         check_exact(X, x, name)
     except (TypeError, ValueError) as error:
         raise ValueError(

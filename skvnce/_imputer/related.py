@@ -5,6 +5,7 @@ filled cells are then changed until the relations hold: `deduce` and `WithRelati
 """
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain, compress, permutations
 from typing import NamedTuple, Self
 
@@ -593,6 +594,15 @@ class Rows(NamedTuple):
             if len(rows):  # no levels that rows have shown agree
                 filled = filled._replace(ranges=self._wide_ranges()).of(rows, values)
                 values[rows], _ = obeyed(*args, filled, related.dropped)
+            # one column after the other: the last one follows from those on grids
+            for j, to_grid in _grids_of(self.schema):
+                rows = np.flatnonzero(
+                    loose[:, j] & (to_grid(values[:, j]) != values[:, j])
+                )
+                if len(rows):
+                    values[rows, j], loose[rows, j] = to_grid(values[rows, j]), False
+                    filled = Filled(values, loose, self.ranges, order).of(rows)
+                    values[rows], _ = obeyed(*args, filled, related.dropped)
             _follow(related, values, self.free)
         codes = _codes_on_grids(self.schema, values)[:, self.schema.node_columns]
         codes = np.where(np.isnan(codes), cells, codes)  # no level: as it was filled
@@ -614,10 +624,25 @@ def _codes_on_grids(schema, values):
     Levels in steps of 5 allow no other ones.
     """
     codes = codes_of(schema, values)
-    for j, column in _levels_of_numbers(schema):
-        step = np.gcd.reduce(np.diff(column.levels).astype(int))
-        codes[(values[..., j] - column.levels[0]) % step != 0, j] = np.nan
+    for j, to_grid in _grids_of(schema):
+        codes[to_grid(values[..., j]) != values[..., j], j] = np.nan
     return codes
+
+
+def _grids_of(schema):
+    """List the columns whose levels are numbers, with functions that round to steps."""
+    grids = []
+    for j, column in _levels_of_numbers(schema):
+        origin, step = (
+            column.levels[0],
+            np.gcd.reduce(np.diff(column.levels).astype(int)),
+        )
+        grids.append((j, partial(_to_grid, origin=origin, step=step)))
+    return grids
+
+
+def _to_grid(numbers, origin, step):
+    return origin + step * np.rint((numbers - origin) / step)
 
 
 def _values_of_nodes(schema, nodes):

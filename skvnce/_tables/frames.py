@@ -30,7 +30,15 @@ def readable(X: ArrayLike, name: str = "X", *, sparse: bool = False) -> ArrayLik
         isinstance(row, np.ma.MaskedArray) for row in X
     ):
         X = np.ma.stack(X)
-    return _unmasked(X) if isinstance(X, np.ma.MaskedArray) else _without_na(X)
+    return unmasked(X) if isinstance(X, np.ma.MaskedArray) else _without_na(X)
+
+
+def to_floats(X: ArrayLike, name: str = "X") -> np.ndarray:
+    """Convert a table of numbers to a float64 array, NaN where it is missing."""
+    cells = readable(X, name)
+    if hasattr(cells, "iloc"):  # pandas: only to_numpy makes every pd.NA NaN
+        return cells.to_numpy(dtype=np.float64, na_value=np.nan)
+    return np.asarray(cells, dtype=np.float64)
 
 
 def check_exact(X: ArrayLike, table: np.ndarray, name: str = "X") -> None:
@@ -289,8 +297,10 @@ def is_time(value: object) -> bool:
     return named or isinstance(value, date | time | timedelta)
 
 
-def _unmasked(X: np.ma.MaskedArray) -> np.ndarray:
-    """Copy a masked array, with NaN in the masked cells."""
+def unmasked(X: ArrayLike) -> np.ndarray:
+    """Convert to an array, a copy with NaN in the masked cells of a masked array."""
+    if not np.ma.is_masked(X):
+        return np.asarray(X)
     kind = X.dtype.kind
     dtype = np.float64 if kind in "biu" else X.dtype if kind in "fc" else object
     cells = np.array(np.ma.getdata(X), dtype=dtype)

@@ -9,8 +9,8 @@ from numpy.typing import DTypeLike
 
 from skvnce._core.numbers import MOST_CODES, are_codes, grid_of, masses_at_ends, on_grid
 from skvnce._core.warnings import warn_user
-from skvnce._tables.cells import is_frame, is_missing
-from skvnce._tables.frames import reject_parts
+from skvnce._tables.cells import is_frame, is_missing, names_of
+from skvnce._tables.frames import reject_parts, unmasked
 from skvnce._tables.schema import PASSED, Schema, by_group, columns_of_groups
 
 # ----------------------------------------
@@ -798,7 +798,7 @@ def columns_given(
     """
     reject_parts(parameter, name)
     if not isinstance(parameter, dict) and not is_frame(parameter):
-        table, shape = np.asarray(parameter), (n_samples, schema.n_columns)
+        table, shape = unmasked(parameter), (n_samples, schema.n_columns)
         if table.shape != shape:
             raise ValueError(
                 f"{name} must have the shape of X, {shape}, or be a dict by column, "
@@ -806,12 +806,12 @@ def columns_given(
             )
         yield from enumerate(table.T)
         return
-    names = parameter if isinstance(parameter, dict) else parameter.columns
+    names = parameter if isinstance(parameter, dict) else names_of(parameter)
     _check_index(parameter, X, name)
     for key in names:
         place = schema.index_of(key, name)
         _check_index(parameter[key], X, name)
-        cells = np.asarray(parameter[key])
+        cells = unmasked(parameter[key])
         if cells.shape == ():
             cells = np.broadcast_to(cells, n_samples)
         if cells.shape != (n_samples,):

@@ -13,9 +13,9 @@ from sklearn.base import clone
 from skvnce import metrics
 from skvnce._core.numbers import check_count, check_share, least_draws
 from skvnce._core.warnings import without_pooling
-from skvnce._tables.cells import is_frame, names_of
+from skvnce._tables.cells import is_frame, item, names_of
 from skvnce._tables.findings import modelled_columns
-from skvnce._tables.frames import column_label, reject_parts
+from skvnce._tables.frames import column_label, reject_parts, to_floats
 from skvnce._tables.mixed import columns_by_dtype, select_columns
 from skvnce._tables.schema import (
     FROM_DTYPE,
@@ -26,6 +26,7 @@ from skvnce._tables.schema import (
 )
 from skvnce._types import Seed
 from skvnce.exceptions import TableWarning
+from skvnce.metrics._forecasts import hidden_cells, positions
 from skvnce.missingness import _fractions, _generator, _numbers, hide, mar, mcar
 from skvnce.relations.search import find_relations, joined_columns
 
@@ -239,13 +240,14 @@ def imputation_report(
     missing in ``X`` stay missing; they and dates are not scored. Neither are columns
     that one of the imputers passes through: identifiers, free text, its ``groups``,
     and those for which its ``categorical_features`` says ``"passthrough"``, nor columns
-    with random slopes.
+    with random slopes, nor those of which no observed cell would remain.
 
     Parameters
     ----------
     imputers : dict of str to estimator
         With ``fit`` and ``transform``; those with ``sample`` are scored as
-        distributions, too. They are not modified.
+        distributions, too. They are not modified. Copies of them keep empty columns
+        and add no indicators.
     X : array-like or dataframe of shape (n_samples, n_features)
         A numeric or mixed table, with or without missing cells.
     mechanism : {"mcar", "mar", "patterns", "rows"}, callable, or list of these, \
@@ -320,6 +322,7 @@ def imputation_report(
             hidden = hidden & ~visible
             # fewer cells can look like identifiers
             hidden &= ~unfilled_by(imputers.values(), hide(X, hidden))
+            hidden &= (related[1] & ~hidden).any(0)  # nothing is learned of the others
             scorer = _Scorer(X, hidden, n_draws, level, seed)
             for name, imputer in imputers.items():
                 where = {"mechanism": label, "repeat": repeat, "imputer": name}
@@ -378,18 +381,19 @@ class _Scorer:
     def score(self, imputer):
         """Fit one imputer and score it."""
         start = perf_counter()
-        imputer = fit_clone(imputer, self.table)
+        imputer = fit_clone(_of_all_columns(imputer), self.table)
         filled = imputer.transform(self.table)
         draws = draw_tables(imputer, self.table, self.n_draws, self.seed)
-        probabilities = draws
+        probabilities, levels = draws, None
         if self.has_levels and hasattr(imputer, "category_probabilities"):
             probabilities = imputer.category_probabilities(self.table)
+            levels = imputer.categories_
         seconds = perf_counter() - start
         scores = dict.fromkeys(("rmse", "crps", "coverage", "pfc", "brier"), np.nan)
         if self.has_numbers:
             scores |= self._of_numbers(filled, draws)
         if self.has_levels:
-            scores |= self._of_levels(filled, probabilities)
+            scores |= self._of_levels(filled, probabilities, levels)
         return scores | {"seconds": seconds}
 
     def _of_numbers(self, filled, draws):
@@ -401,12 +405,44 @@ class _Scorer:
             scores["coverage"] = metrics.coverage(X, draws, hidden, **options)
         return scores
 
-    def _of_levels(self, filled, probabilities):
+    def _of_levels(self, filled, probabilities, levels):
         X, hidden = self.X, self.hidden
         scores = {"pfc": metrics.false_classification_rate(X, filled, hidden)}
+        if levels is not None:
+            probabilities, levels = _with_hidden_levels(
+                X, hidden, probabilities, levels
+            )
         if probabilities is not None:
-            scores["brier"] = metrics.brier_score(X, probabilities, hidden)
+            scores["brier"] = metrics.brier_score(
+                X, probabilities, hidden, categories=levels
+            )
         return scores
+
+
+def _of_all_columns(imputer):
+    """Copy an imputer so that it returns the columns of the table, also empty ones."""
+    names = getattr(imputer, "get_params", dict)()
+    settings = {"keep_empty_features": True, "add_indicator": False}
+    used = {name: value for name, value in settings.items() if name in names}
+    return clone(imputer).set_params(**used) if used else imputer
+
+
+def _with_hidden_levels(X, hidden, probabilities, levels):
+    """Add the levels that hidden cells alone have, with probability 0."""
+    tables, categories = {}, {}
+    for key, shares in probabilities.items():
+        [place] = positions(X, [key], "probabilities")
+        listed = list(map(item, levels[key]))
+        new = []
+        if hidden[:, place].any():
+            [cells] = hidden_cells(X, hidden, [place])
+            new = [
+                level for level in dict.fromkeys(cells.values) if level not in listed
+            ]
+        zeros = np.zeros((len(hidden), len(new)))
+        tables[key] = np.column_stack([to_floats(shares, "probabilities"), zeros])
+        categories[key] = listed + new
+    return tables, categories
 
 
 def _check_imputers(imputers):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skvnce._tables.cells import DAY, TIMES, names_of
-from skvnce._tables.frames import reject_parts
+from skvnce._tables.frames import reject_parts, to_floats
 from skvnce._tables.mixed import columns_by_dtype
 from skvnce._tables.schema import Column, encode, place_of
 
@@ -123,7 +123,7 @@ def read(X, columns=None, name="X"):
         columns = columns_by_dtype(X)
     if columns is None:
         try:
-            cells = np.asarray(X, dtype=np.float64)
+            cells = to_floats(X, name)
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"{name} must be a table of numbers or a data frame: {error}"

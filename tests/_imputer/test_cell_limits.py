@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from errors import refused
 from numpy.testing import assert_allclose, assert_array_equal
@@ -195,6 +196,44 @@ def test_limits_are_arrays_frames_dicts_or_numbers():
     empty = frame["zinc"].isna() & ~where["zinc"]
     assert empty.any() and (filled["lead"][frame["lead"].isna()] <= 9.5).all()
     pd.testing.assert_frame_equal(filled, alone.assign(zinc=alone["zinc"].mask(empty)))
+
+
+@pytest.mark.parametrize("kind", ["arrow", "polars", "masked", "masked column"])
+def test_limits_are_tables_of_any_kind(kind):
+    X, _, _ = below_limits(4, n=80)
+    X[:40, 1] = np.nan
+    upper = np.full(X.shape, np.nan)
+    upper[:20, 1] = 3.0  # other missing cells have none
+    frame = pl.DataFrame(upper, schema=["lead", "zinc"], nan_to_null=True)
+    masked = np.ma.masked_invalid(upper)
+    masked.data[masked.mask] = 3.0  # which is hidden
+    limits = {
+        "arrow": frame.to_arrow(),
+        "polars": frame,
+        "masked": masked,
+        "masked column": {"zinc": masked[:, 1]},
+    }[kind]
+    table = pl.DataFrame(X, schema=["lead", "zinc"]).to_arrow()
+    model = GaussianImputer(random_state=0, max_iter=10, on_misfit="ignore")
+    [drawn] = model.fit(table).sample(table, random_state=0, upper=limits)
+    [expected] = model.sample(table, random_state=0, upper=upper)
+    [free] = model.sample(table, random_state=0)
+    assert_array_equal(drawn, expected)
+    assert (drawn[:20, 1] < free[:20, 1]).any()
+    assert_array_equal(drawn[20:], free[20:])
+
+
+def test_masks_are_tables_of_any_kind():
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    X[:10, 1] = np.nan
+    fills = np.ones(X.shape, bool)
+    fills[5:, 1] = False
+    frame = pl.DataFrame(fills, schema=["lead", "zinc"])
+    table = pl.DataFrame(X, schema=["lead", "zinc"])
+    model = GaussianImputer(random_state=0, max_iter=10, on_misfit="ignore").fit(table)
+    for mask in (fills, frame, frame.to_arrow(), np.ma.array(fills)):
+        filled = np.asarray(model.transform(table, where=mask))
+        assert_array_equal(np.isnan(filled), np.isnan(X) & ~fills)
 
 
 def test_limits_of_no_missing_cell_change_nothing():

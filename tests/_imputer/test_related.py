@@ -840,6 +840,22 @@ def test_filled_counts_exceed_those_observed_only_if_a_total_does(name, rng):
         assert (parts >= 0).all() and (parts == parts.round()).all()
 
 
+@pytest.mark.parametrize("step", [1, 5, 100])  # 1: all numbers are levels
+@TWO
+def test_totals_of_counts_in_steps_hold(name, step):
+    rng = np.random.default_rng(0)
+    X = step * pd.DataFrame(rng.poisson(3, (200, 2)), columns=["a", "b"])
+    X["total"] = X["a"] + X["b"]
+    X["x"] = X["a"] / step + rng.normal(size=200)
+    masked = hidden(rng, X, 0.3)
+    imputer = clone(ANY[name]).set_params(relations="auto")
+    imputer.set_output(transform="pandas").fit(masked)
+    for table in imputer.transform(masked), *imputer.sample(masked, 3, random_state=0):
+        assert_array_equal(table["total"], table["a"] + table["b"])
+        levels = [column for column in imputer.categories_ if column != "x"]
+        assert levels and (table[levels] % step == 0).all(axis=None)
+
+
 def test_counts_of_formulas_are_shifted_and_have_references(rng):
     X = hidden(rng, counts(rng), 0.2)
     imputer, new = fitted(X), NEW_COUNTS[list(X)].astype(float)

@@ -8,18 +8,19 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import Ridge
 
-from skvnce import ColumnImputer, GaussianImputer, metrics
+from skvnce import ColumnImputer, ConstrainedImputer, GaussianImputer, metrics
 from skvnce.evaluation import energy_i_score, imputation_report, own_patterns
 from skvnce.evaluation._report import MECHANISMS, _predictors
 from skvnce.exceptions import TableWarning
 from skvnce.inspection import ReportDisplay
 from skvnce.missingness import hide, mcar
 
+FEW = {"n_repeats": 1, "n_draws": 19, "random_state": 0}
 MODE = SimpleImputer(strategy="most_frequent")
 NUMBERS, LEVELS = ["rmse", "crps", "coverage"], ["pfc", "brier"]
 
@@ -141,6 +142,61 @@ def test_mixed_frames(mechanism, library):
     if library == "pandas":
         assert found.loc["mode", ["crps", "coverage", "brier"]].isna().all()
         assert ours["rmse"] < found.loc["mode", "rmse"]
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars", "array"])
+def test_levels_that_are_hidden_everywhere_count_as_impossible(library, rng):
+    """The cell of a level that no other row has is predicted as one of the others."""
+    levels = np.array(["yes", "no"] * 20 + ["rare"], dtype=object)
+    frame = pd.DataFrame({"x": rng.normal(size=41), "level": levels})
+    X = {"pandas": frame, "polars": pl.from_pandas(frame), "array": frame.to_numpy()}
+    imputer = GaussianImputer(n_parameter_draws=2, max_iter=20, random_state=0)
+    if library == "array":
+        imputer.set_params(categorical_features=[1])
+    scores = []
+    for rows in ([40], [0], [0, 40]):
+        hidden = np.zeros((41, 2), bool)
+        hidden[rows, 1] = True
+        options = {
+            "mechanism": lambda *_, cells=hidden, **__: cells,
+            "n_repeats": 1,
+            "n_draws": 19,
+        }
+        report = imputation_report({"one": imputer}, X[library], **options)
+        scores.append(float(report["brier"][0]))
+    rare, other, both = scores
+    assert 1.5 <= rare <= 2 and 0 < other < 1  # 1 plus the sum of squared shares
+    assert other < both < rare
+
+
+@pytest.mark.filterwarnings("ignore:Entirely missing")
+def test_empty_columns_and_indicators_change_no_score(rng):
+    X = normal(rng, 60, 2)
+    imputers = {
+        "normal": GaussianImputer(n_parameter_draws=2, max_iter=20, random_state=0),
+        "mean": SimpleImputer(),
+        "parts": ConstrainedImputer(GaussianImputer(max_iter=20, random_state=0)),
+    }
+    with_indicators = {
+        name: clone(one).set_params(add_indicator=True)
+        for name, one in imputers.items()
+    }
+    hidden = np.zeros((60, 4), bool)
+    hidden[:20, :2] = True
+    rare = np.full(60, np.nan)
+    rare[:2] = 0, 1
+    hidden[:2, 2] = True  # all of its observed cells, none of which is scored
+    wide = np.column_stack([X, rare, np.full(60, np.nan)])
+    reports = [
+        imputation_report(
+            used, table, mechanism=lambda X, *_, **__: hidden[:, : X.shape[1]], **FEW
+        )
+        for used, table in ((imputers, X), (with_indicators, wide))
+    ]
+    first, other = (one.drop(columns="seconds") for one in reports)
+    means = first["imputer"] == "mean"
+    pd.testing.assert_frame_equal(other[means], first[means])
+    assert np.isfinite(other.loc[~means, "rmse"]).all()
 
 
 def test_a_report_depends_on_its_seed_only():

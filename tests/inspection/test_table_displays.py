@@ -64,6 +64,19 @@ class TestMissingness:
         np.testing.assert_array_equal(pairs[1:], [[0, 1, 1], [0, 0.75, 1]])
         assert np.isnan(pairs[0]).all()
 
+    @pytest.mark.parametrize("kind", ["nullable", "objects", "masked"])
+    def test_missing_numbers_are_those_of_any_table(self, kind):
+        cells = np.arange(18).reshape(6, 3)
+        X = pd.DataFrame(cells, columns=list("abc"), dtype="Int64").mask(MISSING)
+        X = {
+            "nullable": X,
+            "objects": X.astype(object),
+            "masked": np.ma.array(cells, mask=MISSING),
+        }[kind]
+        for table, missing in ((X, MISSING), (X[:3], MISSING[:3])):
+            display = MissingnessDisplay.from_frame(table)
+            np.testing.assert_array_equal(display.missing, missing)
+
     def test_the_picture_shows_patterns_and_counts(self):
         X = np.where(MISSING, np.nan, 1.0)
         ax = MissingnessDisplay.from_frame(X, max_patterns=2).ax_
