@@ -17,7 +17,7 @@ from skvnce._tables.schema import Schema
 from skvnce._tables.values import NO_LIMITS, Limits
 from skvnce.relations.closure import closed, holds, is_set, suspects
 from skvnce.relations.columns import Bounds, describe
-from skvnce.relations.formulas import Checked, Formula, snapped
+from skvnce.relations.formulas import Checked, Formula
 from skvnce.relations.lookups import Lookup
 from skvnce.relations.obeying import EXACT, Filled, obeyed
 from skvnce.relations.search import Relation, joined_columns, relations_of
@@ -594,7 +594,7 @@ class Rows(NamedTuple):
                 filled = filled._replace(ranges=self._wide_ranges()).of(rows, values)
                 values[rows], _ = obeyed(*args, filled, related.dropped)
             _follow(related, values, self.free)
-        codes = _codes_on_grids(self.schema, values)[:, self.schema.node_columns]
+        codes = codes_of(self.schema, values)[:, self.schema.node_columns]
         codes = np.where(np.isnan(codes), cells, codes)  # no level: as it was filled
         return np.where(np.isnan(self.nodes), codes, cells)
 
@@ -606,18 +606,6 @@ class Rows(NamedTuple):
                 ranges[0, :, j] = 0.0 if column.levels[0] >= 0 else -np.inf
                 ranges[1, :, j] = np.inf
         return ranges
-
-
-def _codes_on_grids(schema, values):
-    """Convert filled numbers to codes; NaN where one is no level, and not between them.
-
-    Levels in steps of 5 allow no other ones.
-    """
-    codes = codes_of(schema, values)
-    for j, column in _levels_of_numbers(schema):
-        step = np.gcd.reduce(np.diff(column.levels).astype(int))
-        codes[(values[..., j] - column.levels[0]) % step != 0, j] = np.nan
-    return codes
 
 
 def _values_of_nodes(schema, nodes):
@@ -643,7 +631,7 @@ def _follow(related, values, free):
         ends = bounds.low[source], bounds.high[source]
         part[:, 1 - k] = part[:, 1 - k].clip(*ends)  # where the function exists
         cells = np.where(np.isfinite(cells), cells, checked.rule.solve(part, k))
-        values[rows, column] = snapped(cells, bounds.unit[column])
+        values[rows, column] = bounds.snapped(cells, column)
 
 
 def _look_up(rule, values, free, has_codes):

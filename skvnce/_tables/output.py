@@ -253,7 +253,7 @@ def _like(series: nw.Series, cells: ArrayLike, **options: object) -> ArrayLike:
 def _values(column: Column, cells: np.ndarray, missing: object = None) -> list:
     """Convert codes (n,), or numbers, to values."""
     if column.is_open:
-        kind = int if column.dtype == "integer" else float
+        kind = round if column.dtype == "integer" else float
         return [
             missing if number != number else kind(number)
             for number in column.numbers(cells)

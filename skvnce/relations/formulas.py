@@ -520,7 +520,7 @@ def _solves(columns: Columns, formula: Formula, part: np.ndarray, place: int) ->
     if good.sum() < max(FEWEST, 0.2 * len(part)):
         return False
     unit, near = columns.bounds.unit[j], _SOLVED * columns.bounds.deviation[j]
-    solved, cells = snapped(solved[good], unit), cells[good]
+    solved, cells = columns.bounds.snapped(solved[good], j), cells[good]
     allowed = 1.01 * unit * (unit < near) if unit else near
     allowed = np.maximum(allowed, 4 * _FLOAT32 * abs(cells))
     return (abs(solved - cells) <= allowed).mean() >= 1 - 2 * TYPOS
@@ -584,9 +584,3 @@ def _maps_grids(columns: Columns, formula: Formula) -> bool:
         and abs(steps[1]) <= 1.001
         and (abs(steps - np.rint(steps)) < 1e-6).all()
     )
-
-
-def snapped(numbers: np.ndarray, unit: float) -> np.ndarray:
-    """Round to the last stored digit, to the floats that are read from its decimals."""
-    per_one = np.rint(1 / unit) if unit else 0.0
-    return np.rint(numbers * per_one) / per_one if unit else numbers
