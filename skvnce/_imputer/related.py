@@ -15,11 +15,11 @@ from skvnce._core.warnings import warn_user
 from skvnce._imputer.fitted import CellModel, chains_of_model, points_of_model
 from skvnce._tables.schema import Schema
 from skvnce._tables.values import NO_LIMITS, Limits
-from skvnce.relations.closure import closed, holds, is_set, suspects
+from skvnce.relations.closure import MOST_WRONG, closed, holds, is_set, suspects
 from skvnce.relations.columns import Bounds, describe
 from skvnce.relations.formulas import Checked, Formula
 from skvnce.relations.lookups import Lookup
-from skvnce.relations.obeying import EXACT, Filled, obeyed
+from skvnce.relations.obeying import EXACT, Filled, obeyed, which_hold
 from skvnce.relations.search import Relation, joined_columns, relations_of
 from skvnce.relations.texts import say_the_same
 
@@ -62,6 +62,11 @@ class Related(NamedTuple):
     def formulas(self) -> list[Checked]:
         """The rules that are formulas."""
         return [rule for rule in self.checked if isinstance(rule.rule, Formula)]
+
+    @property
+    def of_formulas(self) -> list[int]:
+        """The columns that formulas relate."""
+        return sorted({j for formula in self.formulas for j in formula.columns})
 
     @property
     def twins(self) -> list[Lookup]:
@@ -130,10 +135,9 @@ def codes_of(schema: Schema, values: np.ndarray) -> np.ndarray:
     """Convert numbers back (..., p); NaN where one is no level of a closed column."""
     cells = values.copy()
     for j, column in _levels_of_numbers(schema):
-        cells[..., j] = codes = column.codes(values[..., j])
+        cells[..., j] = column.codes(values[..., j])
         if not column.is_open:
-            off = column.numbers(codes) != values[..., j]
-            cells[..., j][off] = np.nan
+            cells[..., j][~np.isin(values[..., j], column.levels)] = np.nan
     return cells
 
 
@@ -196,7 +200,7 @@ def with_relations(
     return schema._replace(relations=related)
 
 
-def open_columns(schema: Schema, X: np.ndarray) -> set[int]:
+def exact_columns(schema: Schema, X: np.ndarray) -> set[int]:
     """List the columns of formulas whose numbers may be others than those observed.
 
     These are all but zeros and ones, and codes of levels that at most one 1 tells.
@@ -331,6 +335,26 @@ def deduce(schema: Schema, X: np.ndarray) -> tuple[np.ndarray, Related | None]:
         cells = np.where(is_rounded, within, np.where(denied, np.nan, cells))
     cells = np.where(np.isnan(X), cells, X).astype(X.dtype)
     return cells, related._replace(are_observed=False)
+
+
+def warn_of_violations(
+    schema: Schema, related: Related | None, missing: np.ndarray, filled: np.ndarray
+) -> None:
+    """Warn of formulas that filled cells violate in more than 1 % of the rows."""
+    if related is None or not missing.any():
+        return
+    formulas, values = related.formulas, values_of(schema, filled)
+    names = [str(key) for key in schema.keys or schema.all_names]
+    hold = which_hold(related.bounds, formulas, values, missing)
+    for k in np.flatnonzero((~hold).mean(0) > MOST_WRONG):
+        rows, places = np.flatnonzero(~hold[:, k]), np.array(formulas[k].columns)
+        columns = places[missing[np.ix_(rows, places)].any(0)]
+        warn_user(
+            f"{len(rows) / len(missing):.2g} of the rows, such as row {rows[0]}, "
+            f"violate {formulas[k].rule.text(names)} by filled cells of "
+            f"{schema.labels(columns)}: what follows for these is far from all others, "
+            "or beyond bounds. Correct other cells of the rows, or fit rows like these."
+        )
 
 
 def use_relations(model: CellModel, related: Related | None) -> CellModel:

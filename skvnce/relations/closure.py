@@ -10,7 +10,7 @@ from skvnce.relations.formulas import Checked, Formula, Rule
 
 _OFF = 0.02  # standard deviations by which a cell may miss a rule
 _DIGIT = 1e-3  # share of the last stored digit: less is rounding of float64
-_MOST_WRONG = 0.01  # share of the rows of a table that may violate a rule
+MOST_WRONG = 0.01  # share of the rows of a table that may violate a rule
 
 
 def closed(
@@ -44,7 +44,7 @@ def holds(bounds: Bounds, cells: np.ndarray, checked: Checked) -> bool:
     part = cells[:, list(checked.columns)]
     part = part[~np.isnan(part).any(1)]
     wrong = misses(bounds, part, checked)
-    return wrong.sum() <= max(_MOST_WRONG * len(part), 1)
+    return wrong.sum() <= max(MOST_WRONG * len(part), 1)
 
 
 def misses(bounds: Bounds, part: np.ndarray, checked: Checked) -> np.ndarray:

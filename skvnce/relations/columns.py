@@ -52,7 +52,7 @@ class Bounds(NamedTuple):
     def snapped(
         self, numbers: np.ndarray, places: int | list[int], *, by_step: bool = False
     ) -> np.ndarray:
-        """Round to the last stored digit, to the floats that are read from its decimals.
+        """Round to the last stored digit, and to floats as decimals are read.
 
         By step: to numbers that are whole steps from the observed ones.
         """

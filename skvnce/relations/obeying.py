@@ -249,9 +249,7 @@ def _solve(bounds: Bounds, checked: Checked, cells: Filled) -> None:
     free[np.ix_(solved_rows, places)] = False
 
 
-def _nearest(
-    bounds: Bounds, rule: Formula, part: np.ndarray, place: int
-) -> np.ndarray:
+def _nearest(bounds: Bounds, rule: Formula, part: np.ndarray, place: int) -> np.ndarray:
     """Find the number nearest to a filled one that gives a rounded total (rows,)."""
     unit, j = bounds.unit[rule.columns[rule.total]], rule.columns[place]
     half, solved = _WITHIN * unit * (place != rule.total), []
