@@ -220,6 +220,7 @@ class Checked(NamedTuple):
     support: int  # rows, or repeats of a key, that could show a violation
     violations: int
     solves: tuple[int, ...]  # columns that it determines
+    error: float = 0.0  # of its first column in the table, by its rounding
 
     @property
     def columns(self) -> tuple[int, ...]:
@@ -253,7 +254,11 @@ def fit(columns: Columns, formula: Formula, tried: int) -> Checked | None:
         return None
     beta, constant, good = regressed
     part, features = part[good], features[good]
-    effect = abs(beta) * features[:, 1:].std(0) > 1e-4 * features[:, 0].std()
+    error = (features[:, 0] - features[:, 1:] @ beta).std()
+    # terms below the rounding of the others are noise
+    effect = abs(beta) * features[:, 1:].std(0) > max(
+        error, 1e-4 * features[:, 0].std()
+    )
     if not effect.any():
         return None
     if not effect.all():
@@ -461,9 +466,8 @@ def check(columns: Columns, formula: Formula, tried: int) -> Checked | None:
     chance = (n - wrong - n_coefs) * np.log10(agree) + np.log10(max(tried, 1))
     if chance + wrong * np.log10(n) > CHANCE:  # any rows could be the violations
         return None
-    return Checked(
-        formula._replace(tier=tier), n, wrong, tuple(places[k] for k in solves)
-    )
+    solves, error = tuple(places[k] for k in solves), float(slack[np.argmin(places)])
+    return Checked(formula._replace(tier=tier), n, wrong, solves, error)
 
 
 def _defined(formula: Formula, part: np.ndarray) -> tuple[Formula, np.ndarray]:
