@@ -26,6 +26,7 @@ _PRECISIONS = {KNOWN: (1e-9, 1e-9), 0: (1e-3, 1.2e-6)}
 EXACT = 1e-9  # relative error of an equation that is solved, or of the user
 _ROUNDED = 1e6  # squared distance: digits of a column may admit no exact numbers
 _WITHIN = 0.45  # digits of a rounded total, within which numbers agree with it
+_WHOLE = 1e-6  # by which whole numbers may differ from one
 _FAR = 3  # ranges by which parts leave their own
 _MOVES = np.linspace(-1, 1, 81)  # of a factor, in ranges of its column or 40 units
 _STEPS = 50  # by which formulas are solved together
@@ -118,7 +119,9 @@ def _solved(
         # last, cells with more digits than their columns have: rounding of one cell
         # may leave other formulas without a solution
         for rows, joint in unrounded:
-            take(rows, joint)
+            part = np.where(cells.free[rows] & (bounds.unit >= 1), joint, 0.0)
+            is_whole = (abs(part - np.rint(part)) < _WHOLE).all(1)
+            take(rows[is_whole], joint[is_whole])
     return solved, n_held == len(formulas)
 
 
@@ -222,8 +225,9 @@ def _solve(bounds: Bounds, checked: Checked, cells: Filled) -> None:
     tried = solvable if rule.is_sum else range(len(places))
     tried = sorted(tried, key=lambda k: (k != total, k not in solvable))
     # cells leave the steps of their columns, and then get more digits than these have,
-    # if no cell agrees without
-    grids += [(None, unsolved)] * exact
+    # if no cell agrees without; whole numbers beside others alone
+    is_whole = (units >= 1).all() and rule.tier == 0
+    grids += [(None, ~grids[1][1] if is_whole else unsolved)] * exact
     for (by_step, is_on), k in product(grids, tried):
         where = np.flatnonzero(unsolved & is_on & missing[:, k])
         if not len(where):
