@@ -86,6 +86,13 @@ class Related(NamedTuple):
         return twins
 
     @property
+    def names(self) -> list[Lookup]:
+        """Lookups by sets of which one is 1, such as the names of its columns."""
+        rules = [checked.rule for checked in self.checked]
+        sets = {rule.columns for rule in rules if is_set(self.bounds, rule)}
+        return [rule for rule in rules if rule.columns[1:] in sets]
+
+    @property
     def dropped(self) -> list[int]:
         """The columns that are not in the model as they are."""
         return [follower.column for follower in self.followers] + [*chain(*self.sets)]
@@ -618,6 +625,11 @@ class Rows(NamedTuple):
                 filled = filled._replace(ranges=self._wide_ranges()).of(rows, values)
                 values[rows], _ = obeyed(*args, filled, related.dropped)
             _follow(related, values, self.free)
+            for rule in related.names if formulas else ():
+                rows = np.flatnonzero(self.free[:, rule.columns[0]])
+                names = rule.solve(values[np.ix_(rows, rule.columns)])
+                good = np.isfinite(names)
+                values[rows[good], rule.columns[0]] = names[good]
         codes = codes_of(self.schema, values)[:, self.schema.node_columns]
         codes = np.where(np.isnan(codes), cells, codes)  # no level: as it was filled
         return np.where(np.isnan(self.nodes), codes, cells)

@@ -11,7 +11,13 @@ from skvnce.relations import candidates
 from skvnce.relations.closure import closed, is_set
 from skvnce.relations.columns import Columns, read_columns
 from skvnce.relations.formulas import Checked, Formula, Rule, fit
-from skvnce.relations.lookups import Lookup, lookups, one_of_sets, steps
+from skvnce.relations.lookups import (
+    Lookup,
+    lookups,
+    names_of_sets,
+    one_of_sets,
+    steps,
+)
 
 _FEWEST_ROWS = 15  # rows of a table
 _FEWEST_OF_LOOKUPS = 60
@@ -111,7 +117,8 @@ def find_relations(X: ArrayLike) -> list[Relation]:
     checked in all. Products, ratios, powers and lookups by two columns are sought in
     tables of up to 120 columns, lookups and steps in those of 60 rows or more. Dates
     are in lookups only, and numbers of rows in formulas only. A value that implies one
-    of another column is no relation: such rules are often mere tendencies.
+    of another column is no relation: such rules are often mere tendencies. A set of
+    columns determines the names of its columns, such as regions, if these do so.
 
     Where a formula is undefined, such as the logarithm of 0, cells may be stored all
     the same. If these are always the same, they follow, too.
@@ -152,7 +159,8 @@ def relations_of(columns: Columns) -> list[Relation]:
     links = _Links(p)
     rules = _formulas(columns, links)
     if n >= _FEWEST_OF_LOOKUPS:
-        rules += _others(columns, links)
+        others = _others(columns, links)
+        rules += others + names_of_sets(columns, rules, others)
     return [_described(columns, checked) for checked in rules]
 
 
@@ -224,7 +232,10 @@ def _fitted(
             else:
                 links.add(checked)
                 fits.append(checked)
-    for checked in sorted(rounded, key=lambda one: (one.rule.tier, one.error)):
+    # of equal errors, in two digits, the first one is the simplest
+    for checked in sorted(
+        rounded, key=lambda one: (one.rule.tier, float(f"{one.error:.1e}"))
+    ):
         if not links.have(checked.columns):
             links.add(checked)
             fits.append(checked)

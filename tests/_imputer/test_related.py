@@ -987,3 +987,45 @@ def test_totals_that_their_data_type_cannot_hold_are_errors(most, name, rng):
     new["total"] = new["total"].astype("Int16")
     assert imputer.transform(new)["total"].tolist() == [200, 120, 2]
     assert imputer.transform(new[1:].astype("Int8"))["total"].tolist() == [120, 2]
+
+
+@TWO
+def test_names_agree_with_the_dummies_of_a_set_where_all_are_missing(name, rng):
+    level = rng.choice(4, 400, p=[0.4, 0.3, 0.2, 0.1])
+    full = pd.DataFrame(np.eye(4)[level], columns=list("nswe"))
+    full["region"] = np.array(["north", "south", "west", "east"])[level]
+    full["x"] = level + rng.normal(size=400)
+    X = hidden(rng, full, 0.1)
+    X.loc[:99, [*"nswe", "region"]] = None
+
+    def contradictions(relations):
+        imputer = clone(ANY[name]).set_params(relations=relations)
+        imputer.set_output(transform="pandas").fit(X)
+        tables = [imputer.transform(X), *imputer.sample(X, 3, random_state=0)]
+        names = [table[list("nswe")].idxmax(axis=1) for table in tables]
+        firsts = [table["region"].str[0] for table in tables]
+        return sum((a != b).sum() for a, b in zip(names, firsts, strict=True))
+
+    assert contradictions("auto") == 0
+    assert contradictions(None) > 20 or name == "TableImputer"  # the control
+
+
+def test_whole_numbers_of_a_sum_stay_whole(rng):
+    """Hours follow from minutes, and these move so that an hour is whole."""
+    full = pd.DataFrame({"h": rng.integers(0, 5, 300), "m": rng.integers(0, 60, 300)})
+    full["all"] = 60 * full["h"] + full["m"]
+    full["hours"] = (full["all"] / 60).round(2)
+    full["x"] = full["hours"] + rng.normal(size=300)
+    X = full.copy()
+    X.loc[:99, ["h", "all", "hours"]] = np.nan
+    X.loc[:49, "m"] = np.nan
+
+    def off(relations):
+        table = fitted(X, relations=relations).transform(X)
+        assert (table[["h", "m", "all"]] % 1 == 0).all(axis=None)
+        gaps = table["all"] - 60 * table["h"] - table["m"]
+        return np.count_nonzero(gaps), (abs(table["hours"] - table["all"] / 60) > 0.006)
+
+    sums, hours = off("auto")
+    assert sums == 0 and not hours.any()
+    assert off(None)[0] > 50  # the control
