@@ -203,8 +203,11 @@ def _formulas(columns: Columns, links: _Links) -> list[Checked]:
     formulas += _fitted(columns, links, [candidates.curves(columns)])
     places = columns.numbers
     pairs = candidates.pairs_of(places, links.same) if len(places) <= _WIDEST else []
-    triples = (candidates.triples(columns, pairs, logs=logs) for logs in (False, True))
-    formulas += _fitted(columns, links, [candidates.products(columns, pairs), *triples])
+    linear, powers = (
+        candidates.triples(columns, pairs, logs=logs) for logs in (False, True)
+    )
+    for lists in ([candidates.products(columns, pairs), linear], [powers]):
+        formulas += _fitted(columns, links, lists)
     return formulas + _long(columns, links, formulas)
 
 
@@ -232,10 +235,7 @@ def _fitted(
             else:
                 links.add(checked)
                 fits.append(checked)
-    # of equal errors, in two digits, the first one is the simplest
-    for checked in sorted(
-        rounded, key=lambda one: (one.rule.tier, float(f"{one.error:.1e}"))
-    ):
+    for checked in sorted(rounded, key=lambda one: (one.rule.tier, one.error)):
         if not links.have(checked.columns):
             links.add(checked)
             fits.append(checked)
