@@ -255,7 +255,8 @@ def _long(columns: Columns, links: _Links, short: list[Checked]) -> list[Checked
     for target in pursued.targets:
         for formula in pursued.formulas(columns, places, target):
             if links.have(formula.columns):
-                linked.append((target, formula))
+                # not in wide tables, where this would take long
+                linked += [(target, formula)] * (len(places) <= _WIDEST)
                 break
             checked = fit(columns, formula, tried)
             if checked is not None and not links.have(checked.columns):
@@ -270,7 +271,7 @@ def _long(columns: Columns, links: _Links, short: list[Checked]) -> list[Checked
             longer.append(fit(columns, formula, tried))
             if longer[-1] is not None:
                 break
-    rules = short + more
+    rules = [*short, *more]
     for checked in sorted(filter(None, longer), key=lambda one: len(one.columns)):
         if not _follows(rules, checked, len(columns.names)):
             rules.append(checked)
