@@ -118,8 +118,10 @@ def _solved(
     if not sets:
         # last, cells with more digits than their columns have: rounding of one cell
         # may leave other formulas without a solution
+        # equations of the user hold at any rate
+        whole = (bounds.unit >= 1) & all(one.rule.tier >= 0 for one in formulas)
         for rows, joint in unrounded:
-            part = np.where(cells.free[rows] & (bounds.unit >= 1), joint, 0.0)
+            part = np.where(cells.free[rows] & whole, joint, 0.0)
             is_whole = (abs(part - np.rint(part)) < _WHOLE).all(1)
             take(rows[is_whole], joint[is_whole])
     return solved, n_held == len(formulas)
