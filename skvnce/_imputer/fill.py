@@ -13,7 +13,7 @@ from skvnce._core.numbers import check_count, check_share, least_draws
 from skvnce._core.progress import step
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.fitted import CellModel, Filled, in_turn, n_chains
-from skvnce._imputer.related import deduce, use_relations
+from skvnce._imputer.related import Related, deduce, use_relations, warn_of_violations
 from skvnce._tables.schema import Schema
 from skvnce._tables.values import NO_LIMITS, Limits, ValidValues, half_sample_mode
 
@@ -38,17 +38,18 @@ def fill(
     schema: Schema, model: CellModel, X: np.ndarray, limits: Limits = NO_LIMITS
 ) -> Predicted:
     """Fill the missing cells of a table by predictions."""
-    X, [model] = _related(schema, X, [model], limits)
+    missing, (X, [model], related) = np.isnan(X), _related(schema, X, [model], limits)
     filled, shares = with_constants(schema, X), certain(schema, X)
     for (rows, columns), nodes in incomplete_chunks(schema, X, n_chains(model)):
         ends = limits.of(rows[:, 0], columns[0])
-        missing = np.isnan(nodes)  # before, as a model may fill in place
+        gone = np.isnan(nodes)  # before, as a model may fill in place
         cells, probabilities = model.fill(nodes, ends)
         _check_complete(schema, columns[0], cells)
         filled[rows, columns] = _converted(schema, model, nodes, cells, X.dtype)
         for node, levels in probabilities.items():
-            gaps = missing[:, node]
+            gaps = gone[:, node]
             shares[columns[0, node]][rows[gaps, 0]] = levels[gaps]
+    warn_of_violations(schema, related, missing, filled)
     return Predicted(limits.clipped(filled), shares)
 
 
@@ -60,7 +61,7 @@ def draw(
     limits: Limits = NO_LIMITS,  # of the missing cells of X
 ) -> np.ndarray:
     """Draw the missing cells of a table, with torch's global stream."""
-    X, models = _related(schema, X, models, limits)
+    missing, (X, models, related) = np.isnan(X), _related(schema, X, models, limits)
     filled = np.repeat(with_constants(schema, X)[None], n_draws, 0)
     turns = in_turn(len(models), n_draws)
     chains = n_chains(models[0], n_draws)
@@ -72,17 +73,19 @@ def draw(
             _check_complete(schema, columns[0], cells)
             where = np.ix_(places, rows[:, 0], columns[0])
             filled[where] = _converted(schema, models[turn], nodes, cells, X.dtype)
+    related = related and related.of_draws()
+    warn_of_violations(schema, related, missing, filled[0])
     return returned(schema, limits.clipped(filled), X)
 
 
 def _related(
     schema: Schema, X: np.ndarray, models: Sequence[CellModel], limits: Limits
-) -> tuple[np.ndarray, list[CellModel]]:
+) -> tuple[np.ndarray, list[CellModel], Related | None]:
     """Deduce cells from relations, and let models obey these; limits stand alone."""
     if limits:
-        return X, models
+        return X, models, None
     X, related = deduce(schema, X)
-    return X, [use_relations(model, related) for model in models]
+    return X, [use_relations(model, related) for model in models], related
 
 
 def score(

@@ -5,7 +5,6 @@ filled cells are then changed until the relations hold: `deduce` and `WithRelati
 """
 
 from collections.abc import Sequence
-from functools import partial
 from itertools import chain, compress, permutations
 from typing import NamedTuple, Self
 
@@ -16,11 +15,11 @@ from skvnce._core.warnings import warn_user
 from skvnce._imputer.fitted import CellModel, chains_of_model, points_of_model
 from skvnce._tables.schema import Schema
 from skvnce._tables.values import NO_LIMITS, Limits
-from skvnce.relations.closure import closed, holds, is_set, suspects
+from skvnce.relations.closure import MOST_WRONG, closed, holds, is_set, suspects
 from skvnce.relations.columns import Bounds, describe
-from skvnce.relations.formulas import Checked, Formula, snapped
+from skvnce.relations.formulas import Checked, Formula
 from skvnce.relations.lookups import Lookup
-from skvnce.relations.obeying import EXACT, Filled, obeyed
+from skvnce.relations.obeying import EXACT, Filled, obeyed, which_hold
 from skvnce.relations.search import Relation, joined_columns, relations_of
 from skvnce.relations.texts import say_the_same
 
@@ -65,6 +64,11 @@ class Related(NamedTuple):
         return [rule for rule in self.checked if isinstance(rule.rule, Formula)]
 
     @property
+    def of_formulas(self) -> list[int]:
+        """The columns that formulas relate."""
+        return sorted({j for formula in self.formulas for j in formula.columns})
+
+    @property
     def twins(self) -> list[Lookup]:
         """Lookups by columns that these determine, too, such as names by codes."""
         rules = [checked.rule for checked in self.checked]
@@ -80,6 +84,13 @@ class Related(NamedTuple):
                     twins.append(pairs[column, key])
                     gone.add(column)
         return twins
+
+    @property
+    def names(self) -> list[Lookup]:
+        """Lookups by sets of which one is 1, such as the names of its columns."""
+        rules = [checked.rule for checked in self.checked]
+        sets = {rule.columns for rule in rules if is_set(self.bounds, rule)}
+        return [rule for rule in rules if rule.columns[1:] in sets]
 
     @property
     def dropped(self) -> list[int]:
@@ -131,10 +142,9 @@ def codes_of(schema: Schema, values: np.ndarray) -> np.ndarray:
     """Convert numbers back (..., p); NaN where one is no level of a closed column."""
     cells = values.copy()
     for j, column in _levels_of_numbers(schema):
-        cells[..., j] = codes = column.codes(values[..., j])
+        cells[..., j] = column.codes(values[..., j])
         if not column.is_open:
-            off = column.numbers(codes) != values[..., j]
-            cells[..., j][off] = np.nan
+            cells[..., j][~np.isin(values[..., j], column.levels)] = np.nan
     return cells
 
 
@@ -197,10 +207,10 @@ def with_relations(
     return schema._replace(relations=related)
 
 
-def open_columns(schema: Schema, X: np.ndarray) -> set[int]:
+def exact_columns(schema: Schema, X: np.ndarray) -> set[int]:
     """List the columns of formulas whose numbers may be others than those observed.
 
-    These are all but dummies, and codes of levels that a set of dummies determines.
+    These are all but zeros and ones, and codes of levels that at most one 1 tells.
     """
     related, values, columns = schema.relations, values_of(schema, X), set()
     is_dummy = (related.bounds.pair == [0, 1]).all(1)
@@ -251,7 +261,7 @@ def _means(cells):
 
 
 def _followers(checked, cells, in_model):
-    """Choose columns that leave the model: each is a function of another one.
+    """Choose columns that leave the model: each tells no more than another one.
 
     Of columns that are functions of each other the least skewed one stays.  A square
     leaves if it is nowhere observed without its root: its product with a slope is then
@@ -332,6 +342,26 @@ def deduce(schema: Schema, X: np.ndarray) -> tuple[np.ndarray, Related | None]:
         cells = np.where(is_rounded, within, np.where(denied, np.nan, cells))
     cells = np.where(np.isnan(X), cells, X).astype(X.dtype)
     return cells, related._replace(are_observed=False)
+
+
+def warn_of_violations(
+    schema: Schema, related: Related | None, missing: np.ndarray, filled: np.ndarray
+) -> None:
+    """Warn of formulas that filled cells violate in more than 1 % of the rows."""
+    if related is None or not missing.any():
+        return
+    formulas, values = related.formulas, values_of(schema, filled)
+    names = [str(key) for key in schema.keys or schema.all_names]
+    hold = which_hold(related.bounds, formulas, values, missing)
+    for k in np.flatnonzero((~hold).mean(0) > MOST_WRONG):
+        rows, places = np.flatnonzero(~hold[:, k]), np.array(formulas[k].columns)
+        columns = places[missing[np.ix_(rows, places)].any(0)]
+        warn_user(
+            f"{len(rows) / len(missing):.2g} of the rows, such as row {rows[0]}, "
+            f"violate {formulas[k].rule.text(names)} by filled cells of "
+            f"{schema.labels(columns)}: what follows for these is far from all others, "
+            "or beyond bounds. Correct other cells of the rows, or fit rows like these."
+        )
 
 
 def use_relations(model: CellModel, related: Related | None) -> CellModel:
@@ -594,17 +624,13 @@ class Rows(NamedTuple):
             if len(rows):  # no levels that rows have shown agree
                 filled = filled._replace(ranges=self._wide_ranges()).of(rows, values)
                 values[rows], _ = obeyed(*args, filled, related.dropped)
-            # one column after the other: the last one follows from those on grids
-            for j, to_grid in _grids_of(self.schema):
-                rows = np.flatnonzero(
-                    loose[:, j] & (to_grid(values[:, j]) != values[:, j])
-                )
-                if len(rows):
-                    values[rows, j], loose[rows, j] = to_grid(values[rows, j]), False
-                    filled = Filled(values, loose, self.ranges, order).of(rows)
-                    values[rows], _ = obeyed(*args, filled, related.dropped)
             _follow(related, values, self.free)
-        codes = _codes_on_grids(self.schema, values)[:, self.schema.node_columns]
+            for rule in related.names if formulas else ():
+                rows = np.flatnonzero(self.free[:, rule.columns[0]])
+                names = rule.solve(values[np.ix_(rows, rule.columns)])
+                good = np.isfinite(names)
+                values[rows[good], rule.columns[0]] = names[good]
+        codes = codes_of(self.schema, values)[:, self.schema.node_columns]
         codes = np.where(np.isnan(codes), cells, codes)  # no level: as it was filled
         return np.where(np.isnan(self.nodes), codes, cells)
 
@@ -616,33 +642,6 @@ class Rows(NamedTuple):
                 ranges[0, :, j] = 0.0 if column.levels[0] >= 0 else -np.inf
                 ranges[1, :, j] = np.inf
         return ranges
-
-
-def _codes_on_grids(schema, values):
-    """Convert filled numbers to codes; NaN where one is no level, and not between them.
-
-    Levels in steps of 5 allow no other ones.
-    """
-    codes = codes_of(schema, values)
-    for j, to_grid in _grids_of(schema):
-        codes[to_grid(values[..., j]) != values[..., j], j] = np.nan
-    return codes
-
-
-def _grids_of(schema):
-    """List the columns whose levels are numbers, with functions that round to steps."""
-    grids = []
-    for j, column in _levels_of_numbers(schema):
-        origin, step = (
-            column.levels[0],
-            np.gcd.reduce(np.diff(column.levels).astype(int)),
-        )
-        grids.append((j, partial(_to_grid, origin=origin, step=step)))
-    return grids
-
-
-def _to_grid(numbers, origin, step):
-    return origin + step * np.rint((numbers - origin) / step)
 
 
 def _values_of_nodes(schema, nodes):
@@ -668,7 +667,7 @@ def _follow(related, values, free):
         ends = bounds.low[source], bounds.high[source]
         part[:, 1 - k] = part[:, 1 - k].clip(*ends)  # where the function exists
         cells = np.where(np.isfinite(cells), cells, checked.rule.solve(part, k))
-        values[rows, column] = snapped(cells, bounds.unit[column])
+        values[rows, column] = bounds.snapped(cells, column)
 
 
 def _look_up(rule, values, free, has_codes):

@@ -25,7 +25,7 @@ from skvnce._core.runtime import DEVICES
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.fill import STRATEGIES
 from skvnce._imputer.parts.chunks import Chunks
-from skvnce._imputer.related import deduce, open_columns, with_relations
+from skvnce._imputer.related import deduce, exact_columns, with_relations
 from skvnce._tables.cells import names_of, read_marked
 from skvnce._tables.findings import check_deviations, modelled_columns, warn_of_table
 from skvnce._tables.frames import (
@@ -247,7 +247,7 @@ def read_table(estimator, X, *, like=None, kinds=None, weights=None):
         kinds = settings.categorical_features if kinds is None else kinds
         columns = None
         if hasattr(like, "_schema"):
-            columns = like._schema.with_open(()).columns
+            columns = like._schema.with_exact(()).columns
         groups = getattr(settings, "groups", None)
         columns = columns or modelled_columns(X, kinds, groups)
     reader = estimator._new()  # on which scikit-learn sets what it learns
@@ -286,7 +286,7 @@ def _with_cells_that_follow(estimator, schema, table, weights, named):
     table = table.copy()
     table[counted] = deduce(schema._replace(values=values), rows)[0]
     # now that the model has a table of levels; the user's categories stay these alone
-    return table, schema.with_open(open_columns(schema, rows).difference(named))
+    return table, schema.with_exact(exact_columns(schema, rows), named)
 
 
 def reject_listed_relations(estimator, where):

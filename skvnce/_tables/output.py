@@ -187,6 +187,8 @@ def _is_too_narrow(dtype: nw.dtypes.DType, column: Column, ends: np.ndarray) -> 
     if possible is None or not column.is_number:
         return False
     low, high = (min(column.levels), max(column.levels)) if column.levels else ends
+    if column.is_exact:
+        low, high = column.numbers(ends)
     return bool(low < possible[0] or high > possible[1])
 
 
@@ -204,7 +206,7 @@ def _check_range(
         raise ValueError(
             f"Column {series.name!r} has the data type {series.dtype}, which cannot "
             f"hold the imputed value {unfit[0]:g}. Convert it to the data type that it "
-            "had at fit."
+            "had at fit, or to a wider one if the value follows from other columns."
         )
 
 
@@ -252,8 +254,8 @@ def _like(series: nw.Series, cells: ArrayLike, **options: object) -> ArrayLike:
 
 def _values(column: Column, cells: np.ndarray, missing: object = None) -> list:
     """Convert codes (n,), or numbers, to values."""
-    if column.is_open:
-        kind = int if column.dtype == "integer" else float
+    if column.is_exact:
+        kind = round if column.dtype == "integer" else float
         return [
             missing if number != number else kind(number)
             for number in column.numbers(cells)
@@ -357,6 +359,10 @@ def tables_as_given(schema, adapter, tables, missing, X):
     frame = _frame(X, library, columns)
     if frame is not None:
         ends = schema.ends[:, returned]
+        if schema.relations is not None:  # cells that follow are not clipped
+            follow = np.isin(returned, schema.relations.of_formulas)
+            most = np.fmin.reduce(tables, (0, 1)), np.fmax.reduce(tables, (0, 1))
+            ends = np.where(follow, most, ends)
         outputs = in_frames(
             frame, columns, returned, tables, missing[:, returned], ends
         )

@@ -97,8 +97,10 @@ class Column(NamedTuple):
     # whether the levels are whole numbers that nobody named. A new number of such a
     # column counts as the nearest level
     is_count: bool = False
-    # whether a formula computes such numbers: other ones than the levels stay what they
+    # whether a formula relates such numbers: other ones than the levels stay what they
     # are, and are the nearest level for a model only
+    is_exact: bool = False
+    # whether filled cells may be other ones, too, as a formula computes them
     is_open: bool = False
     # number of levels of a column that `fit` passes through because of them
     n_levels: int = 0
@@ -122,12 +124,12 @@ class Column(NamedTuple):
     def codes(self, numbers: np.ndarray) -> np.ndarray:
         """Convert numbers to the codes of levels that are numbers; NaN stays NaN.
 
-        A number of an open column that is between two levels is in the same proportion
+        A number of an exact column that is between two levels is in the same proportion
         between their codes, and beyond the levels the steps of codes are 1. For other
         columns it is the nearest level, the lower one of two.
         """
         levels = np.array(self.levels, dtype=float)
-        if self.is_open:
+        if self.is_exact:
             low, high = levels[[0, -1]]
             beyond = np.minimum(numbers - low, 0) + np.maximum(numbers - high, 0)
             return np.interp(numbers, levels, np.arange(len(levels))) + beyond
@@ -599,23 +601,27 @@ class Schema(NamedTuple):
             other_names=self.other_names,
         )
 
-    def with_open(self, places: Collection[int]) -> Self:
-        """Let columns of levels that are numbers take other numbers, too."""
-        columns = [
-            column._replace(is_open=column.is_count and j in places)
-            for j, column in enumerate(self.columns or ())
-        ]
+    def with_exact(self, places: Collection[int], closed: Collection[int] = ()) -> Self:
+        """Let columns of levels that are numbers have other numbers, too.
+
+        Filled cells of `closed` columns are levels nevertheless.
+        """
+        columns = []
+        for j, column in enumerate(self.columns or ()):
+            is_exact = column.is_count and j in places
+            is_open = is_exact and j not in closed
+            columns.append(column._replace(is_exact=is_exact, is_open=is_open))
         return self._replace(columns=columns or None)
 
     def at_levels(
         self, cells: np.ndarray, places: Sequence[int] | None = None
     ) -> np.ndarray:
-        """Replace numbers (..., n) of open columns by the nearest levels, for a model.
+        """Replace numbers (..., n) of exact columns by the nearest levels, for a model.
 
         `places` (n,): the columns of the cells; None: all.
         """
         for k, j in enumerate(range(self.n_columns) if places is None else places):
-            if self.columns and self.columns[j].is_open:
+            if self.columns and self.columns[j].is_exact:
                 cells = cells.copy()
                 codes = np.ceil(cells[..., k] - 0.5)  # the lower one of two
                 cells[..., k] = codes.clip(0, len(self.columns[j].levels) - 1)

@@ -360,10 +360,10 @@ def valid_values(
             ranges[side, j] = ruled[side] if end is None else end
         if not len(cells):
             ranges[:, j] = _of_empty(schema, j, *(ends[j] for ends in bounds))
-    are_open = [j for j, column in enumerate(schema.columns or ()) if column.is_open]
-    integers[are_open] = False  # codes between those of levels
+    exact = [j for j, column in enumerate(schema.columns or ()) if column.is_exact]
+    integers[exact] = False  # codes between those of levels
     # other tables have other numbers, or other numbers of groups
-    for j in [*are_open, *schema.group_columns]:
+    for j in [*exact, *schema.group_columns]:
         ranges[:, j] = -np.inf, np.inf
         values.pop(j, None)
         codes[j], grid[j] = False, 0.0

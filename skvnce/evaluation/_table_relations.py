@@ -10,7 +10,7 @@ from skvnce._tables.mixed import select_columns
 from skvnce.evaluation._user_table import UserTable
 from skvnce.relations.closure import closed
 from skvnce.relations.columns import Columns, read_columns
-from skvnce.relations.formulas import Formula, snapped, tier_of
+from skvnce.relations.formulas import Formula, tier_of
 from skvnce.relations.search import Relation, relations_of
 
 _WIDEST = 300  # columns of tables that are searched
@@ -129,9 +129,7 @@ def _typos(columns: Columns, relations: list[Relation]) -> Iterator[Typo]:
             blame = accused[row] + far[row] / 2  # a tie only
             place = max(checked.solves, key=lambda j, blame=blame: blame[j])
             k = places.index(place)
-            expected = snapped(
-                relation.rule.solve(part, k), columns.bounds.unit[place]
-            )[0]
+            expected = columns.bounds.snapped(relation.rule.solve(part, k), place)[0]
             if (row, place) not in reported and expected != part[0, k]:
                 reported.add((row, place))
                 name, value = columns.names[place], part[0, k]

@@ -6,11 +6,11 @@ from typing import NamedTuple
 import numpy as np
 
 from skvnce.relations.columns import Bounds
-from skvnce.relations.formulas import Checked, Formula, Rule, snapped
+from skvnce.relations.formulas import Checked, Formula, Rule
 
 _OFF = 0.02  # standard deviations by which a cell may miss a rule
 _DIGIT = 1e-3  # share of the last stored digit: less is rounding of float64
-_MOST_WRONG = 0.01  # share of the rows of a table that may violate a rule
+MOST_WRONG = 0.01  # share of the rows of a table that may violate a rule
 
 
 def closed(
@@ -44,7 +44,7 @@ def holds(bounds: Bounds, cells: np.ndarray, checked: Checked) -> bool:
     part = cells[:, list(checked.columns)]
     part = part[~np.isnan(part).any(1)]
     wrong = misses(bounds, part, checked)
-    return wrong.sum() <= max(_MOST_WRONG * len(part), 1)
+    return wrong.sum() <= max(MOST_WRONG * len(part), 1)
 
 
 def misses(bounds: Bounds, part: np.ndarray, checked: Checked) -> np.ndarray:
@@ -55,7 +55,7 @@ def misses(bounds: Bounds, part: np.ndarray, checked: Checked) -> np.ndarray:
             if j not in checked.solves:
                 continue
             near = max(bounds.unit[j] * 0.51, _OFF * bounds.deviation[j])
-            cells = snapped(checked.rule.solve(part, k), bounds.unit[j])
+            cells = bounds.snapped(checked.rule.solve(part, k), j)
             # where the rule says nothing, nothing is violated
             wrong &= abs(cells - part[:, k]) > near
     return wrong
@@ -74,13 +74,16 @@ def is_exact(rule: Rule) -> bool:
     return isinstance(rule, Formula) and rule.tier <= 0
 
 
-def has_more_digits(part: np.ndarray, units: np.ndarray) -> np.ndarray:
+def has_more_digits(
+    bounds: Bounds, part: np.ndarray, places: list[int], *, by_step: bool = False
+) -> np.ndarray:
     """Tell which rows (rows, k) have more digits than their columns had (rows,).
 
-    By an exact formula other cells have more of them, too.
+    By an exact formula other cells have more of them, too. By step: which have cells
+    between the steps of their columns.
     """
-    scaled = part / np.where(units > 0, units, np.nan)
-    return (abs(scaled - np.rint(scaled)) > _DIGIT + 1e-9 * abs(scaled)).any(1)
+    off = abs(part - bounds.snapped(part, places, by_step=by_step))
+    return (off > _DIGIT * bounds.unit[places] + 1e-9 * abs(part)).any(1)
 
 
 class Suspect(NamedTuple):
@@ -165,9 +168,9 @@ def _apply(
         if j not in checked.solves or not len(rows):
             continue
         part = cells[np.ix_(rows, places)]
-        new, units = rule.solve(part, k), bounds.unit[places]
-        has_more = is_exact(rule) & has_more_digits(part, units)
-        new = np.where(has_more, new, snapped(new, units[k]))
+        new = rule.solve(part, k)
+        has_more = is_exact(rule) & has_more_digits(bounds, part, places)
+        new = np.where(has_more, new, bounds.snapped(new, j))
         doubt = doubtful[np.ix_(rows, places)].any(1)
         good = bounds.allow(new, j)
         if is_exact(rule):

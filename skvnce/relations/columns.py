@@ -22,6 +22,8 @@ class Bounds(NamedTuple):
     """What cells of the columns of a table may be."""
 
     unit: np.ndarray  # (p,), of the last stored digit; 0 if there is none
+    step: np.ndarray  # (p,), in units: all values are a multiple of it apart
+    origin: np.ndarray  # (p,), in units: one of the values
     deviation: np.ndarray  # (p,), the standard deviation without gross cells, or 1
     low: np.ndarray  # (p,), the smallest and the largest value
     high: np.ndarray
@@ -34,7 +36,8 @@ class Bounds(NamedTuple):
         """Allow all numbers in p columns."""
         free = np.full(p, np.inf)
         pair = np.full((p, 2), np.nan)
-        return cls(np.zeros(p), np.ones(p), -free, free, pair, np.zeros(p), free)
+        none, one = np.zeros(p), np.ones(p)
+        return cls(none, one, none, one, -free, free, pair, none, free)
 
     def allow(
         self, numbers: np.ndarray, place: int, ranges: float = BEYOND
@@ -45,6 +48,20 @@ class Bounds(NamedTuple):
         low, high = self.low[place], self.high[place]
         beyond = ranges * (high - low)
         return (numbers >= low - beyond) & (numbers <= high + beyond)
+
+    def snapped(
+        self, numbers: np.ndarray, places: int | list[int], *, by_step: bool = False
+    ) -> np.ndarray:
+        """Round to the last stored digit, and to floats as decimals are read.
+
+        By step: to numbers that are whole steps from the observed ones.
+        """
+        unit = self.unit[places]
+        per_one = np.rint(1 / np.where(unit > 0, unit, 1))
+        step, origin = self.step[places], self.origin[places]
+        step, origin = (step, origin) if by_step else (1, 0)
+        units = np.rint((numbers * per_one - origin) / step) * step + origin
+        return np.where(unit > 0, units / per_one, numbers)
 
     def gross(self, cells: np.ndarray) -> np.ndarray:
         """Tell which cells are far from all others, perhaps by a typo (rows, p)."""
@@ -131,7 +148,8 @@ def describe(cells: np.ndarray, is_number: np.ndarray, names: list[str]) -> Colu
     n, p = cells.shape
     codes = np.full((n, p), -1, dtype=np.int32)
     mode, pair = np.full(p, np.nan), np.full((p, 2), np.nan)
-    unit, deviation, names_rows, values = np.zeros(p), np.ones(p), np.zeros(p, bool), []
+    unit, origin, step, deviation = np.stack([np.zeros(p), np.ones(p)]).repeat(2, 0)
+    names_rows, values = np.zeros(p, bool), []
     low, high, middle, reach = np.full((4, p), np.nan)
     for j in range(p):
         observed = ~np.isnan(cells[:, j])
@@ -145,12 +163,16 @@ def describe(cells: np.ndarray, is_number: np.ndarray, names: list[str]) -> Colu
             reach[j] = _reach(np.sort(apart))
             deviation[j] = column[apart <= reach[j]].std() or 1.0
             unit[j] = _last_digit(different) if is_number[j] else 0.0
+            if unit[j]:
+                units = np.rint(different * np.rint(1 / unit[j]))
+                origin[j] = units[0]
+                step[j] = np.gcd.reduce(np.diff(units).astype(int)) or 1
             if len(different) == 2:
                 pair[j] = different
             names_rows[j] = unit[j] >= 1 and are_numbers_of_rows(column)
     rng = np.random.default_rng(0)
     sample = np.sort(rng.permutation(n)[:_SAMPLE])
-    bounds = Bounds(unit, deviation, low, high, pair, middle, reach)
+    bounds = Bounds(unit, step, origin, deviation, low, high, pair, middle, reach)
     rest = names_rows, codes, values, mode, bounds, sample, rng
     return Columns(names, cells, is_number, *rest)
 

@@ -220,6 +220,7 @@ class Checked(NamedTuple):
     support: int  # rows, or repeats of a key, that could show a violation
     violations: int
     solves: tuple[int, ...]  # columns that it determines
+    error: float = 0.0  # of its first column in the table, by its rounding
 
     @property
     def columns(self) -> tuple[int, ...]:
@@ -253,7 +254,11 @@ def fit(columns: Columns, formula: Formula, tried: int) -> Checked | None:
         return None
     beta, constant, good = regressed
     part, features = part[good], features[good]
-    effect = abs(beta) * features[:, 1:].std(0) > 1e-4 * features[:, 0].std()
+    error = (features[:, 0] - features[:, 1:] @ beta).std()
+    # terms below the rounding of the others are noise
+    effect = abs(beta) * features[:, 1:].std(0) > max(
+        error, 1e-4 * features[:, 0].std()
+    )
     if not effect.any():
         return None
     if not effect.all():
@@ -461,9 +466,8 @@ def check(columns: Columns, formula: Formula, tried: int) -> Checked | None:
     chance = (n - wrong - n_coefs) * np.log10(agree) + np.log10(max(tried, 1))
     if chance + wrong * np.log10(n) > CHANCE:  # any rows could be the violations
         return None
-    return Checked(
-        formula._replace(tier=tier), n, wrong, tuple(places[k] for k in solves)
-    )
+    solves, error = tuple(places[k] for k in solves), float(slack[np.argmin(places)])
+    return Checked(formula._replace(tier=tier), n, wrong, solves, error)
 
 
 def _defined(formula: Formula, part: np.ndarray) -> tuple[Formula, np.ndarray]:
@@ -520,7 +524,7 @@ def _solves(columns: Columns, formula: Formula, part: np.ndarray, place: int) ->
     if good.sum() < max(FEWEST, 0.2 * len(part)):
         return False
     unit, near = columns.bounds.unit[j], _SOLVED * columns.bounds.deviation[j]
-    solved, cells = snapped(solved[good], unit), cells[good]
+    solved, cells = columns.bounds.snapped(solved[good], j), cells[good]
     allowed = 1.01 * unit * (unit < near) if unit else near
     allowed = np.maximum(allowed, 4 * _FLOAT32 * abs(cells))
     return (abs(solved - cells) <= allowed).mean() >= 1 - 2 * TYPOS
@@ -584,9 +588,3 @@ def _maps_grids(columns: Columns, formula: Formula) -> bool:
         and abs(steps[1]) <= 1.001
         and (abs(steps - np.rint(steps)) < 1e-6).all()
     )
-
-
-def snapped(numbers: np.ndarray, unit: float) -> np.ndarray:
-    """Round to the last stored digit, to the floats that are read from its decimals."""
-    per_one = np.rint(1 / unit) if unit else 0.0
-    return np.rint(numbers * per_one) / per_one if unit else numbers

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skvnce.relations.candidates import linear
+from skvnce.relations.closure import is_set
 from skvnce.relations.columns import Columns
 from skvnce.relations.formulas import CHANCE, FEWEST, INFORMATIVE, Checked
 
@@ -31,9 +32,9 @@ def _hash_of_columns(rule: NamedTuple) -> int:
 
 
 class Lookup(NamedTuple):
-    """The values of a column by those of one or two others."""
+    """The values of a column by those of others."""
 
-    columns: tuple[int, ...]  # the first one is looked up
+    columns: tuple[int, ...]  # the first one is looked up, by others or a set
     keys: np.ndarray  # (m, sources), ascending, by the last one first
     results: np.ndarray  # (m,)
 
@@ -191,6 +192,23 @@ def lookups(columns: Columns, sources: list[int], *, wide: bool) -> list[Checked
         of_y = [_lookup(columns, (u, v), y, tried) for _, u, v in best]
         rules += [lookup for lookup in of_y if lookup is not None][:_PER_TARGET]
     return rules
+
+
+def names_of_sets(
+    columns: Columns, formulas: list[Checked], rules: list[Checked]
+) -> list[Checked]:
+    """Look up columns that determine a set of which one is 1, and follow from it."""
+    lookups = {one.columns: one for one in rules if isinstance(one.rule, Lookup)}
+    names = []
+    for places in [one.columns for one in formulas if is_set(columns.bounds, one.rule)]:
+        for key in sorted({pair[-1] for pair in lookups} - set(places)):
+            of_key = [lookups.get((j, key)) for j in places]
+            ones = [one.rule.keys[one.rule.results == 1, 0] for one in of_key if one]
+            if len(ones) == len(places) and all(len(cells) == 1 for cells in ones):
+                rule = Lookup((key, *places), np.eye(len(ones)), np.concatenate(ones))
+                support = min(one.support for one in of_key)
+                names.append(Checked(rule, support, 0, (key,)))
+    return names
 
 
 def _pairs_of_rows(columns: Columns, keys: np.ndarray) -> tuple:

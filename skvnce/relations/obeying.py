@@ -18,7 +18,7 @@ import numpy as np
 
 from skvnce.relations.closure import has_more_digits, is_set
 from skvnce.relations.columns import BEYOND, Bounds
-from skvnce.relations.formulas import FLOAT64, KNOWN, Checked, Formula, snapped
+from skvnce.relations.formulas import FLOAT64, KNOWN, Checked, Formula
 from skvnce.relations.search import joined_columns
 
 # digits of a cell, and relative errors, up to which formulas hold
@@ -26,6 +26,7 @@ _PRECISIONS = {KNOWN: (1e-9, 1e-9), 0: (1e-3, 1.2e-6)}
 EXACT = 1e-9  # relative error of an equation that is solved, or of the user
 _ROUNDED = 1e6  # squared distance: digits of a column may admit no exact numbers
 _WITHIN = 0.45  # digits of a rounded total, within which numbers agree with it
+_WHOLE = 1e-6  # by which whole numbers may differ from one
 _FAR = 3  # ranges by which parts leave their own
 _MOVES = np.linspace(-1, 1, 81)  # of a factor, in ranges of its column or 40 units
 _STEPS = 50  # by which formulas are solved together
@@ -117,8 +118,12 @@ def _solved(
     if not sets:
         # last, cells with more digits than their columns have: rounding of one cell
         # may leave other formulas without a solution
+        # equations of the user hold at any rate
+        whole = (bounds.unit >= 1) & all(one.rule.tier >= 0 for one in formulas)
         for rows, joint in unrounded:
-            take(rows, joint)
+            part = np.where(cells.free[rows] & whole, joint, 0.0)
+            is_whole = (abs(part - np.rint(part)) < _WHOLE).all(1)
+            take(rows[is_whole], joint[is_whole])
     return solved, n_held == len(formulas)
 
 
@@ -208,9 +213,12 @@ def _solve(bounds: Bounds, checked: Checked, cells: Filled) -> None:
     low, high = ends = ranges[:, rows[:, None], places]
     if rule.is_sum:
         part = _moved(bounds, rule, part, missing, ends)
-    has_more = exact & has_more_digits(np.where(missing, np.nan, part), units)[:, None]
-    rounded = np.rint(part / np.where(units > 0, units, 1)) * units
-    part = np.where(missing & (units > 0) & ~has_more, rounded, part)
+    observed, grids = np.where(missing, np.nan, part), []
+    for by_step in (False, True):
+        is_off = has_more_digits(bounds, observed, places, by_step=by_step)
+        grids.insert(0, (by_step, ~(exact & is_off)))
+        rounded = bounds.snapped(part, places, by_step=by_step)
+        part = np.where(missing & grids[0][1][:, None], rounded, part)
     part = np.where(missing, part.clip(*ends), part)
     solvable = [k for k, j in enumerate(places) if j in checked.solves]
     unsolved = np.ones(len(rows), bool)
@@ -218,17 +226,20 @@ def _solve(bounds: Bounds, checked: Checked, cells: Filled) -> None:
         unsolved = ~_moved_factors(bounds, checked, part, missing, ends)
     tried = solvable if rule.is_sum else range(len(places))
     tried = sorted(tried, key=lambda k: (k != total, k not in solvable))
-    # cells get more digits than their columns have if no cell agrees without
-    for has_digits, k in product((True, False)[: 1 + exact], tried):
-        where = np.flatnonzero(unsolved & missing[:, k])
+    # cells leave the steps of their columns, and then get more digits than these have,
+    # if no cell agrees without; whole numbers beside others alone
+    is_whole = (units >= 1).all() and rule.tier == 0
+    grids += [(None, ~grids[1][1] if is_whole else unsolved)] * exact
+    for (by_step, is_on), k in product(grids, tried):
+        where = np.flatnonzero(unsolved & is_on & missing[:, k])
         if not len(where):
             continue
         if k in solvable:
             solved = new = rule.solve(part[where], k)
-            if has_digits:
-                new = np.where(has_more[where, 0], new, snapped(new, units[k]))
+            if by_step is not None:
+                new = bounds.snapped(new, places[k], by_step=by_step)
         else:
-            solved = new = _nearest(rule, part[where], k, units)
+            solved = new = _nearest(bounds, rule, part[where], k)
         good = (low[where, k] <= new) & (new <= high[where, k])
         if exact:
             digit, error = _PRECISIONS[rule.tier]
@@ -244,19 +255,18 @@ def _solve(bounds: Bounds, checked: Checked, cells: Filled) -> None:
     free[np.ix_(solved_rows, places)] = False
 
 
-def _nearest(
-    rule: Formula, part: np.ndarray, place: int, units: np.ndarray
-) -> np.ndarray:
+def _nearest(bounds: Bounds, rule: Formula, part: np.ndarray, place: int) -> np.ndarray:
     """Find the number nearest to a filled one that gives a rounded total (rows,)."""
-    half, solved = _WITHIN * units[rule.total] * (place != rule.total), []
+    unit, j = bounds.unit[rule.columns[rule.total]], rule.columns[place]
+    half, solved = _WITHIN * unit * (place != rule.total), []
     for step in (-half, 0.0, half):
         moved = part.copy()
         moved[:, rule.total] += step
         solved.append(rule.solve(moved, place))
     low, high = np.sort(solved[::2], 0)
-    near = snapped(part[:, place].clip(low, high), units[place])
+    near = bounds.snapped(part[:, place].clip(low, high), j)
     is_within = (low <= near) & (near <= high) & np.isfinite(solved[1])
-    return np.where(is_within, near, snapped(solved[1], units[place]))
+    return np.where(is_within, near, bounds.snapped(solved[1], j))
 
 
 def _moved_factors(
@@ -276,15 +286,15 @@ def _moved_factors(
             continue
         low = np.maximum(ends[0][rows][:, pair], bounds.low[places])
         high = np.minimum(ends[1][rows][:, pair], bounds.high[places])
-        units, deviation = bounds.unit[places], bounds.deviation[places]
-        span = 40 * units[0] or (high - low)[:, 0]
+        deviation = bounds.deviation[places]
+        span = 40 * bounds.unit[places[0]] or (high - low)[:, 0]
         for move in _MOVES:
             trial = start[rows]
             moved = (trial[:, k] + move * span).clip(low[:, 0], high[:, 0])
-            trial[:, k] = snapped(moved, units[0])
-            trial[:, other] = snapped(rule.solve(trial, other), units[1])
+            trial[:, k] = bounds.snapped(moved, places[0])
+            trial[:, other] = bounds.snapped(rule.solve(trial, other), places[1])
             if is_rounded and k == rule.total:  # of factors with their last digits
-                trial[:, k] = snapped(rule.solve(trial, k), units[0])
+                trial[:, k] = bounds.snapped(rule.solve(trial, k), places[0])
             new = trial[:, pair]
             far = (((new - start[rows][:, pair]) / deviation) ** 2).sum(1)
             far += _ROUNDED * _is_off(bounds, rule, trial)

@@ -4,19 +4,27 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
+from numpy.linalg import matrix_rank
 from numpy.typing import ArrayLike
 
 from skvnce.relations import candidates
 from skvnce.relations.closure import closed, is_set
 from skvnce.relations.columns import Columns, read_columns
 from skvnce.relations.formulas import Checked, Formula, Rule, fit
-from skvnce.relations.lookups import Lookup, lookups, one_of_sets, steps
+from skvnce.relations.lookups import (
+    Lookup,
+    lookups,
+    names_of_sets,
+    one_of_sets,
+    steps,
+)
 
 _FEWEST_ROWS = 15  # rows of a table
 _FEWEST_OF_LOOKUPS = 60
 _WIDEST = 120  # columns of which pairs are combined with all others
 _FAILURES = 200  # candidates of a kind that may fail
 _FILLED = 1500  # rows by which long linear relations are chosen
+_SAME = 1e-4  # singular value below which coefficients say the same
 
 
 class Relation(NamedTuple):
@@ -109,7 +117,8 @@ def find_relations(X: ArrayLike) -> list[Relation]:
     checked in all. Products, ratios, powers and lookups by two columns are sought in
     tables of up to 120 columns, lookups and steps in those of 60 rows or more. Dates
     are in lookups only, and numbers of rows in formulas only. A value that implies one
-    of another column is no relation: such rules are often mere tendencies.
+    of another column is no relation: such rules are often mere tendencies. A set of
+    columns determines the names of its columns, such as regions, if these do so.
 
     Where a formula is undefined, such as the logarithm of 0, cells may be stored all
     the same. If these are always the same, they follow, too.
@@ -150,7 +159,8 @@ def relations_of(columns: Columns) -> list[Relation]:
     links = _Links(p)
     rules = _formulas(columns, links)
     if n >= _FEWEST_OF_LOOKUPS:
-        rules += _others(columns, links)
+        others = _others(columns, links)
+        rules += others + names_of_sets(columns, rules, others)
     return [_described(columns, checked) for checked in rules]
 
 
@@ -190,32 +200,45 @@ def _formulas(columns: Columns, links: _Links) -> list[Checked]:
     formulas = one_of_sets(columns)
     for checked in formulas:
         links.add(checked)
-    formulas += _fitted(columns, links, *candidates.curves(columns))
+    formulas += _fitted(columns, links, [candidates.curves(columns)])
     places = columns.numbers
     pairs = candidates.pairs_of(places, links.same) if len(places) <= _WIDEST else []
-    formulas += _fitted(columns, links, *candidates.products(columns, pairs))
-    for logs in (False, True):
-        triples = candidates.triples(columns, pairs, logs=logs)
-        formulas += _fitted(columns, links, *triples)
+    linear, powers = (
+        candidates.triples(columns, pairs, logs=logs) for logs in (False, True)
+    )
+    for lists in ([candidates.products(columns, pairs), linear], [powers]):
+        formulas += _fitted(columns, links, lists)
     return formulas + _long(columns, links, formulas)
 
 
 def _fitted(
-    columns: Columns, links: _Links, tried: int, formulas: list[Formula]
+    columns: Columns, links: _Links, lists: list[tuple[int, list[Formula]]]
 ) -> list[Checked]:
-    """Keep the candidates that hold and that say something new."""
-    fits, failures = [], 0
-    for formula in formulas:
-        if links.have(formula.columns):
-            continue
-        checked = fit(columns, formula, tried)
-        if checked is not None and not links.have(checked.columns):
+    """Keep the candidates that hold and that say something new.
+
+    Those that hold up to rounding come last, the most precise left-hand side first: in
+    narrow ranges a ratio is nearly a difference.
+    """
+    fits, rounded = [], []
+    for tried, formulas in lists:
+        failures = 0
+        for formula in formulas:
+            if links.have(formula.columns):
+                continue
+            checked = fit(columns, formula, tried)
+            if checked is None or links.have(checked.columns):
+                failures += 1
+                if failures == _FAILURES:
+                    break
+            elif checked.rule.tier > 0:
+                rounded.append(checked)
+            else:
+                links.add(checked)
+                fits.append(checked)
+    for checked in sorted(rounded, key=lambda one: (one.rule.tier, one.error)):
+        if not links.have(checked.columns):
             links.add(checked)
             fits.append(checked)
-            continue
-        failures += 1
-        if failures == _FAILURES:
-            break
     return fits
 
 
@@ -228,9 +251,12 @@ def _long(columns: Columns, links: _Links, short: list[Checked]) -> list[Checked
     filled = closed(columns.bounds, columns.cells[rows], short)
     filled = np.where(columns.bounds.gross(filled), np.nan, filled)[:, places]
     pursued, tried, more = candidates.Pursued.of(filled), 50 * len(places), []
+    linked, longer = [], []
     for target in pursued.targets:
         for formula in pursued.formulas(columns, places, target):
             if links.have(formula.columns):
+                # not in wide tables, where this would take long
+                linked += [(target, formula)] * (len(places) <= _WIDEST)
                 break
             checked = fit(columns, formula, tried)
             if checked is not None and not links.have(checked.columns):
@@ -239,7 +265,26 @@ def _long(columns: Columns, links: _Links, short: list[Checked]) -> list[Checked
                 pursued = pursued.without(target)
             if checked is not None:
                 break
-    return more
+    for target, formula in linked:  # what tells most hides another one
+        others = pursued.without(places.index(formula.columns[1]))
+        for formula in others.formulas(columns, places, target):
+            longer.append(fit(columns, formula, tried))
+            if longer[-1] is not None:
+                break
+    rules = [*short, *more]
+    for checked in sorted(filter(None, longer), key=lambda one: len(one.columns)):
+        if not _follows(rules, checked, len(columns.names)):
+            rules.append(checked)
+    return rules[len(short) :]
+
+
+def _follows(rules: list[Checked], checked: Checked, p: int) -> bool:
+    """Tell whether a sum is one of sums that others say."""
+    sums = [rule.rule for rule in [*rules, checked] if rule.rule.is_sum]
+    weights = np.zeros((len(sums), p))
+    for row, rule in zip(weights, sums, strict=True):
+        row[list(rule.columns)] = rule.weights
+    return matrix_rank(weights, _SAME) == matrix_rank(weights[:-1], _SAME)
 
 
 def _others(columns: Columns, links: _Links) -> list[Checked]:

@@ -188,7 +188,8 @@ def test_cells_that_follow_may_be_beyond_the_observed_ones(tables):
     assert (X["lwage"].isna() & (X["wage"] < 1)).any()
     filled = fitted(X).transform(X)
     assert abs(gap_of_logarithm(filled)).max() < 1e-12 and filled["lwage"].min() < 0
-    bounded = fitted(X, min_value={"lwage": 0.0}).transform(X)
+    with pytest.warns(UserWarning, match="violate lwage = .* beyond bounds"):
+        bounded = fitted(X, min_value={"lwage": 0.0}).transform(X)
     assert bounded["lwage"].min() >= 0
 
 
@@ -700,7 +701,10 @@ def test_parts_do_not_follow_from_typos_in_totals(model, rng):
     for table in model.transform(X), *model.sample(X, 2, random_state=0):
         assert table.loc[7, "b"] < 2 * X["b"].max()
     new = X[7:9]  # of which nothing is known but the fit
-    assert model.transform(new).loc[7, "b"] < 2 * X["b"].max()
+    with pytest.warns(
+        UserWarning, match="0.5 of the rows, such as row 0, violate .*'b'"
+    ):
+        assert model.transform(new).loc[7, "b"] < 2 * X["b"].max()
 
 
 @pytest.mark.filterwarnings("ignore:.*(predicted|far from all others)")
@@ -901,3 +905,143 @@ def test_levels_that_are_no_counts_stay_levels(rng):
         if column.is_open
     }
     assert are_open == {"a", "b", "items", "age"}
+
+
+def test_named_levels_stay_levels_and_new_numbers_count_in_formulas(rng):
+    """A count of 9 that no row has shown is no level, but 9 in its total."""
+    X = hidden(rng, counts(rng, 400), 0.15).astype({"c": "Int64"})
+    imputer = fitted(X, categorical_features={"c": "ordinal"})
+    new = pd.DataFrame(
+        [[2, 1, 9, None, 0.0], [2, 1, 9, 12, 0.0], [2, 1, None, 12, 0.0]],
+        columns=list(X),
+    ).astype({"c": "Int64"})
+    with pytest.warns(
+        UserWarning, match="0.33 .* violate total = .* cells of column 'c'"
+    ):
+        table = imputer.transform(new)
+    assert_array_equal(table["total"], 12)
+    assert_array_equal(table["c"][:2], 9)
+    assert table["c"][2] in set(X["c"].dropna())
+    table = fitted(X).transform(new)  # the control: nobody has named levels
+    assert_array_equal(table["c"], 9)
+
+
+STEPS = {
+    "fives": ([0, 5, 10, 15], [5, 10, 15, 20]),
+    "thousands": ([0, 1000, 2000], [0, 1000, 2000]),
+    "beside the origin": ([2, 7, 12, 17], [6, 11, 16, 21]),
+    "gaps": ([0, 10, 15, 40], [0, 5, 20, 100]),
+}
+
+
+@TWO
+@pytest.mark.parametrize("steps", STEPS)
+def test_counts_in_steps_keep_their_totals(steps, name, rng):
+    full = pd.DataFrame({"a": rng.choice(STEPS[steps][0], 300)})
+    full["b"] = rng.choice(STEPS[steps][1], 300)
+    full["total"] = full["a"] + full["b"]
+    full["x"] = full["a"] / full["a"].std() + rng.normal(size=300)
+    X = hidden(rng, full, 0.3)
+    n_off = {}
+    for relations in ("auto", None):
+        imputer = clone(ANY[name]).set_params(relations=relations)
+        imputer.set_output(transform="pandas").fit(X)
+        tables = [imputer.transform(X), *imputer.sample(X, 3, random_state=0)]
+        gaps = [table["a"] + table["b"] - table["total"] for table in tables]
+        n_off[relations] = np.count_nonzero(gaps)
+        for column in ("a", "b", "total")[: 3 * bool(relations)]:
+            step = np.gcd.reduce(np.diff(np.unique(full[column])))
+            off = pd.concat([table[column] for table in tables]) - full[column].min()
+            assert not (off % step).any()
+    assert n_off["auto"] == 0 < 30 < n_off[None]
+
+
+def test_counts_leave_their_steps_where_a_total_does(rng):
+    full = pd.DataFrame(5 * rng.integers(0, 5, (300, 2)), columns=["a", "b"])
+    full["total"] = full.sum(axis=1)
+    full["x"] = full["a"] / 7 + rng.normal(size=300)
+    imputer = fitted(hidden(rng, full, 0.2))
+    new = pd.DataFrame({"a": np.nan, "b": np.nan, "total": [13, 15], "x": 0.5})
+    table = imputer.transform(new)
+    assert_array_equal(table["a"] + table["b"], [13, 15])
+    assert (table == table.round())[["a", "b"]].all(axis=None)
+    assert not (table.loc[1, ["a", "b"]] % 5).any()  # the control
+
+
+@pytest.mark.parametrize("name", ["GaussianImputer", "TableImputer"])
+def test_far_rows_that_violate_a_formula_are_announced(name, rng):
+    """A part of 21 does not follow from a total that is perhaps a typo."""
+    full = pd.DataFrame(rng.integers(0, 4, (300, 2)), columns=["a", "b"])
+    full["total"], full["x"] = full.sum(axis=1), full["a"] + rng.normal(size=300)
+    X = hidden(rng, full, 0.25)
+    imputer = clone(ANY[name]).set_params(relations="auto")
+    imputer.set_output(transform="pandas").fit(X)
+    new = full.head(100).astype(float)
+    new.loc[:9, ["a", "total"]] = np.nan, 24.0
+    words = "0.1 of the rows, such as row 0, violate total = .* cells of column 'a'"
+    with pytest.warns(UserWarning, match=words):
+        table = imputer.transform(new)
+    assert (table["total"] != table["a"] + table["b"]).sum() == 10
+    with pytest.warns(UserWarning, match=words):
+        imputer.sample(new, 1, random_state=0)
+    imputer.transform(new[9:].assign(total=full["total"]))  # the control has no warning
+
+
+@pytest.mark.parametrize("most", [5, 50])  # levels, and numbers
+@TWO
+def test_totals_that_their_data_type_cannot_hold_are_errors(most, name, rng):
+    full = pd.DataFrame(rng.integers(0, most + 1, (400, 2)), columns=["a", "b"])
+    full["total"] = full.sum(axis=1)
+    X = hidden(rng, full, 0.2).astype("Int8")
+    imputer = clone(ANY[name]).set_params(relations="auto")
+    imputer.set_output(transform="pandas").fit(X)
+    new = [[100, 100, None], [60, 60, None], [1, 1, 2]]
+    new = pd.DataFrame(new, columns=list(full)).astype("Int8")
+    for fill in (imputer.transform, imputer.sample):
+        with pytest.raises(ValueError, match="'total' .* Int8.* value 200.* wider one"):
+            fill(new)
+    new["total"] = new["total"].astype("Int16")
+    assert imputer.transform(new)["total"].tolist() == [200, 120, 2]
+    assert imputer.transform(new[1:].astype("Int8"))["total"].tolist() == [120, 2]
+
+
+@TWO
+def test_names_agree_with_the_dummies_of_a_set_where_all_are_missing(name, rng):
+    level = rng.choice(4, 400, p=[0.4, 0.3, 0.2, 0.1])
+    full = pd.DataFrame(np.eye(4)[level], columns=list("nswe"))
+    full["region"] = np.array(["north", "south", "west", "east"])[level]
+    full["x"] = level + rng.normal(size=400)
+    X = hidden(rng, full, 0.1)
+    X.loc[:99, [*"nswe", "region"]] = None
+
+    def contradictions(relations):
+        imputer = clone(ANY[name]).set_params(relations=relations)
+        imputer.set_output(transform="pandas").fit(X)
+        tables = [imputer.transform(X), *imputer.sample(X, 3, random_state=0)]
+        names = [table[list("nswe")].idxmax(axis=1) for table in tables]
+        firsts = [table["region"].str[0] for table in tables]
+        return sum((a != b).sum() for a, b in zip(names, firsts, strict=True))
+
+    assert contradictions("auto") == 0
+    assert contradictions(None) > 20 or name == "TableImputer"  # the control
+
+
+def test_whole_numbers_of_a_sum_stay_whole(rng):
+    """Hours follow from minutes, and these move so that an hour is whole."""
+    full = pd.DataFrame({"h": rng.integers(0, 5, 300), "m": rng.integers(0, 60, 300)})
+    full["all"] = 60 * full["h"] + full["m"]
+    full["hours"] = (full["all"] / 60).round(2)
+    full["x"] = full["hours"] + rng.normal(size=300)
+    X = full.copy()
+    X.loc[:99, ["h", "all", "hours"]] = np.nan
+    X.loc[:49, "m"] = np.nan
+
+    def off(relations):
+        table = fitted(X, relations=relations).transform(X)
+        assert (table[["h", "m", "all"]] % 1 == 0).all(axis=None)
+        gaps = table["all"] - 60 * table["h"] - table["m"]
+        return np.count_nonzero(gaps), (abs(table["hours"] - table["all"] / 60) > 0.006)
+
+    sums, hours = off("auto")
+    assert sums == 0 and not hours.any()
+    assert off(None)[0] > 50  # the control

@@ -564,3 +564,63 @@ def test_factors_of_rounded_products_are_the_coarsest(digits, factor, rng):
 def test_any_numbers_are_accepted(rows):
     for one in find_relations(np.array(rows)):
         assert one.support >= 10 and set(one.solves) <= set(one.columns)
+
+
+def test_a_difference_is_no_ratio_in_narrow_ranges():
+    """Of whole numbers, age = 1923 * year / born - 1922 up to rounding."""
+    rng = np.random.default_rng(1)
+    born, year = rng.integers(1930, 2000, 300), rng.integers(2005, 2020, 300)
+    frame = pd.DataFrame({"born": born, "year": year, "age": year - born})
+    for share in (0.1, 0.3):
+        [one] = find_relations(hidden(frame, rng, share))
+        assert one.kind == "linear"
+    frame["age"] = (1000 * year / born).round(2)  # the control
+    assert [one.kind for one in find_relations(frame)] == ["ratio"]
+
+
+def test_the_most_precise_column_is_the_left_hand_side(seed):
+    rng = np.random.default_rng(seed)
+    height = rng.normal(1.72, 0.09, 300).round(2)
+    weight = (22 * height**2 * np.exp(rng.normal(0.1, 0.15, 300))).round(1)
+    for digits, first in ((2, "bmi"), (0, None)):  # the control is too coarse
+        frame = pd.DataFrame({"weight": weight, "height": height})
+        frame["bmi"] = (weight / height**2).round(digits)
+        relations = find_relations(hidden(frame, rng))
+        assert [one.columns[0] for one in relations] == [first] * (digits > 0)
+
+
+def test_a_total_is_found_beside_a_difference_of_it(seed):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(rng.gamma(1.5, 40, (300, 4)).round(2), columns=list("abcd"))
+    frame["total"] = frame.sum(axis=1).round(2)
+    frame["income"] = (1.2 * frame["total"] + rng.gamma(2, 30, 300)).round(2)
+    frame["saved"] = (frame["income"] - frame["total"]).round(2)
+    sets = [set(one.columns) for one in find_relations(hidden(frame, rng, 0.15))]
+    # in any form, and each of them once
+    assert len(sets) == 2 and {"income", "total", "saved"} in sets
+    assert set(list("abcd")) <= sets[1] or set(list("abcd")) <= sets[0]
+    frame["a"] += rng.normal(size=300)  # the control
+    assert len(find_relations(frame)) == 1
+
+
+def test_a_rounded_mean_is_found_beside_a_column_that_it_explains(seed):
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(rng.integers(1, 6, (300, 3)), columns=list("abc"))
+    frame["mean"] = frame.mean(axis=1).round(2)
+    frame["x"] = frame["mean"] + rng.normal(size=300)
+    [one] = find_relations(hidden(frame, rng, 0.2))
+    assert set(one.columns) == set("abc") | {"mean"}
+    frame["mean"] = rng.permutation(frame["mean"])  # the control
+    assert not find_relations(frame)
+
+
+def test_sets_determine_the_names_of_their_columns(rng):
+    level = rng.choice(3, 300)
+    frame = pd.DataFrame(np.eye(3)[level], columns=list("nsw"))
+    frame["region"] = np.array(["north", "south", "west"])[level]
+    relations = find_relations(frame)
+    assert {*"nsw", "region"} in [set(one.columns) for one in relations]
+    assert "region -> n" in map(str, relations)
+    frame["region"] = frame["region"] + rng.choice(["", " b"], 300)  # the control
+    texts = list(map(str, find_relations(frame)))
+    assert "region -> n" in texts and not any("-> region" in text for text in texts)
