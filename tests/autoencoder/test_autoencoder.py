@@ -54,6 +54,13 @@ def of(learning_rate=3e-3, n_draws=5):
     return Training(n_draws, 128, learning_rate, 0.05)
 
 
+def training_by(loss, auto, data):
+    """Make the rounds that train by a loss, of the visible cells."""
+    algorithm = losses.Algorithm(lambda auto, parts, visible, settings: loss(visible))
+    sizes = Architecture((16,), 0.0, 1)
+    return losses.Rounds(auto, data, stratified(data), algorithm, of(), sizes)
+
+
 def miwae_loss(auto, data, training):
     return losses.ALGORITHMS["miwae"].loss(auto, {}, data, training)
 
@@ -256,16 +263,8 @@ def chosen(gains, monkeypatch, patience=3, max_rounds=20, stop_at=None):
     nothing = Autoencoder(torch.nn.Identity(), torch.nn.Identity())
     hidden = torch.zeros(6, 2).bool()
     hidden[:4, 1] = True
-    found = vae.train_while_better(
-        nothing,
-        None,
-        data,
-        hidden,
-        stratified(data),
-        of(),
-        max_rounds=max_rounds,
-        patience=patience,
-        on_round=watch,
+    found = training_by(lambda data: None, nothing, data).while_better(
+        hidden, max_rounds=max_rounds, patience=patience, on_round=watch
     )
     assert caught == pytest.approx([min(max(g, -5), 5) for g in gains[: len(caught)]])
     return found, len(caught)
@@ -294,10 +293,8 @@ def test_without_cells_to_hold_out_the_linear_model_stays(seed):
         "patience": 9,
         "on_round": lambda *args: caught.append(1),
     }
-    found = vae.train_while_better(
-        auto, None, data, nothing, stratified(data), of(), **settings
-    )
-    assert found == 0
+    training = training_by(lambda data: None, auto, data)
+    assert training.while_better(nothing, **settings) == 0
     assert caught == []
 
 
@@ -318,17 +315,11 @@ def trained(kind, seed):
         auto, _ = started(kept, dropout=0.1)
         auto = Autoencoder(*(part.float() for part in auto))
         start = Autoencoder(*map(deepcopy, auto))
-        vae.train_while_better(
-            auto,
-            miwae_loss(auto, single(kept), of()),
-            single(data),
-            hidden,
-            stratified(data),
-            of(),
-            max_rounds=9,
-            patience=3,
-            on_round=lambda n_round, loss, gain: False,
+        training = training_by(
+            lambda visible: miwae_loss(auto, visible, of()), auto, single(data)
         )
+        limits = {"max_rounds": 9, "patience": 3, "on_round": lambda *_: False}
+        training.while_better(hidden, **limits)
     return start, auto
 
 
