@@ -524,11 +524,6 @@ class VariationalAutoencoder(
             check_draws(self.likelihood)
         check_sizes(self.hidden_layer_sizes, "hidden_layer_sizes")
 
-    def _fit_member(self, schema, X, seed, weights, on_chosen, first):
-        self.random_state = seed
-        self._check_parameters()
-        return super()._fit_member(schema, X, seed, weights, on_chosen, first)
-
     def _remedy(self, n_columns):
         fields = self._solver()
         return (

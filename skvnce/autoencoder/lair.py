@@ -139,7 +139,8 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
         X, schema = self._read_for_fit(X, sample_weight)
         X, weights = weighted_rows(X, sample_weight)
         _, finish = report_rounds(self, None, X=X)
-        schema, members, unseen = self._members(schema, X, weights)
+        trained = self._untrained(schema, X) or self._train(schema, X, weights)
+        schema, members, unseen = trained
         fitted = self._checked_members(schema, members, X, unseen, weights)
         finish()
         return self._publish(fitted)
@@ -170,39 +171,41 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
         """Validate the table of a fit, and return its schema."""
         return read_table(self, X, weights=sample_weight)
 
-    def _members(self, schema, X, weights):
-        """Train the members, and list a `WithoutCells` of the first if it is checked.
+    def _untrained(self, schema, X):
+        """Return what `_train` does, of a model that is trained already; else None."""
 
-        Returns the schema with valid values, the members and that list.
+    def _train(self, schema, X, weights):
+        """Train a first member, then the others for as many rounds.
+
+        Weights (n_samples,) are those of the rows in EM and in training.  Returns the
+        schema with valid values, the members, and a list of a `WithoutCells` of the
+        first if it is checked.
         """
         schema = self._with_bounded_values(schema, X)
         self._report_columns(schema, X)
-        unseen = []
+        base, fitted, unseen = self._base(), [], []
+        if is_constant(X):
+            return schema, fitted, unseen
         on_chosen = None if self.on_misfit == "ignore" else unseen.append
-        members = [] if is_constant(X) else self._train(schema, X, weights, on_chosen)
-        return schema, members, unseen
-
-    def _train(self, schema, X, weights, on_chosen):
-        """Train a first member, then the others for as many rounds; return a list.
-
-        Weights (n_samples,) are those of the rows in EM and in training.
-        """
-        base, fitted = self._base(), []
+        read = schema.as_read._replace(values=schema.values)
         count = count_members(self.n_estimators, X, weights)
         members = seeds_and_weights(count, len(X), self.random_state, weights)
         with warnings.catch_warnings():  # the imputer has given this warning already
             warnings.filterwarnings("ignore", "Entirely missing|Constant where")
             for seed, row_weights in steps("member", members, count, has_parts=True):
                 first = fitted[0] if fitted else None
-                member = clone(base)._fit_member(
-                    schema, X, seed, row_weights, on_chosen, first
+                if "random_state" in base.get_params(deep=False):
+                    base.set_params(random_state=seed)
+                member = clone(base)
+                member._publish(
+                    member._fit_table(read, X, seed, row_weights, on_chosen, first)
                 )
                 self._warn_of_divergence(schema, member)
                 fitted.append(member)
                 # the first member has chosen the number of rounds for all
                 solver = Adam(**member._solver() | {"validation_fraction": 0})
                 base.set_params(max_iter=member.best_iter_, solver=solver)
-        return fitted
+        return schema, fitted, unseen
 
     def _base(self):
         """Make the unfitted member that is cloned."""
@@ -533,9 +536,14 @@ class LAIRImputer(DrawnByMembers):
         like = self.model.estimator if frozen else None
         return read_table(self, X, like=like, weights=sample_weight)
 
-    def _members(self, schema, X, weights):
+    def _check_parameters(self):
+        super()._check_parameters()
         if self._trains_model():
-            return super()._members(schema, X, weights)
+            self._base()._check_parameters()
+
+    def _untrained(self, schema, X):
+        if self._trains_model():
+            return None
         if isinstance(self.model, FrozenEstimator):
             member = self._thaw(schema)
             schema = self._with_bounded_values(schema, X, frozen=member)

@@ -271,15 +271,15 @@ class VGIImputer(DrawnByMembers):
         tags.input_tags.categorical = self._base()._has_encoder()
         return tags
 
-    def _members(self, schema, X, weights):
-        density = self._base()
+    def _read_for_fit(self, X, sample_weight):
+        density, (X, schema) = self._base(), super()._read_for_fit(X, sample_weight)
         if not density._has_encoder():
             reject_categories(
                 schema,
                 f"model={density.model!r} is a density of numbers. Use model='vae' or "
                 "GaussianImputer, or encode them as numbers.",
             )
-        return super()._members(schema, X, weights)
+        return X, schema
 
     def _check_parameters(self):
         super()._check_parameters()
