@@ -9,8 +9,8 @@ from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import seeded
 from skvnce.graphs import em, samplers
 from skvnce.graphs import em as rounds
-from skvnce.graphs.empirical_bayes import ridge_of_links
 from skvnce.graphs.model import draw
+from skvnce.graphs.problem import ridge_of_links
 from skvnce.graphs.score_matching import score_matching
 from skvnce.graphs.truncated_gaussian import TruncatedGaussian
 

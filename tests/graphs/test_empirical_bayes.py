@@ -8,7 +8,7 @@ from oracles import rejection, symmetric_basis
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import seeded
 from skvnce.graphs import em
-from skvnce.graphs.empirical_bayes import pilot, ridge_of_linear, ridge_of_links
+from skvnce.graphs.problem import pilot, ridge_of_linear, ridge_of_links
 
 D = 3
 PRECISION = np.array([[1.5, 0.4, -0.3], [0.4, 1.5, 0.2], [-0.3, 0.2, 1.0]])
