@@ -53,7 +53,7 @@ def mixture(kind, width=2.5):
 
 def nce_loss(log_density, contrast):
     ratios = [log_density(rows.x) - rows.log_noise for rows in contrast]
-    return nce(*ratios, NU).loss
+    return nce(*ratios, NU)
 
 
 def summed(model):
