@@ -36,11 +36,9 @@ from skvnce._imputer.imputer import Imputer
 from skvnce._imputer.validation import (
     AUTO,
     BOUND,
-    MISSING_VALUES,
-    OF_CATEGORIES,
+    OF_IMPUTERS,
     ON_MISFIT,
     RANDOM_STATE,
-    RELATIONS,
     STRATEGY,
     Adam,
     Number,
@@ -324,15 +322,12 @@ class TorchMember:
 
 
 OF_MEMBERS = {  # constraints of the parameters that the imputers share
+    **OF_IMPUTERS,
     "strategy": STRATEGY,
     "n_steps": [integer_from(1)],
     "n_draws": [integer_from(1)],
     "min_value": BOUND,
     "max_value": BOUND,
-    "relations": RELATIONS,
-    "missing_values": MISSING_VALUES,
-    "keep_empty_features": ["boolean"],
-    "add_indicator": ["boolean"],
     "on_misfit": ON_MISFIT,
     "random_state": RANDOM_STATE,
     "verbose": ["verbose"],
@@ -734,7 +729,6 @@ class LAIRImputer(DrawnByMembers):
         "sampler": [StrOptions(set(samplers.SAMPLERS)), LAIR, ACMWG, MWG, callable],
         "n_estimators": [AUTO, integer_from(1)],
         **OF_MEMBERS,
-        **OF_CATEGORIES,
     }
 
     def __init__(
