@@ -28,8 +28,8 @@ def test_value_by_definition(nu, seed):
     data, noise = np.random.default_rng(seed).normal(size=(2, 7)) * 3
     h_data, h_noise = expit(data - np.log(nu)), expit(noise - np.log(nu))
     expected = -np.log(h_data).mean() - nu * np.log(1 - h_noise).mean()
-    found = nce(torch.tensor(data), torch.tensor(noise), nu)
-    assert float(found) == pytest.approx(expected, rel=1e-12)
+    loss = nce(torch.tensor(data), torch.tensor(noise), nu)
+    assert float(loss) == pytest.approx(expected, rel=1e-12)
 
 
 def test_accuracy_weighs_both_classes():

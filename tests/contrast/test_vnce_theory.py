@@ -124,8 +124,8 @@ def best_width(value, start):
     """Maximise a function of log(width); return the width."""
     first = torch.tensor([np.log(start)])
     free = torch.zeros_like(first), torch.full_like(first, -torch.inf)
-    found = minimise(lambda v: -value(mixture_table(v)), first, *free, tol=1e-12)
-    return float(found.point.exp())
+    minimum = minimise(lambda v: -value(mixture_table(v)), first, *free, tol=1e-12)
+    return float(minimum.point.exp())
 
 
 def mixture_table(log_width):
