@@ -4,6 +4,7 @@ A stub beside the module, which type checkers read, lists the names and their ho
 """
 
 import ast
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from pkgutil import get_data
@@ -23,6 +24,8 @@ def names_of_stub(module: str, stub: str) -> tuple[Callable, Callable, list[str]
         home = homes[name]
         if home == "skvnce":
             return import_module(f"skvnce.{name}")
-        return getattr(import_module(home), name)
+        # stored, so that later uses do not call this function
+        value = vars(sys.modules[module])[name] = getattr(import_module(home), name)
+        return value
 
     return public, lambda: sorted(homes), sorted(homes)

@@ -58,7 +58,6 @@ INTERFACE = {
         "estimator",
         "factor_analysis_estimator",
         "lair",
-        "options",
         "column_scores",
         "model",
     },

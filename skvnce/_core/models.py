@@ -232,17 +232,6 @@ def log_joint_of_states(model: EnumerableModel, x: Tensor) -> Tensor:
 
 
 # ----------------------------------------
-# The result type of objectives.
-
-
-class Objective(NamedTuple):
-    """A scalar to minimise, and detached numbers for the history."""
-
-    loss: Tensor
-    metrics: dict[str, Tensor]
-
-
-# ----------------------------------------
 # Lower bounds of log p(x_obs) of a model with latents, from log-weights of draws.
 #
 #     log w(z) = sum_{j observed} log p(x_j | z) + log p(z) - log q(z | x_obs)       (1)
@@ -516,11 +505,6 @@ def counted(log_weight: Tensor) -> Tensor:
 def normalised(log_weight: Tensor) -> Tensor:
     """Make weights that sum to 1 over the first dimension; equal if all are zero."""
     return counted(log_weight).softmax(0).nan_to_num(nan=1 / len(log_weight))
-
-
-def effective_size(log_weight: Tensor) -> Tensor:
-    """Compute the effective sample size, 1 / sum of squared weights, of dimension 0."""
-    return normalised(log_weight).square().sum(0).reciprocal()
 
 
 def resample(log_weight: Tensor, uniform: Tensor) -> Tensor:  # int (k, *batch)

@@ -522,13 +522,6 @@ class NodeScores:
         chosen = {"feature_indices_": schema.model_columns}
         return attributes_of(schema) | chosen | {"constants_": schema.constants}
 
-    def _fit_member(self, schema, X, seed, weights, on_chosen, first):
-        """Fit to the validated table of an imputer; see `DrawnByMembers._train`."""
-        schema = schema.as_read._replace(values=schema.values)
-        return self._publish(
-            self._fit_table(schema, X, seed, weights, on_chosen, first)
-        )
-
     @reports_fit
     def _fit_table(self, schema, X, seed, weights=None, on_chosen=None, first=None):
         """Fit to a validated table; `weights` (n_samples,) weight EM and training.

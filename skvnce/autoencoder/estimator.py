@@ -525,11 +525,6 @@ class VariationalAutoencoder(
             check_draws(self.likelihood)
         check_sizes(self.hidden_layer_sizes, "hidden_layer_sizes")
 
-    def _fit_member(self, schema, X, seed, weights, on_chosen, first):
-        self.random_state = seed
-        self._check_parameters()
-        return super()._fit_member(schema, X, seed, weights, on_chosen, first)
-
     def _remedy(self, n_columns):
         fields = self._solver()
         return (
@@ -562,12 +557,24 @@ class VariationalAutoencoder(
         linear, sizes = linear_start(start.normal, rank), self._architecture()
         auto = _build(linear, columns, sizes)
         device = self._device(schema)
-        rounds = self._rounds(auto, start.data, start.weights, device)
+        rounds = Rounds(
+            auto.on(device),
+            Incomplete(start.data.x.float(), start.data.observed).on(device),
+            start.weights,
+            ALGORITHMS[self.algorithm],
+            self._training(),
+            sizes,
+        )
 
         def while_better(report):
             share = self._solver()["validation_fraction"]
             _, hidden = hold_out(cells.nodes, start.weights, share)
-            n_rounds = self._while_better(rounds, hidden, report, device)
+            n_rounds = rounds.while_better(
+                hidden.to(device),
+                max_rounds=self.max_iter,
+                patience=self._solver()["n_iter_no_change"],
+                on_round=report,
+            )
             if on_chosen is not None and hidden.any():
                 # a copy, because training goes on
                 here = deepcopy(auto).on(start.data.x.device)
@@ -631,23 +638,6 @@ class VariationalAutoencoder(
         with seeded(0):
             auto = vae.build(blank, families, sizes)
         return self._loaded(vae.Autoencoder(*(part.double() for part in auto)))
-
-    def _while_better(self, rounds, hidden, report, device):
-        """Train without held-out cells; return the number of rounds that is best."""
-        patience, hidden = self._solver()["n_iter_no_change"], hidden.to(device)
-        limits = {"max_rounds": self.max_iter, "patience": patience}
-        return rounds.while_better(hidden, **limits, on_round=report)
-
-    def _rounds(self, auto, data, weights, device):
-        """Make the training of modules on rows of scores."""
-        return Rounds(
-            auto.on(device),
-            Incomplete(data.x.float(), data.observed).on(device),
-            weights,
-            ALGORITHMS[self.algorithm],
-            self._training(),
-            self._architecture(),
-        )
 
     def _among_all_columns(self, nodes):
         """Insert the columns of the model among all columns."""

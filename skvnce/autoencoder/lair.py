@@ -3,7 +3,9 @@
 import inspect
 import warnings
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from math import ceil
+from numbers import Real
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -14,11 +16,18 @@ from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
+from torch import nn
 
 from skvnce._core.models import Sampler
 from skvnce._core.progress import steps
 from skvnce._core.random import seed_from, seeded
-from skvnce._core.runtime import one_thread
+from skvnce._core.runtime import (
+    DEVICES,
+    device_in_use,
+    filled_once,
+    one_thread,
+    resolve_device,
+)
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.callbacks import CallbackSupportMixin, report_rounds, reports_fit
 from skvnce._imputer.fitted import Fitted
@@ -27,13 +36,12 @@ from skvnce._imputer.imputer import Imputer
 from skvnce._imputer.validation import (
     AUTO,
     BOUND,
-    MISSING_VALUES,
-    OF_CATEGORIES,
+    OF_IMPUTERS,
     ON_MISFIT,
     RANDOM_STATE,
-    RELATIONS,
     STRATEGY,
     Adam,
+    Number,
     Option,
     integer_from,
     read_table,
@@ -49,38 +57,278 @@ from skvnce._tables.model_columns import (
 )
 from skvnce._tables.values import constant_columns
 from skvnce._types import ByColumn, Seed, TableLike
-from skvnce.autoencoder import samplers
+from skvnce.autoencoder import samplers, vae
 from skvnce.autoencoder.estimator import VariationalAutoencoder
 from skvnce.autoencoder.model import (
     EncoderMember,
+    EncoderModel,
     Ensemble,
     WithoutCells,
     bounds_of_nodes,
 )
-from skvnce.autoencoder.options import (
-    ACMWG,
-    LAIR,
-    MWG,
-    TorchMember,
-    TorchVAE,
-    sampler_of,
-)
+from skvnce.autoencoder.networks import moved_to, user_autoencoder
 from skvnce.gaussian.latent.columns import NUMERIC
+from skvnce.gaussian.marginals import CellScores
+
+# ----------------------------------------
+# Samplers and modules of the user's own for `LAIRImputer`, as options.
+
+
+class LAIR(Option):
+    """Latent-adaptive importance resampling, for the `sampler` of `LAIRImputer`.
+
+    Parameters
+    ----------
+    n_particles : int, default=4
+        K, the number of imputations from whose encodings an iteration proposes.  With
+        0, draws are those of importance resampling by the R proposals, as for MIWAE.
+    n_replenish : int, default=20
+        R, the number of additional proposals in an iteration.
+    replenish : {"encoder", "prior"}, default="encoder"
+        Distribution of the additional proposals: the encoding of the row with missing
+        values, or the prior, as in the paper.  The encoder is better if there are many
+        latents.
+
+    References
+    ----------
+    Simkus and Gutmann (2023), Conditional sampling of variational autoencoders via
+    iterated approximate ancestral sampling, algorithm 2, eqs. (5) and (6).
+
+    Examples
+    --------
+    >>> from skvnce import LAIRImputer
+    >>> from skvnce.options import LAIR
+    >>> LAIRImputer(sampler=LAIR(n_particles=8))
+    LAIRImputer(sampler=LAIR(n_particles=8))
+    """
+
+    _parameter_constraints = {
+        "n_particles": [integer_from(0)],
+        "n_replenish": [integer_from(0)],
+        "replenish": [StrOptions({"encoder", "prior"})],
+    }
+
+    def __init__(
+        self,
+        n_particles: int = 4,
+        n_replenish: int = 20,
+        replenish: Literal["encoder", "prior"] = "encoder",
+    ) -> None:
+        self.n_particles = n_particles
+        self.n_replenish = n_replenish
+        self.replenish = replenish
+
+    def _rule(self):
+        sizes = int(self.n_particles), int(self.n_replenish)
+        if not sum(sizes):
+            raise ValueError(
+                "sampler=LAIR(n_particles=0, n_replenish=0) proposes nothing. Raise "
+                "one of them."
+            )
+        return samplers.by_lair(*sizes, self.replenish)
+
+
+class ACMWG(Option):
+    """Adaptive collapsed-Metropolis-within-Gibbs, for `sampler` of `LAIRImputer`.
+
+    Parameters
+    ----------
+    epsilon : float, default=0.05
+        Share of proposals from the prior, from 0 to 1.
+    n_warm_up : int, default=0
+        Number of iterations of LAIR before each chain starts; the paper uses 100.
+
+    References
+    ----------
+    Simkus and Gutmann (2023), Conditional sampling of variational autoencoders via
+    iterated approximate ancestral sampling, algorithm 1, eqs. (3) and (4).
+
+    Examples
+    --------
+    >>> from skvnce import LAIRImputer
+    >>> from skvnce.options import ACMWG
+    >>> LAIRImputer(sampler=ACMWG(epsilon=0.3, n_warm_up=100))
+    LAIRImputer(sampler=ACMWG(epsilon=0.3, n_warm_up=100))
+    """
+
+    _parameter_constraints = {
+        "epsilon": [Number(Real, 0, 1, closed="both")],
+        "n_warm_up": [integer_from(0)],
+    }
+
+    def __init__(self, epsilon: float = 0.05, n_warm_up: int = 0) -> None:
+        self.epsilon = epsilon
+        self.n_warm_up = n_warm_up
+
+    def _rule(self):
+        return samplers.SAMPLERS["ac-mwg"](float(self.epsilon), int(self.n_warm_up))
+
+
+class MWG(Option):
+    """Metropolis-within-Gibbs, for the parameter `sampler` of `LAIRImputer`.
+
+    Parameters
+    ----------
+    n_warm_up : int, default=0
+        Number of iterations of LAIR before each chain starts; the paper uses 100.
+
+    References
+    ----------
+    Mattei and Frellsen (2018), Leveraging the exact likelihood of deep latent variable
+    models; Simkus and Gutmann (2023), eq. (2).
+
+    Examples
+    --------
+    >>> from skvnce import LAIRImputer
+    >>> from skvnce.options import MWG
+    >>> LAIRImputer(sampler=MWG(n_warm_up=100))
+    LAIRImputer(sampler=MWG(n_warm_up=100))
+    """
+
+    _parameter_constraints = {"n_warm_up": [integer_from(0)]}
+
+    def __init__(self, n_warm_up: int = 0) -> None:
+        self.n_warm_up = n_warm_up
+
+    def _rule(self):
+        return samplers.SAMPLERS["mwg"](int(self.n_warm_up))
+
+
+def sampler_of(value):
+    """Make the option that the name of a sampler stands for, to set its fields."""
+    options = {"lair": LAIR, "ac-mwg": ACMWG, "mwg": MWG}
+    if not isinstance(value, str) or value not in options:
+        raise ValueError(f"sampler={value!r} has no settings. Pass an option instead.")
+    return options[value]()
+
+
+class TorchVAE(Option):
+    """Your own trained autoencoder, for the parameter `model` of `LAIRImputer`.
+
+    `LAIRImputer` copies it and does not train it.  Columns are not standardised.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        ``prior()`` returns p(z), a distribution of event shape (latents,), and
+        ``likelihood(z)`` maps latents of shape (..., latents) to p(x_j | z), of batch
+        shape (..., features): Bernoulli, or with quantiles (``icdf``).
+    posterior : torch.nn.Module
+        ``posterior(x, observed)`` returns q(z | x) of event shape (latents,), such as
+        ``Independent(Normal(...), 1)``.  LAIR calls it with completed rows, of which
+        all cells are observed, and, with ``replenish="encoder"`` and to start, with
+        rows that contain 0 where `observed` is False.
+    n_importance_samples : int, default=256
+        Number of draws in `score_samples`.
+    device : {"cpu", "cuda", "auto"}, default="cpu"
+        Where the modules are evaluated; ``"auto"`` is CUDA where there is a device,
+        else the CPU.  All their tensors must be parameters or buffers, or be made on
+        the device of the input.  A fitted imputer whose device is ``"cuda"`` uses the
+        CPU on machines without one.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch.distributions import Independent, Normal
+    >>> from skvnce import LAIRImputer
+    >>> from skvnce.options import LAIR, TorchVAE
+    >>> class Decoder(torch.nn.Module):
+    ...     def prior(self):
+    ...         return Independent(Normal(torch.zeros(1), torch.ones(1)), 1)
+    ...     def likelihood(self, z):
+    ...         return Normal(z * torch.tensor([1.0, 2.0]), 0.1)
+    >>> class Encoder(torch.nn.Module):
+    ...     def forward(self, x, observed):
+    ...         return Independent(Normal(x[..., :1], 0.3), 1)
+    >>> X = [[1.0, float("nan")], [-1.0, -2.0], [0.5, 1.1]]
+    >>> own = TorchVAE(Decoder(), Encoder())
+    >>> sampler = LAIR(replenish="prior")
+    >>> imputer = LAIRImputer(own, sampler=sampler, max_value=9, random_state=0).fit(X)
+    >>> bool(abs(imputer.transform(X)[0, 1] - 2.0) < 0.3)
+    True
+    """
+
+    _parameter_constraints = {
+        "model": [nn.Module],
+        "posterior": [nn.Module],
+        "n_importance_samples": [integer_from(2)],
+        "device": [StrOptions(set(DEVICES))],
+    }
+
+    def __init__(
+        self,
+        model: Any,
+        posterior: Any,
+        n_importance_samples: int = 256,
+        device: Literal["cpu", "cuda", "auto"] = "cpu",
+    ) -> None:
+        self.model = model
+        self.posterior = posterior
+        self.n_importance_samples = n_importance_samples
+        self.device = device
+
+
+class TorchMember:
+    """A copy of a `TorchVAE` that draws the cells of tables of some width.
+
+    Parameters
+    ----------
+    option : TorchVAE
+    n_features : int
+    """
+
+    def __init__(self, option, n_features):
+        self.n_features_in_ = n_features
+        self.feature_indices_, self.constants_ = np.arange(n_features), {}
+        self.n_importance_samples = int(option.n_importance_samples)
+        modules = user_autoencoder(option.model, option.posterior, n_features)
+        self._modules = vae.Autoencoder(*modules)
+        self._device, self._moved = option.device, []
+        # raises an error at fit; later, a device that is missing is the CPU
+        resolve_device(option.device, "model.device")
+        self._autoencoder()
+
+    def __getstate__(self):
+        """Leave copies on other devices out of pickles."""
+        return {**vars(self), "_moved": []}
+
+    def to_torch(self):
+        """Return a copy of the model, on the CPU."""
+        return deepcopy(self._modules.model)
+
+    @filled_once
+    def _autoencoder(self):
+        device = device_in_use(self._device)
+        if device.type == "cpu":
+            return self._modules
+        if not self._moved:
+            self._moved.append(vae.Autoencoder(*moved_to(*self._modules, device)))
+        return self._moved[0]
+
+    def _row_model(self):
+        """Return the modules and scores, which leave cells as they are, as a value.
+
+        Cells have no bounds: the distributions of a user need not have any.
+        """
+        zero = torch.zeros(self.n_features_in_, dtype=torch.float64)
+        none = torch.zeros(0, dtype=torch.long)
+        scores = CellScores(zero, zero + 1, None, none, torch.zeros(0, 2).double())
+        is_bounded = np.zeros(self.n_features_in_, dtype=bool)
+        number = self.n_importance_samples
+        return EncoderModel(self._autoencoder(), scores, is_bounded, number)
+
 
 # ----------------------------------------
 # Base class of imputers that draw cells from one or several fitted members.
 
 
 OF_MEMBERS = {  # constraints of the parameters that the imputers share
+    **OF_IMPUTERS,
     "strategy": STRATEGY,
     "n_steps": [integer_from(1)],
     "n_draws": [integer_from(1)],
     "min_value": BOUND,
     "max_value": BOUND,
-    "relations": RELATIONS,
-    "missing_values": MISSING_VALUES,
-    "keep_empty_features": ["boolean"],
-    "add_indicator": ["boolean"],
     "on_misfit": ON_MISFIT,
     "random_state": RANDOM_STATE,
     "verbose": ["verbose"],
@@ -139,7 +387,8 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
         X, schema = self._read_for_fit(X, sample_weight)
         X, weights = weighted_rows(X, sample_weight)
         _, finish = report_rounds(self, None, X=X)
-        schema, members, unseen = self._members(schema, X, weights)
+        trained = self._untrained(schema, X) or self._train(schema, X, weights)
+        schema, members, unseen = trained
         fitted = self._checked_members(schema, members, X, unseen, weights)
         finish()
         return self._publish(fitted)
@@ -170,39 +419,41 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
         """Validate the table of a fit, and return its schema."""
         return read_table(self, X, weights=sample_weight)
 
-    def _members(self, schema, X, weights):
-        """Train the members, and list a `WithoutCells` of the first if it is checked.
+    def _untrained(self, schema, X):
+        """Return what `_train` does, of a model that is trained already; else None."""
 
-        Returns the schema with valid values, the members and that list.
+    def _train(self, schema, X, weights):
+        """Train a first member, then the others for as many rounds.
+
+        Weights (n_samples,) are those of the rows in EM and in training.  Returns the
+        schema with valid values, the members, and a list of a `WithoutCells` of the
+        first if it is checked.
         """
         schema = self._with_bounded_values(schema, X)
         self._report_columns(schema, X)
-        unseen = []
+        base, fitted, unseen = self._base(), [], []
+        if is_constant(X):
+            return schema, fitted, unseen
         on_chosen = None if self.on_misfit == "ignore" else unseen.append
-        members = [] if is_constant(X) else self._train(schema, X, weights, on_chosen)
-        return schema, members, unseen
-
-    def _train(self, schema, X, weights, on_chosen):
-        """Train a first member, then the others for as many rounds; return a list.
-
-        Weights (n_samples,) are those of the rows in EM and in training.
-        """
-        base, fitted = self._base(), []
+        read = schema.as_read._replace(values=schema.values)
         count = count_members(self.n_estimators, X, weights)
         members = seeds_and_weights(count, len(X), self.random_state, weights)
         with warnings.catch_warnings():  # the imputer has given this warning already
             warnings.filterwarnings("ignore", "Entirely missing|Constant where")
             for seed, row_weights in steps("member", members, count, has_parts=True):
                 first = fitted[0] if fitted else None
-                member = clone(base)._fit_member(
-                    schema, X, seed, row_weights, on_chosen, first
+                if "random_state" in base.get_params(deep=False):
+                    base.set_params(random_state=seed)
+                member = clone(base)
+                member._publish(
+                    member._fit_table(read, X, seed, row_weights, on_chosen, first)
                 )
                 self._warn_of_divergence(schema, member)
                 fitted.append(member)
                 # the first member has chosen the number of rounds for all
                 solver = Adam(**member._solver() | {"validation_fraction": 0})
                 base.set_params(max_iter=member.best_iter_, solver=solver)
-        return fitted
+        return schema, fitted, unseen
 
     def _base(self):
         """Make the unfitted member that is cloned."""
@@ -479,7 +730,6 @@ class LAIRImputer(DrawnByMembers):
         "sampler": [StrOptions(set(samplers.SAMPLERS)), LAIR, ACMWG, MWG, callable],
         "n_estimators": [AUTO, integer_from(1)],
         **OF_MEMBERS,
-        **OF_CATEGORIES,
     }
 
     def __init__(
@@ -533,9 +783,14 @@ class LAIRImputer(DrawnByMembers):
         like = self.model.estimator if frozen else None
         return read_table(self, X, like=like, weights=sample_weight)
 
-    def _members(self, schema, X, weights):
+    def _check_parameters(self):
+        super()._check_parameters()
         if self._trains_model():
-            return super()._members(schema, X, weights)
+            self._base()._check_parameters()
+
+    def _untrained(self, schema, X):
+        if self._trains_model():
+            return None
         if isinstance(self.model, FrozenEstimator):
             member = self._thaw(schema)
             schema = self._with_bounded_values(schema, X, frozen=member)

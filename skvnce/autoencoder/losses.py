@@ -41,6 +41,7 @@ from skvnce._core.models import (
     unconditional,
 )
 from skvnce._core.random import Uniforms, at_quantiles, draw, global_stream, inside
+from skvnce._core.training import rounds
 from skvnce.autoencoder import vae
 from skvnce.autoencoder.networks import (
     AnchoredEncoder,
@@ -895,36 +896,43 @@ class Rounds:
         patience: int,
         on_round: Callable[[int, float, float], bool],
     ) -> int:
-        """Train without held-out cells; see `autoencoder.train_while_better`."""
+        """Train while held-out cells are predicted better; see `rounds`.
+
+        `hidden` (bool (n, features)): which are held out.  `patience`: number of
+        successive rounds without an improvement after which it stops.  `on_round` is
+        called with the round, its loss and the gain per row; stops by returning True.
+        """
         visible = Incomplete(self.data.x, self.data.observed & ~hidden)
-        return vae.train_while_better(
-            self.auto,
-            self._loss(visible),
-            self.data,
-            hidden,
-            self.weights,
-            self.training,
-            max_rounds=max_rounds,
-            patience=patience,
-            on_round=on_round,
-            parts=self.parts,
+        train = partial(self._trainer(visible), n_rounds=max_rounds)
+        rows = hidden.any(1).nonzero().squeeze(1)
+        if not len(rows):
+            return 0
+        part, held_out = self.data.take(rows), hidden[rows]
+        chosen = self.weights[rows.to(self.weights.device)]
+        shares = (chosen / chosen.sum()).to(part.x)
+        return rounds.train_while_better(
+            [*self.auto, *self.parts.values()],
+            patience,
+            lambda modules: (
+                vae.HeldOut(Autoencoder(*modules[:2]), part, held_out).log_prob
+            ),
+            lambda gains: shares @ gains,
+            train,
+            on_round,
+            self.training.averaged,
         )
 
     def on_all(
         self, n_rounds: int, n_cooling: int, on_round: Callable[[int, float], bool]
     ) -> list[float]:
-        """Train on all cells; see `autoencoder.train`."""
-        return vae.train(
-            self.auto,
-            self._loss(self.data),
-            self.weights,
-            self.training,
-            n_rounds=n_rounds,
-            n_cooling=n_cooling,
-            on_round=on_round,
-            parts=self.parts,
-        )
+        """Train on all cells; see `vae.train`."""
+        train = self._trainer(self.data)
+        return train(n_rounds=n_rounds, n_cooling=n_cooling, on_round=on_round)
 
-    def _loss(self, data: Incomplete) -> Loss:
-        """Make the loss on some of the observed cells, with completions of its own."""
-        return self.algorithm.loss(self.auto, self.parts, data, self.training)
+    def _trainer(self, data: Incomplete) -> Callable[..., list[float]]:
+        """Prepare `vae.train` on some of the observed cells."""
+        # with completions of its own
+        loss = self.algorithm.loss(self.auto, self.parts, data, self.training)
+        return partial(
+            vae.train, self.auto, loss, self.weights, self.training, parts=self.parts
+        )

@@ -26,7 +26,6 @@ from skvnce._core.models import (
     columns,
     counted,
     decode,
-    effective_size,
     encode,
     move,
     normalised,
@@ -51,7 +50,6 @@ from skvnce.autoencoder.vae import Autoencoder, of_known, slices, weigh
 class Proposals(NamedTuple):
     """Diagnostics of an iteration."""
 
-    effective_size: Tensor  # (*chains, n): effective size of the K + R proposals
     z: Tensor  # (K + R, *chains, n, latents): proposals
     # (K + R, *chains, n): eq. (6): their mean (not that of logarithms) is an unbiased
     # estimate of p(x_obs)
@@ -117,7 +115,7 @@ def lair(
             x = data.with_values(at_quantiles(cells.take(index), u_x[:k]))
         else:
             x = decode(model, data, take(z, index), u_x[:k])
-        info = Proposals(effective_size(log_weight), z, log_weight, cells)
+        info = Proposals(z, log_weight, cells)
         return State(x, state.step + 1), info
 
     return Sampler(init, step)

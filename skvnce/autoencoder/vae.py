@@ -2,9 +2,8 @@
 
 EM fits a normal distribution, which is converted to factors.  Model and encoder start
 at this linear model, with networks whose output is zero, so that the initial bound is
-the exact log-likelihood of factor analysis.  `train_while_better` trains on a part of
-the observed cells as long as the others are predicted better, `train` on all of them.
-The losses are in `skvnce.autoencoder.losses`.
+the exact log-likelihood of factor analysis.  The losses, and the choice of the number
+of rounds by held-out cells, are in `skvnce.autoencoder.losses`.
 
 Simkus and Gutmann (2024), Improving variational autoencoder estimation from incomplete
 data with mixture variational families; Mattei and Frellsen (2019), MIWAE.
@@ -40,7 +39,6 @@ from skvnce._core.models import (
 )
 from skvnce._core.progress import tell
 from skvnce._core.random import Uniforms, stream
-from skvnce._core.training import rounds
 from skvnce._core.training.adam import FlatAdam, Schedule, descend, named_leaves
 from skvnce._core.training.rounds import MAX_NORM, cooling_after, rows_of
 from skvnce.autoencoder.factor_analysis import (
@@ -573,48 +571,6 @@ def train(
         on_epoch=on_round,
         on_step=on_step,
         max_norm=MAX_NORM,
-    )
-
-
-def train_while_better(
-    auto: Autoencoder,
-    loss: Callable[[Tensor], Tensor],  # of the cells that are not held out
-    data: Incomplete,  # all observed cells
-    held_out: Tensor,  # bool (n, features)
-    weights: Tensor,  # (n,)
-    training: Training,
-    *,
-    max_rounds: int,
-    # number of successive rounds without an improvement after which it stops
-    patience: int,
-    # called with the round, its loss and the gain per row; stops by returning True
-    on_round: Callable[[int, float, float], bool],
-    # further modules that the loss trains, which are averaged and restored, too
-    parts: Mapping[str, nn.Module] = NO_PARTS,
-) -> int:
-    """Train while held-out cells are predicted better; see `rounds`."""
-    rows = held_out.any(1).nonzero().squeeze(1)
-    if not len(rows):
-        return 0
-    part, hidden = data.take(rows), held_out[rows]
-    chosen = weights[rows.to(weights.device)]
-    shares = (chosen / chosen.sum()).to(data.x)
-
-    def scores_of(modules: list[nn.Module]) -> Callable[[], Tensor]:
-        return HeldOut(Autoencoder(*modules[:2]), part, hidden).log_prob
-
-    def run(record: Callable, update: Callable) -> object:
-        options = {"on_round": record, "on_step": update, "parts": parts}
-        return train(auto, loss, weights, training, n_rounds=max_rounds, **options)
-
-    return rounds.train_while_better(
-        [*auto, *parts.values()],
-        patience,
-        scores_of,
-        lambda gains: shares @ gains,
-        run,
-        on_round,
-        training.averaged,
     )
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from skvnce._core.models import Draws, Objective, Posterior, standard_error
+from skvnce._core.models import Draws, Posterior, standard_error
 from skvnce._core.progress import OnRound, tell_round
 from skvnce._core.random import Uniforms, global_stream, stream
 from skvnce._core.training.adam import train
@@ -55,7 +55,7 @@ def accuracy(data: Tensor, noise: Tensor, noise_ratio: float) -> Tensor:
     return (right[0] + noise_ratio * right[1]) / (1 + noise_ratio)
 
 
-def nce(data: Tensor, noise: Tensor, noise_ratio: float) -> Objective:
+def nce(data: Tensor, noise: Tensor, noise_ratio: float) -> Tensor:
     """Compute minus the NCE objective, eq. (4).
 
     `data` (n,): log phi(x) - log p_y(x) at the data; of the observed part if values are
@@ -65,9 +65,7 @@ def nce(data: Tensor, noise: Tensor, noise_ratio: float) -> Objective:
     """
     data_term = log_is_data(data, noise_ratio).mean()
     noise_term = noise_ratio * log_is_noise(noise, noise_ratio).mean()
-    with torch.no_grad():
-        metrics = {"accuracy": accuracy(data, noise, noise_ratio)}
-    return Objective(-data_term - noise_term, metrics)
+    return -data_term - noise_term
 
 
 # ----------------------------------------
@@ -216,23 +214,6 @@ def mean_over_draws(
     return mean + ((of_draw - share * others) * (log_score - log_score.detach())).sum(0)
 
 
-def divergence(
-    log_q_over_p: Tensor,  # (n_draws, n): log q(z | x) - log p(z | x) at draws z of q
-    log_ratio: Tensor,  # (n,): log phi(x) - log p_y(x)
-    noise_ratio: float,  # nu
-    log_weight: Tensor | None = None,  # (n_draws, n): as in `log_marginal`
-) -> Tensor:  # (n,)
-    """Compute the f-divergence of Lemma 1, eq. (16), of each row.
-
-    It is zero if q is the posterior of the model, and increases with nu to KL(q || p).
-    """
-    log_weight = _weights(log_q_over_p, log_weight)
-    log_kappa = log_is_data(log_ratio, noise_ratio)
-    log_rest = log_is_noise(log_ratio, noise_ratio)
-    inside = log_rest + replace_unweighted(log_q_over_p, log_weight)
-    return (log_weight.exp() * torch.logaddexp(log_kappa, inside)).sum(0)
-
-
 def _weights(values: Tensor, log_weight: Tensor | None) -> Tensor:
     """Return the weights, by default the same for all draws."""
     if log_weight is None:
@@ -258,14 +239,12 @@ def vnce(
     # logarithms of weights that sum to 1 over the draws; by default all are equal
     data_weight: Tensor | None = None,
     noise_weight: Tensor | None = None,
-) -> Objective:
+) -> Tensor:
     """Compute minus the VNCE objective, eq. (13), from log-ratios."""
     first = data_term(data, noise_ratio, data_weight).mean()
     marginal = log_marginal(noise, noise_weight)
     second = noise_ratio * log_is_noise(marginal, noise_ratio).mean()
-    with torch.no_grad():
-        right = accuracy(log_marginal(data, data_weight), marginal, noise_ratio)
-    return Objective(-first - second, {"data_term": -first.detach(), "accuracy": right})
+    return -first - second
 
 
 Criterion = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]

@@ -385,14 +385,13 @@ def choose_strength(
     `strength`; `normal`: fitted with `strength` to the cells that are not held out.
     """
     visible = Incomplete(data.x.where(~held_out, 0.0), data.observed & ~held_out)
-    number = count(1)
+    rows, number = Rows(visible, weights).condensed(), count(1)
     work = "choosing the shrinkage" if len(strengths) > 1 else "fitting a start"
 
     def tried(place: int, begin: Normal) -> tuple[float, int, Normal]:
         with step(work, next(number), len(strengths)):
-            normal = fit_normal(
-                visible, weights, strengths[place], begin, max_iter=max_iter, tol=tol
-            ).normal
+            stopping = {"max_iter": max_iter, "tol": tol}
+            normal = fit_table(rows, strengths[place], begin, **stopping).normal
             moments = conditional_moments(normal, visible)
             loss = held_out_loss(data.x, held_out, *moments, weights)
         return loss, place, normal

@@ -65,7 +65,7 @@ def loss(both: Both, theta: em.Theta, centre: Tensor, noise_ratio: float) -> Ten
     weights = [part.log_weight.flatten(1) for part in both]
     return objective.vnce(
         *ratios, noise_ratio, data_weight=weights[0], noise_weight=weights[1]
-    ).loss
+    )
 
 
 def keep_data(old: Both, new: Both, weight: float) -> Both:

@@ -118,7 +118,7 @@ def vnce(
 
         def loss(theta: em.Theta) -> Tensor:
             ratios = (part.log_ratio(theta, centre) for part in (rows, contrast))
-            return nce(*ratios, noise_ratio).loss
+            return nce(*ratios, noise_ratio)
 
         free = {"fit_linear": fit_linear, "fit_scale": True}
         return em.minimise_loss(loss, start, centre, penalty, **free, tol=tol)
@@ -142,7 +142,7 @@ def objective_at(
     pairs = zip((tables.flatten(0, 1), contrast), masks, strict=True)
     rows = (latent_rows(x, at, noise) for x, at in pairs)
     ratios = (model.log_marginal(part.x, part.latent) - part.log_noise for part in rows)
-    return -float(nce(*ratios, noise_ratio).loss)
+    return -float(nce(*ratios, noise_ratio))
 
 
 # ----------------------------------------

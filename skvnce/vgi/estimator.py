@@ -11,7 +11,7 @@ from sklearn.utils._param_validation import StrOptions
 from skvnce._core.random import seeded
 from skvnce._core.runtime import one_thread
 from skvnce._core.warnings import warn_user
-from skvnce._imputer.validation import AUTO, OF_CATEGORIES, integer_from
+from skvnce._imputer.validation import AUTO, integer_from
 from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.autoencoder import samplers
 from skvnce.autoencoder.lair import OF_MEMBERS, DrawnByMembers, reject_categories
@@ -155,7 +155,6 @@ class VGIImputer(DrawnByMembers):
         "n_chains": [AUTO, integer_from(1)],
         "n_estimators": [AUTO, integer_from(1)],
         **OF_MEMBERS,
-        **OF_CATEGORIES,
     }
 
     _network = "density"
@@ -271,15 +270,15 @@ class VGIImputer(DrawnByMembers):
         tags.input_tags.categorical = self._base()._has_encoder()
         return tags
 
-    def _members(self, schema, X, weights):
-        density = self._base()
+    def _read_for_fit(self, X, sample_weight):
+        density, (X, schema) = self._base(), super()._read_for_fit(X, sample_weight)
         if not density._has_encoder():
             reject_categories(
                 schema,
                 f"model={density.model!r} is a density of numbers. Use model='vae' or "
                 "GaussianImputer, or encode them as numbers.",
             )
-        return super()._members(schema, X, weights)
+        return X, schema
 
     def _check_parameters(self):
         super()._check_parameters()

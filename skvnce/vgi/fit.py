@@ -161,49 +161,6 @@ def batches_of(
     return batches
 
 
-def train_while_better(
-    pair: Pair,
-    start: Start,
-    chains: Chains,  # chains in which the held-out cells are missing
-    held_out: Tensor,  # bool (n, features): observed cells that training does not use
-    settings: TrainingSettings,
-    *,
-    # maximum number of rounds, and number of rounds without an improvement
-    max_rounds: int,
-    patience: int,
-    # called with the round, its loss and the gain per held-out cell, in nats; stops by
-    # returning True
-    on_round: Callable[[int, float, float], bool],
-) -> int:  # 0 if training does not improve the score, or if no cell is held out
-    """Train while held-out cells are predicted better; see `rounds`."""
-    if not held_out.any():
-        return 0
-    scores = _scores_of(start, chains, held_out)
-
-    def run(record: Callable, update: Callable) -> object:
-        return train(
-            pair,
-            chains,
-            settings,
-            n_epochs=max_rounds,
-            batches=batches_of(start, chains, settings.batch_size),
-            on_epoch=record,
-            on_step=update,
-            aside=_encoder_loss(pair.model, chains, settings),
-            max_norm=MAX_NORM,
-        )
-
-    return rounds.train_while_better(
-        pair,
-        patience,
-        lambda modules: partial(scores, Pair(*modules)),
-        torch.mean,
-        run,
-        on_round,
-        settings.averaged,
-    )
-
-
 def _scores_of(
     start: Start, chains: Chains, held_out: Tensor
 ) -> Callable[[Pair], Tensor]:
@@ -246,7 +203,7 @@ def train_on_all(
         n_epochs=n_rounds + n_cooling,
         batches=batches_of(start, chains, settings.batch_size),
         schedule=cooling_after(n_rounds),
-        on_epoch=on_round,
+        on_round=on_round,
         aside=_encoder_loss(pair.model, chains, settings),
         max_norm=MAX_NORM,
     )
@@ -518,27 +475,44 @@ class VGIRounds:
         self.n_warm_up, self._has_chosen = 0, False
 
     def while_better(self, on_round: Callable[[int, float, float], bool]) -> int:
-        """Train without the held-out cells; returns the number that they choose."""
+        """Train while held-out cells are predicted better; see `rounds`.
+
+        Returns the best number of rounds; 0 if none improves the scores, or if no cell
+        is held out.  `on_round` is called with the round, its loss and the gain per
+        held-out cell, in nats; stops by returning True.
+        """
         most, patience, _ = self._stopping
         self._has_chosen = True
         if self._mixture is not None:
             with step(_BY_MIXTURE):
-                rounds, hidden = self._warm_up()
-                self.n_warm_up = rounds.while_better(
+                warm_up, hidden = self._warm_up()
+                self.n_warm_up = warm_up.while_better(
                     hidden,
                     max_rounds=_WARM_UP,
                     patience=patience,
                     on_round=lambda *_: False,
                 )
-        return train_while_better(
-            self._pair,
-            self._start,
-            self.chains,
-            self._hidden,
-            self._settings,
-            max_rounds=most,
-            patience=patience,
-            on_round=on_round,
+        if not self._hidden.any():
+            return 0
+        pair, settings = self._pair, self._settings
+        scores = _scores_of(self._start, self.chains, self._hidden)
+        return rounds.train_while_better(
+            pair,
+            patience,
+            lambda modules: partial(scores, Pair(*modules)),
+            torch.mean,
+            partial(
+                train,
+                pair,
+                self.chains,
+                settings,
+                n_epochs=most,
+                batches=batches_of(self._start, self.chains, settings.batch_size),
+                aside=_encoder_loss(pair.model, self.chains, settings),
+                max_norm=MAX_NORM,
+            ),
+            on_round,
+            settings.averaged,
         )
 
     def on_all(
@@ -552,8 +526,8 @@ class VGIRounds:
         if self._mixture is not None and not self._has_chosen:
             self.n_warm_up = _WARM_UP if n_warm_up is None else n_warm_up
             with step(_BY_MIXTURE):
-                rounds, _ = self._warm_up()
-                rounds.on_all(self.n_warm_up, 0, lambda n, loss: False)
+                warm_up, _ = self._warm_up()
+                warm_up.on_all(self.n_warm_up, 0, lambda n, loss: False)
         if self.n_warm_up:
             n_cooling = _COOLING
         self.chains = renew(self.chains, self._start)
@@ -573,7 +547,7 @@ class VGIRounds:
         single = Incomplete(data.x.float(), data.observed).on(self._device)
         # with the intervals of rounded cells, which steps of VGI draw
         auto = self._pair.model.autoencoder(self._start.families)
-        rounds = Rounds(
+        warm_up = Rounds(
             auto, single, weights, ALGORITHMS["miwae"], _TRAINING, ARCHITECTURE
         )
-        return rounds, hidden.to(self._device)
+        return warm_up, hidden.to(self._device)

@@ -549,19 +549,28 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         plan = self._plan(width, from_mixture=mixture is not None)
         pair = place(self._pair(fit, normal_fit.normal), device, width)
         if isinstance(self._method(), VGI):
+            rounds = self._rounds(pair, start, hidden, plan, n_warm_up, mixture, device)
 
-            def show(chains):
+            def while_better(report):
+                n_rounds = rounds.while_better(report)
                 if on_chosen is not None and hidden.any():
-                    unseen = self._without(
-                        hidden, pair, normal_fit, fit, chains.hypercube
-                    )
+                    cube = rounds.chains.hypercube
+                    unseen = self._without(hidden, pair, normal_fit, fit, cube)
                     unseen = unseen.on(self._device_in_use(schema))
                     model = self._row_model_of(unseen, columns)
                     checked = few_rows(hidden).numpy()
                     on_chosen(WithoutCells(model, cells.nodes, checked))
+                return n_rounds
 
-            rounds = self._rounds(pair, start, hidden, plan, n_warm_up, mixture, device)
-            losses, gains, best = self._train(rounds, plan, on_round, show)
+            losses, gains, best = train_in_rounds(
+                plan.n_rounds,
+                plan.solver["validation_fraction"],
+                while_better,
+                rounds.on_all,
+                on_round,
+                # from a mixture, few rounds are meant to be few
+                warns=not plan.from_mixture,
+            )
             chains, n_warm_up = rounds.chains, rounds.n_warm_up
             outside = chains.n_outside / chains.n_drawn.clamp(min=1)
             rounded = np.array(columns.families) == "rounded"
@@ -706,24 +715,6 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         cube = fitted.hypercube.on(torch.device("cpu"))
         values = held_out_objective(pair, start, cube, _CHAINS_OF_J)
         return (values + constant).numpy()
-
-    def _train(self, rounds, plan, on_round, on_chosen):
-        """Train in rounds; return losses, gains and the chosen number of rounds."""
-
-        def while_better(report):
-            n_rounds = rounds.while_better(report)
-            on_chosen(rounds.chains)
-            return n_rounds
-
-        return train_in_rounds(
-            plan.n_rounds,
-            plan.solver["validation_fraction"],
-            while_better,
-            rounds.on_all,
-            on_round,
-            # from a mixture, few rounds are meant to be few
-            warns=not plan.from_mixture,
-        )
 
     def _rebuild(self):
         fit = self._fitted.model

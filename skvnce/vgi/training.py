@@ -530,7 +530,7 @@ def train(
     # maps the number of completed epochs to a factor of the learning rates
     schedule: Callable[[int], float] = lambda epoch: 1.0,
     # called with the epoch and its mean loss; stops by returning True
-    on_epoch: Callable[[int, float], bool] = lambda epoch, loss: False,
+    on_round: Callable[[int, float], bool] = lambda epoch, loss: False,
     # called after each step of the optimiser
     on_step: Callable[[], None] = lambda: None,
     # a loss of rows, without effect on J, that is added
@@ -557,7 +557,7 @@ def train(
         optimiser=optimiser,
         schedule=Schedule(optimiser, schedule),
         max_iter=n_epochs,
-        on_epoch=on_epoch,
+        on_epoch=on_round,
         on_step=on_step,
         max_norm=max_norm,
     )

@@ -137,13 +137,13 @@ def test_rows_of_noise_have_the_mask_of_their_row(rows):
     y = torch.stack([x, x + 1])
     draws = repeated(y, N_DRAWS)
     uniform = stream(3)(0, draws.values[0])
-    found = with_missing(draws, observed, cells(), uniform)
-    q = posterior(found.values[0])
+    result = with_missing(draws, observed, cells(), uniform)
+    q = posterior(result.values[0])
     numbers = stream(3)(1, torch.empty(N_DRAWS, 2, N, 2).double())
-    whole = with_latents(found, q, numbers)
+    whole = with_latents(result, q, numbers)
     for i in range(2):
         alone = with_missing(repeated(y[i], N_DRAWS), observed, cells(), uniform[:, i])
-        torch.testing.assert_close(found.values[0][:, i], alone.values[0])
+        torch.testing.assert_close(result.values[0][:, i], alone.values[0])
         q = posterior(alone.values[0])
         alone = with_latents(alone, q, numbers[:, i])
         torch.testing.assert_close(whole.values[1][:, i], alone.values[1])
@@ -219,9 +219,9 @@ def test_numbers_are_uniform(make, seed):
 def test_no_number_has_an_infinite_quantile(dtype):
     ends = torch.tensor([0.0, 1.0], dtype=dtype)
     assert inside(ends).dtype == dtype
-    found = at_quantiles(distributions.Normal(ends, 1.0), ends)
-    assert found.isfinite().all()
-    assert found[0] < -5 < 5 < found[1]
+    result = at_quantiles(distributions.Normal(ends, 1.0), ends)
+    assert result.isfinite().all()
+    assert result[0] < -5 < 5 < result[1]
 
 
 class Chosen:

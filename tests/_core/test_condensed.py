@@ -65,8 +65,8 @@ def test_an_e_step_of_the_condensed_table_has_the_same_sums(step, change, atol):
     few = condensed(data, weights)
     assert len(few[1]) == n_condensed(data.observed) <= 2**4 * 5 < len(weights)
     expected = flat(step(Rows(data, weights)))
-    for found, value in zip(flat(step(Rows(*few))), expected, strict=True):
-        torch.testing.assert_close(found, value, rtol=1e-10, atol=atol)
+    for result, value in zip(flat(step(Rows(*few))), expected, strict=True):
+        torch.testing.assert_close(result, value, rtol=1e-10, atol=atol)
     few[0].x[few[0].observed] += 1e-3  # negative control
     assert abs(flat(step(Rows(*few)))[-1] - expected[-1]) > 1e-3
 
@@ -77,8 +77,8 @@ def test_rows_far_from_zero():
     moved = Incomplete(data.x.where(~data.observed, data.x + 1e6), data.observed)
     x, observed = condensed(moved, weights)[0]
     back = Incomplete(x.where(~observed, x - 1e6), observed)
-    found = flat(STEPS["normal"](Rows(back, condensed(data, weights)[1])))[-1]
-    torch.testing.assert_close(found, expected, rtol=1e-8, atol=0.0)
+    result = flat(STEPS["normal"](Rows(back, condensed(data, weights)[1])))[-1]
+    torch.testing.assert_close(result, expected, rtol=1e-8, atol=0.0)
 
 
 def test_patterns_of_few_rows_keep_them():
@@ -109,8 +109,8 @@ def in_parts(data, weights, ends, reads, **options):
         total = None
         for first, last in zip(ends, ends[1:], strict=False):
             part = data.take(slice(first, last))
-            found = of(Rows(part, weights[first:last]))
-            total = found if first == ends[0] else merge(total, found)
+            result = of(Rows(part, weights[first:last]))
+            total = result if first == ends[0] else merge(total, result)
         return total
 
     return Parts(reduce, weights.sum(), **options)
@@ -124,10 +124,10 @@ def test_a_table_in_parts_is_read_once(ends):
     expected = em.fit_table(Rows(data, weights), 0.1, start, **effort)
     reads = []
     parts = in_parts(data, weights, ends, reads, few_patterns=True)
-    found = em.fit_table(parts.condensed(), 0.1, start, **effort)
+    result = em.fit_table(parts.condensed(), 0.1, start, **effort)
     assert len(reads) == 1
-    assert found.n_rounds == expected.n_rounds > 5
-    torch.testing.assert_close(found.normal, expected.normal, rtol=1e-10, atol=1e-12)
+    assert result.n_rounds == expected.n_rounds > 5
+    torch.testing.assert_close(result.normal, expected.normal, rtol=1e-10, atol=1e-12)
 
 
 def test_changes_of_parts_are_made_in_their_order():
@@ -135,8 +135,8 @@ def test_changes_of_parts_are_made_in_their_order():
     parts = in_parts(data, weights, [0, 400], [])
     for change in (lambda x: 2 * x, lambda x: x + 1):
         parts = parts.mapped(lambda one, change=change: one._replace(x=change(one.x)))
-    found = parts.summed(lambda one: one.data.x.sum())
-    torch.testing.assert_close(found, (2 * data.x + 1).sum())
+    result = parts.summed(lambda one: one.data.x.sum())
+    torch.testing.assert_close(result, (2 * data.x + 1).sum())
 
 
 def test_parts_of_many_patterns_are_read_in_each_round(monkeypatch):

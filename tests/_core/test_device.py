@@ -26,8 +26,8 @@ def test_random_numbers_are_drawn_on_the_cpu():
     after = []
     for device in ("cpu", "meta"):
         with seeded(0):
-            found = global_stream(0, torch.empty(5, 2, device=device))
-            assert found.device.type == device
+            result = global_stream(0, torch.empty(5, 2, device=device))
+            assert result.device.type == device
             (batch, *_) = rows_of(torch.ones(9), 4, device=torch.device(device))
             assert batch.device.type == device
             after.append(torch.rand(3))

@@ -63,8 +63,8 @@ def test_the_oracle_has_the_closed_form_of_a_linear_model(seed):
     linear = Curved(LOADINGS, [0.4, 0.6, 0.5], bend=0.0)
     scale = linear.log_scale.exp()
     factors = FactorModel(torch.zeros(3).double(), linear.loadings, scale.square())
-    found = log_evidence(linear, *rows(1))
-    torch.testing.assert_close(found, log_prob_observed(factors, *rows(1))[0])
+    evidence = log_evidence(linear, *rows(1))
+    torch.testing.assert_close(evidence, log_prob_observed(factors, *rows(1))[0])
 
 
 def test_the_four_functions_of_log_weights():
@@ -99,8 +99,8 @@ def test_one_component_is_mvae_and_miwae(model, seed, one, other, n_draws):
     mixture, normal = Given(*ONE, n=20), Single(*ONE, n=20)
     expected = value(one, model, normal, seed, n_draws, n=20)
     for bound in (one, other):
-        found = value(bound, model, mixture, seed, n_draws, n=20)
-        torch.testing.assert_close(found, expected, rtol=1e-14, atol=1e-14)
+        result = value(bound, model, mixture, seed, n_draws, n=20)
+        torch.testing.assert_close(result, expected, rtol=1e-14, atol=1e-14)
     assert (expected[0] != expected[1]).all()
 
 
@@ -114,8 +114,8 @@ def test_strata_of_equal_components_are_more_draws_of_one(model, seed, bound, on
 
     equal = Given([0.5, 0.5], ONE[1] * 2, ONE[2] * 2, n=20)
     expected = one(model, Single(*ONE, n=20), *rows(20), numbers, 8)
-    found = value(bound, model, equal, seed, 4, n=20)
-    torch.testing.assert_close(found, expected.detach())
+    result = value(bound, model, equal, seed, 4, n=20)
+    torch.testing.assert_close(result, expected.detach())
 
 
 @pytest.mark.parametrize("name", ["miss-vae", "miss-svae"])
@@ -133,16 +133,16 @@ def test_the_elbo_is_the_integral(model, seed, name):
 def test_importance_weighting_rises_to_the_evidence(model, seed, bound):
     exact = log_evidence(model, *rows(1)).detach()
     # more rows where fewer draws make values vary more
-    found = [
+    result = [
         value(bound, model, Given(*MIXTURE, n=n_rows), seed + i, n, n_rows)
         for i, (n, n_rows) in enumerate(DRAWS)
     ]
-    for few, many in zip(found, found[1:], strict=False):
+    for few, many in zip(result, result[1:], strict=False):
         assert z_two_sample(many, few) > GATE
-    for values in found:
+    for values in result:
         assert z_mean(values, exact) < GATE
-    assert z_mean(found[0], exact) < -GATE  # control: one draw is not enough
-    assert abs(found[-1].mean() - exact) < 0.05 * abs(found[0].mean() - exact)
+    assert z_mean(result[0], exact) < -GATE  # control: one draw is not enough
+    assert abs(result[-1].mean() - exact) < 0.05 * abs(result[0].mean() - exact)
 
 
 DRAWS = [(1, 3 * N), (3, 3 * N), (10, 3 * N), (100, N)]  # and rows
@@ -158,8 +158,8 @@ def test_the_bounds_are_tight_at_the_posterior(seed):
     posterior = [[0.0], [[mean]], [[precision**-0.5]]]
     exact = log_evidence(linear, *rows(5)).detach()
     for bound in ALL:
-        found = value(bound, linear, Given(*posterior, n=5), seed, 3, n=5)
-        torch.testing.assert_close(found, exact)
+        result = value(bound, linear, Given(*posterior, n=5), seed, 3, n=5)
+        torch.testing.assert_close(result, exact)
 
 
 class Amortised(nn.Module):
@@ -168,8 +168,8 @@ class Amortised(nn.Module):
         zeros, ones = torch.zeros(3).double(), torch.ones(3).double()
         network = Perceptron(zeros, ones, [5], n_components * 5 if kind else 4).double()
         nn.init.normal_(network.layers[-1].weight)
-        found = kind(network, n_components, 2) if kind else None
-        self.encoder = (found or IndependentNormalEncoder(network)).double()
+        result = kind(network, n_components, 2) if kind else None
+        self.encoder = (result or IndependentNormalEncoder(network)).double()
 
     def forward(self, x, observed):
         return self.encoder(x, observed)
@@ -204,8 +204,8 @@ def test_a_row_without_observed_cells_has_log_evidence_0(model, seed):
     prior = ([0.0], [[0.0, 0.0]], [[1.0, 1.0]])
     nothing = torch.zeros(7, 3).bool()
     for bound in ALL:
-        found = bound(model, Given(*prior, n=7), rows(7)[0], nothing, stream(seed), 3)
-        torch.testing.assert_close(found, torch.zeros(7).double())
+        result = bound(model, Given(*prior, n=7), rows(7)[0], nothing, stream(seed), 3)
+        torch.testing.assert_close(result, torch.zeros(7).double())
 
 
 def test_strata_of_a_normal_are_refused(model):

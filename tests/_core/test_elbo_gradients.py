@@ -37,8 +37,8 @@ def parts(parameters, n):
 
 
 def gradients(value, leaves):
-    found = torch.autograd.grad(value.sum(), leaves)
-    return [g.flatten(1) for g in found]
+    result = torch.autograd.grad(value.sum(), leaves)
+    return [g.flatten(1) for g in result]
 
 
 def sampled(bound, parameters, seed, n_draws, n=N):
@@ -98,10 +98,10 @@ CASES = [
 
 @pytest.mark.parametrize(("bound", "exact", "n_draws"), CASES)
 def test_gradients_are_unbiased(bound, exact, n_draws, seed):
-    found, expected = sampled(bound, TWO, seed, n_draws), exact(TWO)
-    assert farthest(found, expected) < GATE
+    result, expected = sampled(bound, TWO, seed, n_draws), exact(TWO)
+    assert farthest(result, expected) < GATE
     elsewhere = exact(([0.0, 0.0], [[0.5], [-0.5]], TWO[2]))
-    assert farthest(found, elsewhere) > GATE  # control
+    assert farthest(result, elsewhere) > GATE  # control
 
 
 @pytest.mark.parametrize(

@@ -120,13 +120,13 @@ def test_a_second_level_shows_every_step(capsys):
 
 def test_one_line_for_work_of_two(capsys):
     Worker(verbose=1, helper=Worker(verbose=1), n_helpers=2).fit([[0.0]])
-    found = lines(capsys)
-    assert found[1:4] == [
+    result = lines(capsys)
+    assert result[1:4] == [
         "[Worker] helper 1 of 2",
         "[Worker] helper 1 of 2: choosing 1 of 2",
         "[Worker] helper 1 of 2: round 1: loss 1",
     ]
-    assert len(found) == 1 + 2 * (2 + 3) + 3
+    assert len(result) == 1 + 2 * (2 + 3) + 3
     Worker(verbose=1, helper=Worker(verbose=1)).fit([[0.0]])
     assert lines(capsys)[1:3] == [
         "[Worker] choosing 1 of 2",

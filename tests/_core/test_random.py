@@ -109,9 +109,9 @@ def test_the_fence_and_the_limit_are_one_lock(first):
 
     with ThreadPoolExecutor(1) as pool:
         with first():
-            found = pool.submit(other)
-            assert not wait([found], timeout=0.2).done
-        assert found.result(timeout=60)
+            result = pool.submit(other)
+            assert not wait([result], timeout=0.2).done
+        assert result.result(timeout=60)
 
 
 def test_torchs_checks_stay_on():

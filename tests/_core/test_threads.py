@@ -81,8 +81,8 @@ def test_what_was_unpickled_serves_several_threads(estimator, monkeypatch):
             continue
         alone, shared = (pickle.loads(pickle.dumps(estimator)) for _ in range(2))
         expected, once = answer(method, alone), len(calls)
-        for found in at_once(partial(answer, method, shared)):
-            np.testing.assert_array_equal(found, expected)
+        for result in at_once(partial(answer, method, shared)):
+            np.testing.assert_array_equal(result, expected)
         np.testing.assert_array_equal(answer(method, shared), expected)
         assert len(calls) == 2 * once
         calls.clear()
@@ -100,6 +100,6 @@ def test_parameters_are_drawn_once(monkeypatch):
     expected = estimator.sample(table, 2, random_state=0)
     monkeypatch.setattr(em, "posterior_draws", counted)
     copy = pickle.loads(text)
-    for found in at_once(lambda: copy.sample(table, 2, random_state=0)):
-        np.testing.assert_array_equal(found, expected)
+    for result in at_once(lambda: copy.sample(table, 2, random_state=0)):
+        np.testing.assert_array_equal(result, expected)
     assert len(calls) == 1

@@ -111,18 +111,18 @@ def test_each_default_alone(device, dtype, changed):
     torch.set_default_device(device)
     torch.set_default_dtype(dtype)
     imputer = GaussianImputer(n_parameter_draws=1, random_state=0).fit(X)
-    found = imputer.sample(X, random_state=0, as_array=True)
+    draws = imputer.sample(X, random_state=0, as_array=True)
     assert defaults() == (dtype, torch.device(device))
     with torch_defaults():
         again = clone(imputer).fit(X).sample(X, random_state=0, as_array=True)
-    assert found.tobytes() == again.tobytes()
+    assert draws.tobytes() == again.tobytes()
 
 
 def test_a_device_of_a_context():
     X, _ = table()
     with torch.device("meta"):
-        found = GaussianImputer(random_state=0).fit(X).mean_
-    assert found.tobytes() == GaussianImputer(random_state=0).fit(X).mean_.tobytes()
+        mean = GaussianImputer(random_state=0).fit(X).mean_
+    assert mean.tobytes() == GaussianImputer(random_state=0).fit(X).mean_.tobytes()
 
 
 def test_an_error_restores_the_defaults(changed):

@@ -12,8 +12,8 @@ def test_equal_weights_give_the_quantiles_of_hazen(seed):
     levels = np.array([0.01, 0.3, 0.5, 0.77])
     expected = np.quantile(points, levels, axis=0, method="hazen")
     sample = torch.from_numpy(points), torch.ones(1, dtype=torch.float64)
-    found = weighted_quantiles(*sample, torch.from_numpy(levels))
-    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    quantiles = weighted_quantiles(*sample, torch.from_numpy(levels))
+    np.testing.assert_allclose(quantiles, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_weights_turn_a_normal_distribution_into_another():
@@ -21,6 +21,6 @@ def test_weights_turn_a_normal_distribution_into_another():
     levels = midpoint_levels(2001, torch.zeros((), dtype=torch.float64))
     points = 2 * torch.special.ndtri(levels)
     weights = norm.pdf(points, 1) / norm.pdf(points, 0, 2)
-    wanted = torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64)
-    found = weighted_quantiles(points, torch.from_numpy(weights), wanted)
-    np.testing.assert_allclose(found, norm.ppf(wanted, 1), atol=2e-3)
+    expected = torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64)
+    quantiles = weighted_quantiles(points, torch.from_numpy(weights), expected)
+    np.testing.assert_allclose(quantiles, norm.ppf(expected, 1), atol=2e-3)

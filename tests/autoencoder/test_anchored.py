@@ -36,8 +36,8 @@ def encoder(linear, n_components=1, shake=0.0):
     n_outputs = n_components * 2 * K + n_components - 1
     network = ResidualPerceptron(2 * D + K, (6,), n_outputs, 0.0)
     shaken(network, shake)
-    found = AnchoredEncoder(LinearPosterior(linear), network, n_components, K)
-    return found.double()
+    result = AnchoredEncoder(LinearPosterior(linear), network, n_components, K)
+    return result.double()
 
 
 def test_the_anchor_is_the_exact_posterior(linear, rows):
@@ -99,14 +99,14 @@ def test_shapes_of_rows_are_free(linear, rows):
     """As completed tables have: one mask for all, of a shape that broadcasts."""
     q = encoder(linear, shake=0.3)
     x = torch.randn(3, 5, 2**D, D).double()
-    found = q(x, rows[1])
-    assert (found.batch_shape, found.event_shape) == ((3, 5, 2**D), (K,))
+    result = q(x, rows[1])
+    assert (result.batch_shape, result.event_shape) == ((3, 5, 2**D), (K,))
     z = torch.randn(3, 5, 2**D, K).double()
     torch.testing.assert_close(
-        found.log_prob(z)[1, 2], q(x[1, 2], rows[1]).log_prob(z[1, 2])
+        result.log_prob(z)[1, 2], q(x[1, 2], rows[1]).log_prob(z[1, 2])
     )
     one = q(x[0, 0, 3], rows[1][3])
-    torch.testing.assert_close(one.log_prob(z[0, 0, 3]), found.log_prob(z)[0, 0, 3])
+    torch.testing.assert_close(one.log_prob(z[0, 0, 3]), result.log_prob(z)[0, 0, 3])
     none = q(x[0, 0, :0], rows[1][:0])
     assert (none.batch_shape, none.event_shape) == ((0,), (K,))
 
@@ -119,10 +119,10 @@ def test_values_under_the_mask_are_never_read(junk, n_components, linear, rows, 
     x, observed = rows
     leaves, results = list(q.parameters()), []
     for value in (0.0, junk):
-        found = q(x.masked_fill(~observed, value), observed)
-        z = draw_latents(found, stream(seed), 3, x)
+        result = q(x.masked_fill(~observed, value), observed)
+        z = draw_latents(result, stream(seed), 3, x)
         gradients = torch.autograd.grad(z.square().sum(), leaves)
-        results.append((z, found.log_prob(z), *gradients))
+        results.append((z, result.log_prob(z), *gradients))
     for mine, theirs in zip(*results, strict=True):
         assert torch.equal(mine, theirs)
     for gradient in results[0][2:]:

@@ -46,12 +46,19 @@ def started(data, dropout=0.0, families=NORMAL):
     """Make an autoencoder at the factor analysis of a table, and give that."""
     weights = torch.ones(len(data.x)).double()
     rows = Rows(data, weights)
-    found = fit_factors(rows, 1, floor=2e-3, max_iter=200, tol=1e-2).model
-    return vae.build(found, families, Architecture((16,), dropout, 1)), found
+    model = fit_factors(rows, 1, floor=2e-3, max_iter=200, tol=1e-2).model
+    return vae.build(model, families, Architecture((16,), dropout, 1)), model
 
 
 def of(learning_rate=3e-3, n_draws=5):
     return Training(n_draws, 128, learning_rate, 0.05)
+
+
+def training_by(loss, auto, data):
+    """Make the rounds that train by a loss, of the visible cells."""
+    algorithm = losses.Algorithm(lambda auto, parts, visible, settings: loss(visible))
+    sizes = Architecture((16,), 0.0, 1)
+    return losses.Rounds(auto, data, stratified(data), algorithm, of(), sizes)
 
 
 def miwae_loss(auto, data, training):
@@ -88,10 +95,10 @@ def test_a_linear_model_keeps_its_moments_in_every_family(seed):
     slope = torch.autograd.grad(torch.logit(leaf).sum(), leaf)[0]
     tangent = torch.logit(share) + slope * (probability - share)
     torch.testing.assert_close(mean[at] + loadings[at] @ z, tangent)
-    for found, same in zip(
+    for result, same in zip(
         vae.as_family(given, NORMAL), (*given[:2], deviation), strict=True
     ):
-        assert torch.equal(found, same)
+        assert torch.equal(result, same)
 
 
 # What is known at the start
@@ -101,8 +108,8 @@ def test_log_densities_and_means_at_the_start(seed):
     data = table(parabola, seed)
     auto, known = started(data)
     auto = Autoencoder(*(part.double() for part in auto)).evaluated()
-    found = vae.scored(auto, data, stream(seed), 3)[:, 0]
-    torch.testing.assert_close(found, log_prob(known, data), rtol=0, atol=1e-10)
+    result = vae.scored(auto, data, stream(seed), 3)[:, 0]
+    torch.testing.assert_close(result, log_prob(known, data), rtol=0, atol=1e-10)
     exact = infer(known, *data)
     mean = vae.latent_mean(auto, data, stream(seed), 40)
     root = exact.factor[:, 0]  # the precision's
@@ -118,8 +125,8 @@ def test_predictions_leave_the_modes_of_the_parts_alone(seed):
     auto = Autoencoder(*(part.double() for part in started(data, dropout=0.5)[0]))
     auto.posterior.eval()
     hidden = data.observed & (torch.arange(3) == 1)
-    found, again = (vae.held_out_log_prob(auto, data, hidden) for _ in range(2))
-    assert torch.equal(found, again)
+    result, again = (vae.held_out_log_prob(auto, data, hidden) for _ in range(2))
+    assert torch.equal(result, again)
     assert auto.model.training and not auto.posterior.training
 
 
@@ -127,11 +134,11 @@ def test_predictions_leave_the_modes_of_the_parts_alone(seed):
 def test_chunks_bound_the_memory(n_draws):
     auto, _ = started(table(parabola, 0))
     every = torch.arange(10_000)
-    found = [every[rows] for rows in vae.chunks(auto, 10_000, n_draws)]
-    assert torch.equal(torch.cat(found), every)
-    size = max(map(len, found))
+    values = [every[rows] for rows in vae.chunks(auto, 10_000, n_draws)]
+    assert torch.equal(torch.cat(values), every)
+    size = max(map(len, values))
     assert size == 1 or size * n_draws * (2 * 3 + 1 + 16) <= 2**21
-    assert (len(found) == 1) == (n_draws == 1)
+    assert (len(values) == 1) == (n_draws == 1)
     assert list(vae.chunks(auto, 0, n_draws)) == []
 
 
@@ -256,19 +263,11 @@ def chosen(gains, monkeypatch, patience=3, max_rounds=20, stop_at=None):
     nothing = Autoencoder(torch.nn.Identity(), torch.nn.Identity())
     hidden = torch.zeros(6, 2).bool()
     hidden[:4, 1] = True
-    found = vae.train_while_better(
-        nothing,
-        None,
-        data,
-        hidden,
-        stratified(data),
-        of(),
-        max_rounds=max_rounds,
-        patience=patience,
-        on_round=watch,
+    result = training_by(lambda data: None, nothing, data).while_better(
+        hidden, max_rounds=max_rounds, patience=patience, on_round=watch
     )
     assert caught == pytest.approx([min(max(g, -5), 5) for g in gains[: len(caught)]])
-    return found, len(caught)
+    return result, len(caught)
 
 
 @pytest.mark.parametrize(
@@ -294,10 +293,8 @@ def test_without_cells_to_hold_out_the_linear_model_stays(seed):
         "patience": 9,
         "on_round": lambda *args: caught.append(1),
     }
-    found = vae.train_while_better(
-        auto, None, data, nothing, stratified(data), of(), **settings
-    )
-    assert found == 0
+    training = training_by(lambda data: None, auto, data)
+    assert training.while_better(nothing, **settings) == 0
     assert caught == []
 
 
@@ -318,17 +315,11 @@ def trained(kind, seed):
         auto, _ = started(kept, dropout=0.1)
         auto = Autoencoder(*(part.float() for part in auto))
         start = Autoencoder(*map(deepcopy, auto))
-        vae.train_while_better(
-            auto,
-            miwae_loss(auto, single(kept), of()),
-            single(data),
-            hidden,
-            stratified(data),
-            of(),
-            max_rounds=9,
-            patience=3,
-            on_round=lambda n_round, loss, gain: False,
+        training = training_by(
+            lambda visible: miwae_loss(auto, visible, of()), auto, single(data)
         )
+        limits = {"max_rounds": 9, "patience": 3, "on_round": lambda *_: False}
+        training.while_better(hidden, **limits)
     return start, auto
 
 
@@ -370,8 +361,8 @@ def test_batches_are_what_the_modules_say_of_their_rows(most, seed, monkeypatch)
     (model, posterior), part = known.of(rows)
     assert torch.equal(part.x, data.x[rows])
     z = torch.zeros(len(rows), 1).double()
-    found, expected = posterior(*part), auto.posterior(*data.take(rows))
-    torch.testing.assert_close(found.log_prob(z), expected.log_prob(z))
+    result, expected = posterior(*part), auto.posterior(*data.take(rows))
+    torch.testing.assert_close(result.log_prob(z), expected.log_prob(z))
     other = auto.posterior(*data.take(rows + 1))
     assert not torch.allclose(other.log_prob(z), expected.log_prob(z))
     seen = [m.likelihood(z).sum_observed(*part) for m in (model, auto.model)]

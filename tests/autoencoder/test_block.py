@@ -99,8 +99,10 @@ def cells_of(wider=1.0, garbled=0.0):
     """Make p(x_mis | z), or what is wider, or reads what it should not."""
 
     def cells(x, observed, z):
-        found = LINEAR.likelihood(z)
-        return Normal(found.loc + garbled * x.where(observed, 0.0).sum(-1, True), wider)
+        result = LINEAR.likelihood(z)
+        return Normal(
+            result.loc + garbled * x.where(observed, 0.0).sum(-1, True), wider
+        )
 
     def exact(x, observed, z):
         return LINEAR.likelihood(z)
@@ -119,8 +121,8 @@ def moments(posterior, cells, row, seed):
 
 @pytest.mark.parametrize("row", ROWS, ids=["two", "three", "all"])
 def test_exact_conditionals_lead_to_the_exact_conditional(row, seed):
-    found = moments(linear_posterior(), cells_of(), row, seed)
-    assert abs(z_mean(found, exact_moments(row))).max() < GATE
+    result = moments(linear_posterior(), cells_of(), row, seed)
+    assert abs(z_mean(result, exact_moments(row))).max() < GATE
 
 
 @pytest.mark.parametrize(
@@ -129,8 +131,8 @@ def test_exact_conditionals_lead_to_the_exact_conditional(row, seed):
     ids=["latents", "cells"],
 )
 def test_others_lead_elsewhere(posterior, cells, seed):
-    found = moments(posterior, cells, ROWS[1], seed)
-    assert abs(z_mean(found, exact_moments(ROWS[1]))).max() > GATE
+    result = moments(posterior, cells, ROWS[1], seed)
+    assert abs(z_mean(result, exact_moments(ROWS[1]))).max() > GATE
 
 
 def test_latents_go_on_from_where_they_are(seed):

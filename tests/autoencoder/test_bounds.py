@@ -73,10 +73,10 @@ def completed(seed):
 def gradients(value, module):
     """Differentiate a mean of rows; zeros where a parameter has no part in it."""
     leaves = list(module.parameters())
-    found = torch.autograd.grad(
+    result = torch.autograd.grad(
         value.mean(), leaves, retain_graph=True, allow_unused=True
     )
-    pairs = zip(found, leaves, strict=True)
+    pairs = zip(result, leaves, strict=True)
     return [torch.zeros_like(p) if g is None else g for g, p in pairs]
 
 
@@ -144,26 +144,26 @@ def test_without_gradient_the_value_is_the_same(model, encoder, completed):
 def test_an_encoder_of_incomplete_rows_is_taught_beside(model, encoder, completed):
     """Its gradient is that of the ELBO; the model gets none, and the value is 0."""
     x, observed = completed
-    found = posterior_only(model, encoder, x[0], observed, stream(0), L)
+    result = posterior_only(model, encoder, x[0], observed, stream(0), L)
     bound = miss_vae(model, encoder, x[0], observed, stream(0), L)
-    assert (found == 0).all()
+    assert (result == 0).all()
     for one, other in zip(
-        gradients(found, encoder), gradients(bound, encoder), strict=True
+        gradients(result, encoder), gradients(bound, encoder), strict=True
     ):
         assert other.abs().max() > 0
         assert_close(one, other)
-    assert all((gradient == 0).all() for gradient in gradients(found, model))
+    assert all((gradient == 0).all() for gradient in gradients(result, model))
 
 
 # Controls: one objective for model and posterior
 
 
 def test_cvi_has_the_value_and_the_model_gradient_of_demiss(model, encoder, completed):
-    found = cvi_vae(model, encoder, *completed, stream(0), L)
+    result = cvi_vae(model, encoder, *completed, stream(0), L)
     demiss = demiss_vae(model, encoder, *completed, stream(0), L)
-    assert_close(found, demiss)
-    assert_equal(gradients(found, model), gradients(demiss, model))
-    pairs = zip(gradients(found, encoder), gradients(demiss, encoder), strict=True)
+    assert_close(result, demiss)
+    assert_equal(gradients(result, model), gradients(demiss, model))
+    pairs = zip(gradients(result, encoder), gradients(demiss, encoder), strict=True)
     assert any(abs(a - b).max() > 1e-3 for a, b in pairs)
 
 
@@ -185,8 +185,8 @@ def test_the_gradient_of_cvi_in_the_posterior_is_unbiased(
     def sample(bound):
         streams = (stream(5000 * seed + i) for i in range(400))
         values = (bound(model, encoder, x, observed, one, 2) for one in streams)
-        found = [gradients(value, encoder) for value in values]
-        return torch.stack([torch.cat([g.flatten() for g in one]) for one in found])
+        result = [gradients(value, encoder) for value in values]
+        return torch.stack([torch.cat([g.flatten() for g in one]) for one in result])
 
     expected = sample(plain)
     for bound, same in ((cvi_vae, True), (mvb_vae, False)):
@@ -212,23 +212,23 @@ def test_cvi_is_exact_for_a_posterior_that_ignores_imputations(seed):
         return Independent(Normal(loc, scale), 1).expand(x.shape[:-1])
 
     leaves = nn.ParameterList([loc, scale])
-    found = cvi_vae(linear, posterior, x, observed, stream(seed), L)
-    assert_close(found, log_evidence(linear, seen, observed))
-    assert max(abs(g).max() for g in gradients(found, leaves)) < 1e-10
-    found = mvb_vae(linear, posterior, x, observed, stream(seed), L)
-    assert max(abs(g).max() for g in gradients(found, leaves)) > 1e-3  # control
+    result = cvi_vae(linear, posterior, x, observed, stream(seed), L)
+    assert_close(result, log_evidence(linear, seen, observed))
+    assert max(abs(g).max() for g in gradients(result, leaves)) < 1e-10
+    result = mvb_vae(linear, posterior, x, observed, stream(seed), L)
+    assert max(abs(g).max() for g in gradients(result, leaves)) > 1e-3  # control
 
 
 def test_mvb_is_the_elbo_of_completed_rows(model, encoder, completed):
     x, observed = completed
-    found = mvb_vae(model, encoder, x, observed, stream(0), L)
+    result = mvb_vae(model, encoder, x, observed, stream(0), L)
     elbo = miss_vae(model, encoder, x, torch.ones_like(x).bool(), stream(0), L).mean(0)
-    assert_close(found, elbo)
+    assert_close(result, elbo)
     for module in (model, encoder):
-        assert_equal(gradients(found, module), gradients(elbo, module))
+        assert_equal(gradients(result, module), gradients(elbo, module))
     demiss = demiss_vae(model, encoder, *completed, stream(0), L)
-    assert_equal(gradients(found, encoder), gradients(demiss, encoder))
-    pairs = zip(gradients(found, model), gradients(demiss, model), strict=True)
+    assert_equal(gradients(result, encoder), gradients(demiss, encoder))
+    pairs = zip(gradients(result, model), gradients(demiss, model), strict=True)
     assert any(abs(a - b).max() > 1e-3 for a, b in pairs)
 
 
@@ -290,7 +290,7 @@ def test_it_is_the_mean_of_two_blocks(encoder, cells, rows):
     x, z, observed = rows
     model, everything = curved(), torch.ones_like(x).bool()
     torch.manual_seed(0)
-    found = vbgi(model, encoder, cells, x, z, observed, stream(0))
+    result = vbgi(model, encoder, cells, x, z, observed, stream(0))
     torch.manual_seed(0)
     q = cells(x, observed, z)
     some = q.rsample()
@@ -298,17 +298,17 @@ def test_it_is_the_mean_of_two_blocks(encoder, cells, rows):
     second = log_joint(model, moved, everything, z)
     second = second + q.entropy().where(~observed, 0.0).sum(-1)
     first = miss_vae(model, encoder, x, everything, stream(0))
-    assert found.shape == (2, N_VBGI)
-    assert_close(found, (first + second) / 2)
+    assert result.shape == (2, N_VBGI)
+    assert_close(result, (first + second) / 2)
 
 
 def test_complete_rows_have_the_elbo(encoder, rows):
     x, everything = rows[0], torch.ones(N_VBGI, 3).bool()
-    found = vbgi_marginal(curved(), encoder, x, everything, stream(0), 5)
+    result = vbgi_marginal(curved(), encoder, x, everything, stream(0), 5)
     elbo = miss_vae(curved(), encoder, x, everything, stream(0), 5)
-    assert_close(found, elbo)
+    assert_close(result, elbo)
     other = vbgi_marginal(curved(), encoder, x, rows[2], stream(0), 5)
-    assert (found != other)[:, ~rows[2].all(1)].all()  # control
+    assert (result != other)[:, ~rows[2].all(1)].all()  # control
 
 
 def test_the_bounds_are_below_the_likelihood(encoder, cells, rows):
@@ -342,12 +342,12 @@ def test_the_posterior_of_completed_rows_reads_all_cells(rows):
 
     model, everything = curved(), torch.ones_like(x).bool()
     assert not observed.all()
-    found = vbgi_marginal(model, ByMask(), x, observed, stream(0), 5)
+    result = vbgi_marginal(model, ByMask(), x, observed, stream(0), 5)
     of_all = drawn_elbo(model, ByMask()(x, everything), x, observed, stream(0), 5)
-    assert_close(found, of_all, rtol=0, atol=0)
+    assert_close(result, of_all, rtol=0, atol=0)
     part = ByMask()(x, observed.expand(x.shape))
     of_some = drawn_elbo(model, part, x, observed, stream(0), 5)
-    assert (found != of_some).any()
+    assert (result != of_some).any()
 
 
 @pytest.mark.parametrize("garbage", [torch.nan, 1e6, -torch.inf])
@@ -411,14 +411,14 @@ def distance(name, chains, learning):
     model, x, observed = learning
     leaves = list(model.parameters())
     exact = torch.autograd.grad(log_evidence(model, x, observed).mean(), leaves)
-    bound, found = objectives(model, x, observed)[name], []
+    bound, result = objectives(model, x, observed)[name], []
     for _ in range(REPEATS):
         with torch.no_grad():
             state = chains(model, x, observed)
         gradients = torch.autograd.grad(bound(*state).mean(), leaves)
-        found.append(torch.cat([g.flatten() for g in gradients]))
+        result.append(torch.cat([g.flatten() for g in gradients]))
     exact = torch.cat([g.flatten() for g in exact])
-    return abs(z_mean(torch.stack(found), exact)).max()
+    return abs(z_mean(torch.stack(result), exact)).max()
 
 
 @pytest.mark.quick(1)

@@ -259,13 +259,13 @@ def quick_or_slow(name):
 
 
 def used(model, X):
-    found = {
+    values = {
         name: use(model, X)
         for name, use in USES.items()
         if hasattr(model, name) and (name != "sample_latents" or model.n_components_)
     }
-    assert found
-    return found
+    assert values
+    return values
 
 
 def table(name, seed):
@@ -295,16 +295,16 @@ def test_fits_and_uses_are_those_of_the_cpu(name, seed, device, gradients, monke
     assert fitted > n_made
     after = used(model, X)
     assert FakeTensor.n_made > fitted
-    for use, found in after.items():
-        assert type(found) is np.ndarray
-        np.testing.assert_allclose(found, before[use], rtol=1e-6, err_msg=use)
+    for use, result in after.items():
+        assert type(result) is np.ndarray
+        np.testing.assert_allclose(result, before[use], rtol=1e-6, err_msg=use)
     if hasattr(model, "to_torch"):
         devices = {leaf.device.type for leaf in model.to_torch().parameters()}
         assert devices <= {"cpu"}  # the user's own module has no parameters here
     again = pickle.loads(pickle.dumps(model))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    for use, found in used(again, X).items():  # on a machine without the device
-        np.testing.assert_allclose(found, before[use], rtol=1e-6, err_msg=use)
+    for use, result in used(again, X).items():  # on a machine without the device
+        np.testing.assert_allclose(result, before[use], rtol=1e-6, err_msg=use)
     refused(ValueError, "torch finds no CUDA device", again.fit, X)
 
 

@@ -81,12 +81,12 @@ def test_its_limit_is_the_maximum(seed):
     begin = np.concatenate(
         [np.zeros(d), np.zeros(d), 0.5 * fit(data, k).model[1].flatten()]
     )
-    found = minimize(
+    minimum = minimize(
         loss, begin, jac=True, method="L-BFGS-B", options={"ftol": 1e-14, "gtol": 1e-7}
     )
     ours = fit(data, k, tol=1e-11)
-    assert ours.objectives[-1] >= -found.fun - 1e-7
-    mean, log_noise, loadings = np.split(found.x, [d, 2 * d])
+    assert ours.objectives[-1] >= -minimum.fun - 1e-7
+    mean, log_noise, loadings = np.split(minimum.x, [d, 2 * d])
     best = FactorModel(
         *map(torch.tensor, (mean, loadings.reshape(d, k), np.exp(log_noise)))
     )
@@ -144,7 +144,7 @@ def test_the_toy_data_of_the_paper_are_recovered(seed):
     """Over independent tables, and not with the sign that the paper prints."""
     rng = np.random.default_rng(seed)
     truth = F @ F.T + np.diag(PSI)
-    scale, found = np.sqrt(np.diag(truth)), []
+    scale, result = np.sqrt(np.diag(truth)), []
     for _ in range(20):
         x = MEAN + rng.normal(size=(1500, 2)) @ F.T
         x += rng.normal(size=x.shape) * np.sqrt(PSI)
@@ -152,13 +152,13 @@ def test_the_toy_data_of_the_paper_are_recovered(seed):
         model = fit(data, tol=1e-4).model
         covariance = model.covariance().numpy() * np.outer(scale, scale)
         mean = MEAN + model.mean.numpy() * scale
-        found.append(np.concatenate([mean, covariance.ravel()]))
-    z = z_mean(found, np.concatenate([MEAN, truth.ravel()]))
+        result.append(np.concatenate([mean, covariance.ravel()]))
+    z = z_mean(result, np.concatenate([MEAN, truth.ravel()]))
     assert np.abs(z).max() < GATE
     printed = F.copy()
     printed[2, 0] = -3
     wrong = (printed @ printed.T + np.diag(PSI)).ravel()
-    assert np.abs(z_mean(found, np.concatenate([MEAN, wrong]))).max() > 1.5 * GATE
+    assert np.abs(z_mean(result, np.concatenate([MEAN, wrong]))).max() > 1.5 * GATE
 
 
 @pytest.mark.quick(1)
@@ -220,13 +220,15 @@ def test_a_covariance_says_what_complete_rows_say(rank, seed):
     data = table(np.random.default_rng(seed), k=rank, rate=0.0)
     mean, covariance = data.x.mean(0), covariance_of(data)
     rows = fit(data, rank, tol=1e-9, max_iter=2000).model
-    found = factor_analysis.fit_covariance(
+    factors = factor_analysis.fit_covariance(
         mean, covariance, rank, floor=FLOOR, n_rounds=2000
     )
-    torch.testing.assert_close(found.covariance(), rows.covariance(), rtol=0, atol=1e-3)
-    assert torch.equal(found.mean, mean)
+    torch.testing.assert_close(
+        factors.covariance(), rows.covariance(), rtol=0, atol=1e-3
+    )
+    assert torch.equal(factors.mean, mean)
     # both are EM, which stops short of the maximum (by 1.8e-6 at seed 4)
-    assert abs(divergence(found, covariance) - divergence(rows, covariance)) < 1e-4
+    assert abs(divergence(factors, covariance) - divergence(rows, covariance)) < 1e-4
     few = factor_analysis.fit_covariance(mean, covariance, rank, floor=FLOOR)
     assert divergence(few, covariance) < divergence(rows, covariance) + 1e-2
     other = factor_analysis.fit_covariance(mean, covariance, rank + 1, floor=FLOOR)
@@ -259,9 +261,9 @@ def test_one_latent_less_than_columns_gives_any_covariance(d, seed):
     rng = np.random.default_rng(seed)
     correlation = np.corrcoef(rng.normal(size=(d, 3 * d)))
     covariance, mean = torch.tensor(correlation), torch.zeros(d).double()
-    found = factor_analysis.fit_covariance(mean, covariance, d - 1, floor=FLOOR)
-    assert 0 <= divergence(found, covariance) + 1e-12 < 1e-4
-    torch.testing.assert_close(found.covariance(), covariance, rtol=0, atol=5e-3)
+    factors = factor_analysis.fit_covariance(mean, covariance, d - 1, floor=FLOOR)
+    assert 0 <= divergence(factors, covariance) + 1e-12 < 1e-4
+    torch.testing.assert_close(factors.covariance(), covariance, rtol=0, atol=5e-3)
     if d > 4:  # of four columns one latent is nearly enough by chance
         less = factor_analysis.fit_covariance(mean, covariance, 1, floor=FLOOR)
         assert divergence(less, covariance) > 1e-2  # control
@@ -272,11 +274,11 @@ def test_noise_of_a_covariance_stays_above_its_floor(seed):
     root = np.random.default_rng(seed).normal(size=(4, 3))
     root[3] = root[0] + root[1]
     covariance = torch.tensor(root @ root.T + 1e-9 * np.eye(4))
-    found = factor_analysis.fit_covariance(
+    factors = factor_analysis.fit_covariance(
         torch.zeros(4).double(), covariance, 3, floor=2e-3
     )
-    assert (found.noise_variance >= 2e-3).all()
-    torch.testing.assert_close(found.covariance(), covariance, rtol=0, atol=2e-2)
+    assert (factors.noise_variance >= 2e-3).all()
+    torch.testing.assert_close(factors.covariance(), covariance, rtol=0, atol=2e-2)
 
 
 # Incomplete rows of factor analysis against dense algebra, every pattern at d = 5
@@ -309,12 +311,12 @@ def close(actual, expected):
 
 
 def test_every_pattern_against_dense_algebra(model, x, observed):
-    log_prob, found = log_prob_observed(model, x, observed)
-    covariance = found.covariance()
+    log_prob, result = log_prob_observed(model, x, observed)
+    covariance = result.covariance()
     S = model.covariance()
     for i, o in enumerate(observed):
         gain = torch.linalg.solve(S[o][:, o], model.loadings[o]).T
-        close(found.mean[i], gain @ (x[i] - model.mean)[o])
+        close(result.mean[i], gain @ (x[i] - model.mean)[o])
         close(covariance[i], torch.eye(K) - gain @ model.loadings[o])
         if o.any():
             marginal = MultivariateNormal(
@@ -322,7 +324,7 @@ def test_every_pattern_against_dense_algebra(model, x, observed):
             )
             close(log_prob[i], marginal.log_prob(x[i][o]))
     assert log_prob[0] == 0  # nothing observed
-    assert (found.mean[0] == 0).all()
+    assert (result.mean[0] == 0).all()
 
 
 def test_little_noise_costs_no_digits(model, x, observed):
@@ -346,6 +348,6 @@ def test_little_noise_costs_no_digits(model, x, observed):
 
 def test_batches_partition_the_rows(model, monkeypatch):
     monkeypatch.setattr("skvnce.autoencoder.factor_analysis._CELLS_AT_ONCE", 60)
-    found = [torch.arange(32)[rows] for rows in factor_analysis.batches(model, 32)]
-    assert torch.equal(torch.cat(found), torch.arange(32))
-    assert [len(rows) for rows in found] == [6] * 5 + [2]
+    values = [torch.arange(32)[rows] for rows in factor_analysis.batches(model, 32)]
+    assert torch.equal(torch.cat(values), torch.arange(32))
+    assert [len(rows) for rows in values] == [6] * 5 + [2]

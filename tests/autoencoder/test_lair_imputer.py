@@ -75,8 +75,8 @@ def test_draws_have_the_conditional_normal(X, fitted, sampler):
 @pytest.mark.slow
 def test_intervals_of_draws_cover(full, hidden, X):
     draws = LAIRImputer(random_state=0).fit(X).sample(X, 99, random_state=1)
-    found, n = coverage(full, draws, hidden), hidden.sum()
-    assert abs(found - 0.9) < 0.02 + GATE * np.sqrt(0.09 / n)
+    result, n = coverage(full, draws, hidden), hidden.sum()
+    assert abs(result - 0.9) < 0.02 + GATE * np.sqrt(0.09 / n)
 
 
 @pytest.mark.quick(1)
@@ -114,8 +114,8 @@ def test_transform_sums_draws_up(X, fitted):
         for strategy in ("mean", "median", "mode")
     )
     exact = means_of_normal(fitted, X, X)[cells]
-    for found, bound in ((means, 0.25), (medians, 0.35), (modes, 2.0)):
-        assert abs(found - exact).max() < bound
+    for result, bound in ((means, 0.25), (medians, 0.35), (modes, 2.0)):
+        assert abs(result - exact).max() < bound
     assert not np.allclose(means, medians)
     assert not np.allclose(medians, modes)
 
@@ -146,9 +146,9 @@ def test_a_frozen_estimator_is_only_sampled(X):
     imputer = LAIRImputer(FrozenEstimator(vae), random_state=0).fit(X[:5])
     assert imputer.estimators_ == [vae]
     assert vae.model_state_ is state
-    found, expected = (one.to_torch().state_dict() for one in (imputer, vae))
-    assert found.keys() == expected.keys() and len(found) > 1
-    assert all(torch.equal(found[key], expected[key]) for key in found)
+    result, expected = (one.to_torch().state_dict() for one in (imputer, vae))
+    assert result.keys() == expected.keys() and len(result) > 1
+    assert all(torch.equal(result[key], expected[key]) for key in result)
     assert not np.isnan(imputer.transform(X)).any()
 
 

@@ -39,13 +39,13 @@ def test_it_starts_at_the_linear_model(linear, rows):
 def test_values_under_the_mask_are_never_read(garbage, linear, rows):
     x, observed, z = rows
     q = cells(linear, 0.5)
-    leaves, found = list(q.parameters()), []
+    leaves, result = list(q.parameters()), []
     for filled in (x, x.where(observed, garbage)):
         given = q(filled, observed, z)
         value = given.loc.sum() + given.scale.sum()
-        found.append([value, *torch.autograd.grad(value, leaves)])
-    assert all(map(torch.equal, *found))
-    assert all((gradient != 0).any() for gradient in found[0][1:])
+        result.append([value, *torch.autograd.grad(value, leaves)])
+    assert all(map(torch.equal, *result))
+    assert all((gradient != 0).any() for gradient in result[0][1:])
 
 
 def test_the_mask_and_the_observed_cells_are_read(linear, rows):

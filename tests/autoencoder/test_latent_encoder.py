@@ -14,8 +14,8 @@ D, LATENTS, K, N = 3, 2, 4, 6
 
 
 def network(n_outputs, shake=0.7):
-    found = Perceptron(torch.zeros(D), torch.ones(D), [4], n_outputs).double()
-    return shaken(found, shake)
+    values = Perceptron(torch.zeros(D), torch.ones(D), [4], n_outputs).double()
+    return shaken(values, shake)
 
 
 def mixture_encoder(n_components=K, shake=0.7):
@@ -30,13 +30,13 @@ def rows(seed):
 
 
 def test_the_outputs_of_the_network_are_the_parameters(rows):
-    found = mixture_encoder()
-    q, outputs = found(*rows), found.network(*rows)
+    result = mixture_encoder()
+    q, outputs = result(*rows), result.network(*rows)
     assert (q.batch_shape, q.event_shape) == ((2, N), (LATENTS,))
     for k in range(K):
         own = outputs[..., k * 2 * LATENTS : (k + 1) * 2 * LATENTS]
         loc, scale = own[..., :LATENTS], own[..., LATENTS:]
-        torch.testing.assert_close(q.loc[..., k, :], loc + found.start[k])
+        torch.testing.assert_close(q.loc[..., k, :], loc + result.start[k])
         torch.testing.assert_close(q.scale[..., k, :], softplus(scale) + 1e-5)
     assert (q.logits == outputs[..., -K:]).all()  # last
 

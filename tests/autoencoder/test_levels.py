@@ -49,11 +49,11 @@ def test_estimated_log_probabilities_are_those_of_quadrature(k, seed):
     auto, data = made(seed, k), rows()
     with torch.no_grad(), seeded(seed):
         exact = log_evidence(auto.model, *data, n_points=120)
-        found = vae.scored(auto, data, global_stream, 4000)
-    error = found[:, 1].clamp(min=1e-6)
-    assert within_standard_errors(found[:, 0], exact, error, failure=1e-6)
+        result = vae.scored(auto, data, global_stream, 4000)
+    error = result[:, 1].clamp(min=1e-6)
+    assert within_standard_errors(result[:, 0], exact, error, failure=1e-6)
     control = exact.roll(1)
-    assert not within_standard_errors(found[:, 0], control, error)
+    assert not within_standard_errors(result[:, 0], control, error)
 
 
 def test_log_probabilities_of_levels_sum_to_one(seed):
@@ -85,10 +85,10 @@ def test_samplers_give_the_exact_probabilities_of_levels(rule, n_steps, seed):
     many = Incomplete(*(part.repeat(n, 1) for part in data))
     with torch.no_grad(), seeded(seed):
         exact = exact_probabilities(auto, data)
-        found = SAMPLERS[rule]().draws(
+        result = SAMPLERS[rule]().draws(
             auto, many, 20, n_steps, lambda purpose: global_stream
         )
-    drawn = found.probabilities.view(n, 3, -1)
+    drawn = result.probabilities.view(n, 3, -1)
     assert (drawn - exact).mean(0).abs().max() < 0.05
     free = torch.zeros_like(exact, dtype=torch.bool)
     free[0, 3:] = free[1, :3] = True  # the levels of missing cells
@@ -104,8 +104,8 @@ def test_draws_follow_the_probabilities(seed):
     with torch.no_grad(), seeded(seed):
         exact = exact_probabilities(auto, data)[0, 3:]
         rule = SAMPLERS["lair"]()
-        found = rule.draws(auto, many, 1, 6, lambda purpose: global_stream)
-    codes = found.tables[0, :, 3].long()
+        result = rule.draws(auto, many, 1, 6, lambda purpose: global_stream)
+    codes = result.tables[0, :, 3].long()
     drawn = torch.nn.functional.one_hot(codes, 3).double()
     assert p_mean(drawn[:, :2], exact[:2]) > FAILURE
 
@@ -131,12 +131,12 @@ def test_observed_numbers_have_the_posterior_of_factors(seed):
         rows().x, torch.tensor([[True, True, False, False]]).expand(12, 4)
     )
     model = linear(seed, 2)
-    found = made(seed).posterior.infer(*data)
+    posterior = made(seed).posterior.infer(*data)
     numbers = FactorModel(*(part[:2] for part in model))
     exact = infer(numbers, data.x[:, :2], data.observed[:, :2])
-    torch.testing.assert_close(found.mean, exact.mean)
-    torch.testing.assert_close(found.root @ found.root.mT, exact.covariance())
-    assert (found.filled[:, 2:] == 0).all()
+    torch.testing.assert_close(posterior.mean, exact.mean)
+    torch.testing.assert_close(posterior.root @ posterior.root.mT, exact.covariance())
+    assert (posterior.filled[:, 2:] == 0).all()
     whole = made(seed).posterior.infer(*rows())
     assert (whole.filled[:9, 2:].sum(1) == 2).all()  # one level a column
     assert (whole.mean[:9] - exact.mean[:9]).abs().max() > 0.1  # levels tell more

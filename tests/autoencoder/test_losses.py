@@ -49,9 +49,9 @@ def started(data, families=NORMAL, dropout=0.0):
     """Make an autoencoder at the factor analysis of a table, and give that."""
     weights = torch.ones(len(data.x)).double()
     rows = Rows(data, weights)
-    found = fit_factors(rows, 1, floor=2e-3, max_iter=200, tol=1e-2).model
-    auto = vae.build(found, families, SIZES._replace(dropout=dropout))
-    return Autoencoder(*(part.double() for part in auto)), found
+    model = fit_factors(rows, 1, floor=2e-3, max_iter=200, tol=1e-2).model
+    auto = vae.build(model, families, SIZES._replace(dropout=dropout))
+    return Autoencoder(*(part.double() for part in auto)), model
 
 
 def rounds(name, auto, data, training=TRAINING):
@@ -91,10 +91,10 @@ def test_training_raises_the_likelihood(name, seed):
         start = state(modules)
         assert training.on_all(0, 0, lambda *_: False) == []
         assert all(map(torch.equal, state(modules), start))
-        found = training.on_all(2, 1, lambda *_: False)
+        result = training.on_all(2, 1, lambda *_: False)
         after = evidence(auto, data)
     assert z_mean(after - before, 0.0) > GATE
-    assert len(found) == 3 and np.isfinite(found).all()
+    assert len(result) == 3 and np.isfinite(result).all()
     moved = [not torch.equal(*pair) for pair in zip(state(modules), start, strict=True)]
     assert all(moved)
     assert bool(training.parts) == (name == "vbgi-vae")
@@ -131,9 +131,9 @@ def test_complete_rows_have_their_log_likelihood(name, seed):
     with seeded(seed):
         auto, known = started(data)
         loss = losses.ALGORITHMS[name].loss(auto, {}, data, TRAINING)
-        found = loss(torch.arange(80))
+        result = loss(torch.arange(80))
     expected = -log_prob(known, data).mean()
-    torch.testing.assert_close(found.detach(), expected, rtol=0, atol=1e-10)
+    torch.testing.assert_close(result.detach(), expected, rtol=0, atol=1e-10)
 
 
 def test_the_two_blocks_at_the_start_are_log_densities(seed):
@@ -231,7 +231,7 @@ def test_rounded_cells_are_drawn_before_rounding(seed):
 def test_values_under_the_mask_are_never_read(name, garbage, seed):
     data = table(seed, 30)
     dirty = Incomplete(data.x.where(data.observed, garbage), data.observed)
-    found = []
+    records = []
     for given in (data, dirty):
         with seeded(seed):
             auto, _ = started(data)
@@ -240,8 +240,8 @@ def test_values_under_the_mask_are_never_read(name, garbage, seed):
             value = loss(torch.arange(20))
             value.backward()
             leaves = [*auto.model.parameters(), *auto.posterior.parameters()]
-            found.append([value, *(leaf.grad for leaf in leaves)])
-    assert all(map(torch.equal, *found))
+            records.append([value, *(leaf.grad for leaf in leaves)])
+    assert all(map(torch.equal, *records))
 
 
 def test_samplers_run_without_dropout(seed):
@@ -254,9 +254,9 @@ def test_samplers_run_without_dropout(seed):
     with seeded(seed):
         auto, _ = started(data, dropout=0.5)
         sampler = Sampler(lambda part, x: State(part.with_values(x)), step)
-        found = losses.without_dropout(sampler, list(auto))
+        result = losses.without_dropout(sampler, list(auto))
         auto.posterior.eval()
-        found.step(found.init(data, data.x[None]), data)
+        result.step(result.init(data, data.x[None]), data)
     assert modes == [(False, False)]
     assert (auto.model.training, auto.posterior.training) == (True, False)
 
@@ -320,7 +320,7 @@ def test_it_is_the_gradient_of_autograd(hidden, rounded, far, seed):
     assert isinstance(loss, losses.WeightedBound)
     rows = torch.randint(N, (16,))
     torch.manual_seed(seed)
-    value, found = loss.differentiate(rows), slopes_of(auto)
+    value, result = loss.differentiate(rows), slopes_of(auto)
     for _, leaf in named_leaves(auto._asdict()):
         leaf.grad = None
     torch.manual_seed(seed)
@@ -329,7 +329,7 @@ def test_it_is_the_gradient_of_autograd(hidden, rounded, far, seed):
     torch.testing.assert_close(value, expected.detach(), rtol=1e-10, atol=1e-10)
     for name, slope in slopes_of(auto).items():
         scale = float(slope.abs().max())
-        error = float((found[name] - slope).abs().max())
+        error = float((result[name] - slope).abs().max())
         assert error <= 1e-10 * max(scale, 1.0), name
     other = loss.differentiate(rows + 0)  # other random numbers
     assert abs(float(other) - float(value)) > 1e-6
@@ -385,10 +385,10 @@ def test_they_are_those_of_the_model(rounded, student, far, seed, monkeypatch):
     hidden = data.observed & (torch.rand(data.x.shape) < 0.3)
     auto.model.eval()
     auto.posterior.eval()
-    found = vae.HeldOut(auto, data, hidden).log_prob()
+    result = vae.HeldOut(auto, data, hidden).log_prob()
     expected = by_definition(auto, data, hidden)
-    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
-    assert (found[~hidden.any(1)] == 0).all() and (found[hidden.any(1)] != 0).all()
+    torch.testing.assert_close(result, expected, rtol=1e-9, atol=1e-9)
+    assert (result[~hidden.any(1)] == 0).all() and (result[hidden.any(1)] != 0).all()
     x = data.x.where(data.observed, torch.nan)
     again = vae.HeldOut(auto, Incomplete(x, data.observed), hidden).log_prob()
-    assert torch.equal(again, found)
+    assert torch.equal(again, result)

@@ -37,8 +37,8 @@ KINDS = {
 def imputer(kind, model=None, **options):
     model = KINDS[kind] if model is None else model
     options = {"n_draws": 20, "n_steps": 5, "on_misfit": "ignore"} | options
-    found = kind(model, **{"n_estimators": 1, "random_state": 0} | options)
-    return found.set_output(transform="pandas")
+    result = kind(model, **{"n_estimators": 1, "random_state": 0} | options)
+    return result.set_output(transform="pandas")
 
 
 def made(kind):
@@ -84,8 +84,8 @@ def test_scores_count_levels(kind, request):
 def test_several_members_are_averaged(kind, brief):
     X, _, _ = frame(2, n=60)
     model = imputer(kind, n_estimators=3, n_draws=12, n_steps=3).fit(X)
-    found = model.category_probabilities(X)["colour"].to_numpy()
-    np.testing.assert_allclose(found.sum(1), 1)
+    result = model.category_probabilities(X)["colour"].to_numpy()
+    np.testing.assert_allclose(result.sum(1), 1)
     assert [member.families_ for member in model.estimators_] == [
         ["normal", "nominal", "ordinal", "ordinal"]
     ] * 3
@@ -105,15 +105,15 @@ def test_categories_alone(kind, brief):
 @both
 def test_held_out_numbers_and_levels_are_judged(kind):
     X, _, _ = frame(5)
-    found = imputer(kind, on_misfit="warn").fit(X)
-    assert 0.1 < found.held_out_gain_ < 1
-    assert not found.marginal_columns_.any()
-    found = imputer(kind, on_misfit="warn").fit(X.drop(columns="size"))
-    assert 0 < found.held_out_gain_ < 1
+    result = imputer(kind, on_misfit="warn").fit(X)
+    assert 0.1 < result.held_out_gain_ < 1
+    assert not result.marginal_columns_.any()
+    result = imputer(kind, on_misfit="warn").fit(X.drop(columns="size"))
+    assert 0 < result.held_out_gain_ < 1
     rng = np.random.default_rng(0)
     shuffled = X.apply(lambda column: rng.permutation(column.astype(object)))
-    found = imputer(kind, on_misfit="warn").fit(shuffled.astype(X.dtypes))
-    assert found.held_out_gain_ < 0.05  # control
+    result = imputer(kind, on_misfit="warn").fit(shuffled.astype(X.dtypes))
+    assert result.held_out_gain_ < 0.05  # control
 
 
 # LAIRImputer
@@ -122,8 +122,8 @@ def test_held_out_numbers_and_levels_are_judged(kind):
 def test_numbers_follow_the_categories(lair):
     model, X, truth, hidden = lair
     rows = hidden[:, 0]
-    found = np.log(model.transform(X)["size"][rows].astype(float))
-    assert np.corrcoef(found, np.log(truth["size"][rows]))[0, 1] > 0.5
+    values = np.log(model.transform(X)["size"][rows].astype(float))
+    assert np.corrcoef(values, np.log(truth["size"][rows]))[0, 1] > 0.5
 
 
 @pytest.mark.quick(1)
@@ -143,9 +143,9 @@ def test_other_samplers_agree(lair, sampler):
 def test_a_frozen_model_keeps_its_levels(lair):
     model, X, _, _ = lair
     few = X[X["colour"] != "red"].head(60)
-    found = imputer(LAIRImputer, FrozenEstimator(model.estimators_[0])).fit(few)
-    assert list(found.categories_["colour"]) == ["amber", "green", "red"]
-    assert found.category_probabilities(few)["colour"].shape == (60, 3)
+    result = imputer(LAIRImputer, FrozenEstimator(model.estimators_[0])).fit(few)
+    assert list(result.categories_["colour"]) == ["amber", "green", "red"]
+    assert result.category_probabilities(few)["colour"].shape == (60, 3)
 
 
 def test_latents_give_levels_back(lair):
@@ -198,14 +198,14 @@ def test_marginal_columns_get_shares(lair):
     marginals = {1: Marginal.of(codes, np.ones(len(codes)), is_category=True)}
     schema = other._schema._replace(marginals=marginals)
     other._publish(other._fitted._replace(schema=schema))
-    found = other.category_probabilities(X)["colour"]
+    result = other.category_probabilities(X)["colour"]
     missing = X["colour"].isna().to_numpy()
-    shares = X["colour"].value_counts(normalize=True).reindex(found.columns)
-    np.testing.assert_allclose(found[missing], np.tile(shares, (missing.sum(), 1)))
+    shares = X["colour"].value_counts(normalize=True).reindex(result.columns)
+    np.testing.assert_allclose(result[missing], np.tile(shares, (missing.sum(), 1)))
     assert (other.transform(X)["colour"][missing] == shares.idxmax()).all()
     drawn = other.sample(X, 20, random_state=0)
     drawn = pd.concat([table["colour"][missing] for table in drawn])
-    counts = drawn.value_counts().reindex(found.columns)
+    counts = drawn.value_counts().reindex(result.columns)
     assert p_counts(counts, shares) > FAILURE
 
 
@@ -226,11 +226,11 @@ def test_all_settings_of_vgi_take_categories(algorithm, brief):
     X, _, _ = frame(5, n=80)
     X["count"] = np.arange(80) % 4
     model = IncompleteDensity(algorithm=algorithm, max_iter=2)
-    found = imputer(VGIImputer, model).fit(X)
-    assert np.isfinite(found.estimators_[0].loss_curve_).all()
-    for table in found.category_probabilities(X).values():
+    result = imputer(VGIImputer, model).fit(X)
+    assert np.isfinite(result.estimators_[0].loss_curve_).all()
+    for table in result.category_probabilities(X).values():
         np.testing.assert_allclose(table.sum(axis=1), 1)
-    assert set(found.transform(X)["count"]) <= {0.0, 1.0, 2.0, 3.0}
+    assert set(result.transform(X)["count"]) <= {0.0, 1.0, 2.0, 3.0}
 
 
 def test_training_moves_categorical_conditionals(brief):
@@ -258,16 +258,16 @@ def test_training_moves_categorical_conditionals(brief):
 )
 def test_densities_of_numbers_name_the_columns(model, said):
     X, _, _ = frame(4, n=60)
-    found = VGIImputer(model, random_state=0)
+    result = VGIImputer(model, random_state=0)
     for columns, named in (
         (["size", "colour"], "column 'colour' has categories"),
         (None, "column 'colour', column 'grade', column 'flag' have categories"),
     ):
         part = X if columns is None else X[columns]
         with pytest.raises(ValueError, match=f"{named}.*model='vae'") as raised:
-            found.fit(part)
+            result.fit(part)
         assert said in str(raised.value)
-    assert not hasattr(found, "estimators_")
+    assert not hasattr(result, "estimators_")
 
 
 # Levels of categories, by the imputers that average members
@@ -288,7 +288,7 @@ def fitted(request):
 @pytest.mark.parametrize("make", MAKERS)
 def test_probabilities_are_better_than_shares(make, seed):
     X, truth, hidden = frame(seed)
-    found = make().fit(X).category_probabilities(X)
+    probabilities = make().fit(X).category_probabilities(X)
     gains = []
     for column in NAMES:
         rows = hidden[:, truth.columns.get_loc(column)]
@@ -297,7 +297,7 @@ def test_probabilities_are_better_than_shares(make, seed):
             np.tile(shares, (len(X), 1)), X.index, columns=shares.index
         )
         gains.append(loss(table, truth[column], rows))
-        gains[-1] = gains[-1] - loss(found[column], truth[column], rows)
+        gains[-1] = gains[-1] - loss(probabilities[column], truth[column], rows)
     assert p_mean(np.concatenate(gains), 0.0, alternative="greater") < FAILURE
 
 
@@ -346,15 +346,15 @@ def two_members(n_draws):
 def test_members_count_by_their_draws():
     nodes = np.full((4, 1), np.nan)
     for n_draws, shares in ((1, [1, 0]), (3, [2 / 3, 1 / 3]), (4, [1 / 2, 1 / 2])):
-        cells, found = two_members(n_draws).fill(nodes)
-        np.testing.assert_allclose(found[0], [shares] * 4)
+        cells, result = two_members(n_draws).fill(nodes)
+        np.testing.assert_allclose(result[0], [shares] * 4)
         assert (cells == 0).all()
 
 
 def test_members_have_random_numbers_of_their_own():
-    found = two_members(2)
-    found.fill(np.arange(4.0)[:, None])
-    streams = np.concatenate([one.uniform for one in found.members])
+    result = two_members(2)
+    result.fill(np.arange(4.0)[:, None])
+    streams = np.concatenate([one.uniform for one in result.members])
     assert len(np.unique(streams)) == streams.size == 24
 
 
@@ -373,10 +373,10 @@ class Number(Certain):
 
 
 def test_draws_are_rounded_before_they_are_summarised():
-    found = two_members(2)
-    values = found.values._replace(integers=np.ones(1, dtype=bool))
-    found = found._replace(members=[Number(0), Number(1)], values=values)
-    cells, _ = found.fill(np.full((4, 1), np.nan))
+    result = two_members(2)
+    values = result.values._replace(integers=np.ones(1, dtype=bool))
+    result = result._replace(members=[Number(0), Number(1)], values=values)
+    cells, _ = result.fill(np.full((4, 1), np.nan))
     assert (cells == 0.5).all()
 
 

@@ -51,15 +51,15 @@ def test_the_gain_is_that_of_a_fit_without_the_cells(seed, imputer):
         X = normal_table(100 * seed + table)
         hidden = hold_out(X, torch.ones(len(X)).double(), 0.1)[1].numpy()
         kept = np.where(hidden, np.nan, X)
-        found = clone(imputer).set_params(on_misfit="warn").fit(X)
-        shrinkage = found.estimators_[0].shrinkage_
+        fitted = clone(imputer).set_params(on_misfit="warn").fit(X)
+        shrinkage = fitted.estimators_[0].shrinkage_
         normal = GaussianImputer(shrinkage=shrinkage, marginals="normal", tol=1e-6)
         blind, seen = (
             gain_of(clone(normal).fit(table).transform(kept), X, hidden, kept)
             for table in (kept, X)
         )
-        apart.append(found.held_out_gain_ - blind)
-        leaked.append(found.held_out_gain_ - seen)
+        apart.append(fitted.held_out_gain_ - blind)
+        leaked.append(fitted.held_out_gain_ - seen)
     assert p_mean(apart, 0.0) > FAILURE
     # a quarter to a half at ten seeds
     assert np.abs(apart).mean() < 0.75 * np.abs(leaked).mean()
@@ -69,8 +69,8 @@ def test_latents_are_turned_like_others(seed):
     torch.manual_seed(seed)
     one = FactorModel(torch.zeros(6), torch.randn(6, 3), torch.ones(6))
     turn = torch.linalg.qr(torch.randn(3, 3)).Q
-    found = turned_like(one._replace(loadings=one.loadings @ turn), one)
-    torch.testing.assert_close(found.loadings, one.loadings)
+    result = turned_like(one._replace(loadings=one.loadings @ turn), one)
+    torch.testing.assert_close(result.loadings, one.loadings)
     near = turned_like(one, one._replace(loadings=torch.randn(6, 3)))
     torch.testing.assert_close(
         near.loadings @ near.loadings.T, one.loadings @ one.loadings.T
@@ -83,10 +83,10 @@ def test_a_module_is_moved_as_its_start_is():
         trained.weight.fill_(5.0)
         before.weight.fill_(2.0)
         after.weight.fill_(1.5)
-    found = moved(trained, before, after)
-    assert found.weight.tolist() == [4.5] * 3 and found.bias.tolist() == [0.0] * 3
+    result = moved(trained, before, after)
+    assert result.weight.tolist() == [4.5] * 3 and result.bias.tolist() == [0.0] * 3
     assert trained.weight.tolist() == [5.0] * 3
-    assert not found.training and not found.weight.requires_grad
+    assert not result.training and not result.weight.requires_grad
 
 
 def against(X):

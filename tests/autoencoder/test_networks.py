@@ -11,10 +11,10 @@ DROPOUT = 0.3
 
 def network(seed, hidden=(5, 4), dropout=0.0):
     torch.manual_seed(seed)
-    found = ResidualPerceptron(3, hidden, 2, dropout).double()
-    for leaf in found.parameters():
+    values = ResidualPerceptron(3, hidden, 2, dropout).double()
+    for leaf in values.parameters():
         torch.nn.init.normal_(leaf)
-    return found
+    return values
 
 
 def by_definition(net, x):
@@ -33,11 +33,11 @@ def rows(seed, *shape):
 @pytest.mark.parametrize("shape", [(7,), (2, 7), (2, 3, 7), ()])
 def test_values_and_slopes_are_those_of_its_layers(shape, seed):
     net, x = network(seed), rows(seed, *shape).requires_grad_()
-    found, expected = net(x), by_definition(net, x)
-    torch.testing.assert_close(found, expected)
+    result, expected = net(x), by_definition(net, x)
+    torch.testing.assert_close(result, expected)
     leaves = [x, *net.parameters()]
     slopes, exact = (
-        torch.autograd.grad(y.square().sum(), leaves) for y in (found, expected)
+        torch.autograd.grad(y.square().sum(), leaves) for y in (result, expected)
     )
     for one, other in zip(slopes, exact, strict=True):
         torch.testing.assert_close(one, other)
@@ -49,9 +49,9 @@ def test_dropout_is_shared_by_the_draws_of_a_row(seed):
     net = network(seed, hidden=(50,), dropout=DROPOUT)
     x = rows(seed, 1).expand(4, 6, 3)
     net.train()
-    found = net(x)
-    assert torch.equal(found[0], found[3])
-    assert len(found[0].unique(dim=0)) == 6
+    result = net(x)
+    assert torch.equal(result[0], result[3])
+    assert len(result[0].unique(dim=0)) == 6
     net.eval()
     assert len(net(x).flatten(0, 1).unique(dim=0)) == 1
 

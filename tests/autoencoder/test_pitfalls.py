@@ -54,16 +54,16 @@ def distance(sampler, problem, seed, *, n=100, n_chains=1, n_steps=500, burn_in=
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_ac_mwg(problem, seed):
     sampler = ac_mwg(*PARTS, eps=0.01, history_size=20)
-    found = distance(sampler, problem, seed, n_steps=900, burn_in=700)
-    assert found < WORKS
+    result = distance(sampler, problem, seed, n_steps=900, burn_in=700)
+    assert result < WORKS
 
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_lair(problem, seed):
     sampler, n = lair(*PARTS), 10
-    found = distance(sampler, problem, seed, n=n, n_chains=20, burn_in=20)
-    assert found < WORKS / 3
+    result = distance(sampler, problem, seed, n=n, n_chains=20, burn_in=20)
+    assert result < WORKS / 3
     data, state = start(sampler, problem, n, 20)
     options = {"n_steps": 300, "n_draws": 2000}
     with seeded(seed):

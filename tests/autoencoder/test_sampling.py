@@ -54,11 +54,11 @@ def errors(rule, auto, seed, n_steps, moments=exact_moments, options=None):
         x = ways.draws(auto, data, DRAWS, n_steps, of_stream).tables
     assert x.shape == (DRAWS, 3 * N, 4)
     assert torch.equal(x[:, data.observed], data.x[data.observed].expand(DRAWS, -1))
-    found = []
+    records = []
     for row, drawn in zip(ROWS, np.split(x.numpy(), len(ROWS), 1), strict=True):
         sample = first_and_second(drawn[..., np.isnan(row)]).mean(0)
-        found.append(abs(z_mean(sample, moments(row))).max())
-    return max(found)
+        records.append(abs(z_mean(sample, moments(row))).max())
+    return max(records)
 
 
 @pytest.mark.quick(2)
@@ -144,11 +144,11 @@ def test_options_of_samplers_are_exact_too(rule, options, n_steps, seed):
 
 def test_lair_warms_chains_up(seed):
     """Pseudo-Gibbs without moves returns the start; particles of LAIR are nearer."""
-    off, found = autoencoder(shift=1.5), []
+    off, result = autoencoder(shift=1.5), []
     for n_warm_up in (0, 10):
         options = {"options": (n_warm_up,)}
-        found.append(errors("pseudo-gibbs", off, seed, 0, **options))
-    assert found[1] < 0.75 * found[0]  # a half, in simulations with several seeds
+        result.append(errors("pseudo-gibbs", off, seed, 0, **options))
+    assert result[1] < 0.75 * result[0]  # a half, in simulations with several seeds
 
 
 def test_chains_start_from_the_posterior(seed):
@@ -184,11 +184,11 @@ def test_draws_that_are_spread_evenly_have_exact_means(shift, seed):
     exact = [exact_moments(row)[: np.isnan(row).sum()] for row in ROWS]
     squares = []
     for draws, streams in ((rule.stratified, even(of_stream)), (rule.draws, of_stream)):
-        found = row_means(draws, auto, seed, 120, streams)
-        for drawn, mean in zip(found, exact, strict=True):
+        result = row_means(draws, auto, seed, 120, streams)
+        for drawn, mean in zip(result, exact, strict=True):
             assert abs(z_mean(drawn, mean)).max() < GATE
             assert abs(z_mean(drawn, mean + 0.1)).max() > GATE  # control
-        errors = [a - b for a, b in zip(found, exact, strict=True)]
+        errors = [a - b for a, b in zip(result, exact, strict=True)]
         squares.append(np.mean([np.square(error).mean() for error in errors]))
     assert squares[0] < 0.6 * squares[1]  # 0.3 to 0.5, in simulations with six seeds
 
@@ -197,10 +197,10 @@ def test_draws_that_are_spread_evenly_have_exact_means(shift, seed):
 def rows(seed):
     """Make rows of many patterns; one is complete and one shows nothing."""
     rng = np.random.default_rng(seed)
-    found = rng.normal(size=(12, 4))
-    found[rng.uniform(size=found.shape) < 0.5] = np.nan
-    found[0], found[1] = rng.normal(size=4), np.nan
-    return found
+    result = rng.normal(size=(12, 4))
+    result[rng.uniform(size=result.shape) < 0.5] = np.nan
+    result[0], result[1] = rng.normal(size=4), np.nan
+    return result
 
 
 @pytest.mark.parametrize("rule", [*samplers.SAMPLERS, "evenly"])
@@ -272,17 +272,17 @@ EFFORT = samplers.by_lair(20, 1)
 @pytest.mark.parametrize(("n", "n_draws"), [(0, 1), (1, 10), (1000, 1), (1000, 200)])
 def test_chunks_split_the_rows(n, n_draws, monkeypatch):
     monkeypatch.setattr("skvnce.autoencoder.samplers._AT_ONCE", 2**16)
-    found = [
+    values = [
         np.arange(n)[rows]
         for rows in samplers.chunks(autoencoder(), n, n_draws, EFFORT)
     ]
-    assert np.concatenate([[], *found]).tolist() == list(range(n))
+    assert np.concatenate([[], *values]).tolist() == list(range(n))
     proposals = max(21, 4 * 20)  # of an iteration, and where the 20 particles start
-    for part in found:  # densities of all proposals, and cells of all draws
+    for part in values:  # densities of all proposals, and cells of all draws
         assert len(part) * proposals * max(4, 20 * 2) <= 2**16
         assert len(part) * n_draws * 4 <= 2**16
     if n_draws == 200:
-        assert len(found) > 1
+        assert len(values) > 1
 
 
 def test_one_row_that_is_large_is_a_chunk(monkeypatch):
@@ -364,7 +364,7 @@ def test_epsilon_of_acmwg_reaches_the_sampler(asked, epsilon):
 
 @pytest.mark.parametrize("part", [ACMWG, MWG])
 def test_chains_start_after_so_many_iterations_of_lair(asked, part):
-    for n_warm_up, wanted in ((0, []), (5, [5])):
+    for n_warm_up, expected in ((0, []), (5, [5])):
         made, lengths = asked("lair", part(n_warm_up=n_warm_up))
-        assert len(made) == len(wanted)
-        assert lengths == [*wanted, N_STEPS]
+        assert len(made) == len(expected)
+        assert lengths == [*expected, N_STEPS]

@@ -105,10 +105,10 @@ def test_the_modules_are_copied(X):
     with torch.no_grad():
         own.model.mean += 5.0
     np.testing.assert_array_equal(imputer.transform(X), before)
-    found = imputer.to_torch()
-    mean = found.likelihood(torch.zeros(1, 1, 1).double()).mean
+    result = imputer.to_torch()
+    mean = result.likelihood(torch.zeros(1, 1, 1).double()).mean
     np.testing.assert_allclose(mean.squeeze(), MEAN, rtol=1e-6)
-    found.module.mean.data.fill_(5.0)
+    result.module.mean.data.fill_(5.0)
     np.testing.assert_array_equal(imputer.transform(X), before)
     again = pickle.loads(pickle.dumps(imputer))
     np.testing.assert_array_equal(again.transform(X), before)

@@ -46,9 +46,9 @@ def test_it_starts_as_factor_analysis(k, rows, seed):
     linear = factors(seed, k)
     exact, _ = log_prob_observed(linear, *rows)
     with torch.no_grad():
-        found = log_evidence(autoencoder(linear), *rows, n_points=100)
+        evidence = log_evidence(autoencoder(linear), *rows, n_points=100)
         moved = log_evidence(autoencoder(linear, shake=0.3), *rows, n_points=100)
-    torch.testing.assert_close(found, exact, rtol=0, atol=1e-8)
+    torch.testing.assert_close(evidence, exact, rtol=0, atol=1e-8)
     assert (moved[1:] - exact[1:]).abs().min() > 1e-4  # control; row 0 shows nothing
     assert abs(moved[0]) < 1e-8
 

@@ -98,8 +98,8 @@ def test_a_perceptron_sees_standardised_rows_and_their_masks(seed, observed):
     (layer,) = net.layers
     seen = torch.where(observed, (x - mean) / scale.exp(), 0.0)
     both = torch.cat([seen, observed.double().expand(2, -1, -1)], -1)
-    found = net(x.masked_fill(~observed, torch.nan), observed)
-    torch.testing.assert_close(found, both @ layer.weight.T + layer.bias)
+    result = net(x.masked_fill(~observed, torch.nan), observed)
+    torch.testing.assert_close(result, both @ layer.weight.T + layer.bias)
 
 
 def test_binary_cells_draw_their_columns_alone(seed, observed):
@@ -132,16 +132,16 @@ def test_normal_cells_are_drawn_given_binary_ones(make, observed):
     assert (drawn == first.values[0])[..., binary].all()
     assert (drawn == x)[:, observed].all()
     assert (draws.log_score == first.log_score).all()
-    found = (draws.log_prob - first.log_prob).detach()
+    result = (draws.log_prob - first.log_prob).detach()
     for s, i in product(range(3), range(2**D)):
         m = ~(observed[i] | binary)
         if m.any():
             w = posteriors.normal_scale(drawn[s, i].detach(), MIXED)
             q = MultivariateNormal(*dense(normal.free.normal(), w, ~m))
             expected = q.log_prob(w[m]) - w[m & MIXED].sum()
-            torch.testing.assert_close(found[s, i], expected)
+            torch.testing.assert_close(result[s, i], expected)
         else:
-            assert found[s, i] == 0
+            assert result[s, i] == 0
 
 
 WIDTH, LATENTS, N, NU = 3, 2, 5, 2
@@ -182,8 +182,8 @@ class Discrete:
         self.leaves = list(self.posterior.parameters())
 
     def gradient(self, value):
-        found = torch.autograd.grad(value, self.leaves, retain_graph=True)
-        return torch.cat([slope.flatten() for slope in found])
+        gradients = torch.autograd.grad(value, self.leaves, retain_graph=True)
+        return torch.cat([slope.flatten() for slope in gradients])
 
     def exact(self):
         """Compute the mean over q, as a sum over all states."""
@@ -214,8 +214,8 @@ class Discrete:
 
     def gradients(self, n_seeds=1000, **change):
         """Draw unbiased estimates, if they are; (n_seeds, parameters)."""
-        found = [self.drawn(**change).mean() for _ in range(n_seeds)]
-        return torch.stack([self.gradient(value) for value in found])
+        values = [self.drawn(**change).mean() for _ in range(n_seeds)]
+        return torch.stack([self.gradient(value) for value in values])
 
 
 POSTERIORS = pytest.mark.parametrize("kind", ["drawn", "enumerated"])
@@ -228,8 +228,8 @@ def test_the_score_function_gives_unbiased_gradients(kind, seed):
     problem = Discrete(kind)
     exact = problem.gradient(problem.exact().mean())
     moving = exact.abs() > 1e-12  # not what only masks of complete rows would move
-    found = problem.gradients()
-    z = z_mean(found[:, moving], exact[moving])
+    gradients = problem.gradients()
+    z = z_mean(gradients[:, moving], exact[moving])
     assert abs(z).max() < GATE
     # control: no derivative through draws of zeros and ones
     without = problem.gradients(change=lambda score: None)
@@ -242,23 +242,23 @@ def test_values_of_discrete_draws_are_unbiased(kind, seed):
     problem = Discrete(kind)
     with torch.no_grad():
         exact = problem.exact()
-        found = torch.stack([problem.drawn() for _ in range(300)])
-    random = found.std(0) > 1e-9  # the posterior of a complete row may be exact
-    torch.testing.assert_close(found[0][~random], exact[~random])
+        values = torch.stack([problem.drawn() for _ in range(300)])
+    random = values.std(0) > 1e-9  # the posterior of a complete row may be exact
+    torch.testing.assert_close(values[0][~random], exact[~random])
     assert random[1]  # a row of missing cells
-    assert abs(z_mean(found[:, random], exact[random])).max() < GATE
+    assert abs(z_mean(values[:, random], exact[random])).max() < GATE
 
 
 def test_the_surrogate_of_the_gradient_leaves_the_value_alone(seed):
     torch.manual_seed(seed)
     values, score = torch.randn(2, 4, 6).double()
     log_weight = torch.rand(4, 6).double().log_softmax(0)
-    found = objective.mean_over_draws(values, log_weight, score.requires_grad_())
+    means = objective.mean_over_draws(values, log_weight, score.requires_grad_())
     plain = (log_weight.exp() * values).sum(0)
-    assert (found == plain).all()
+    assert (means == plain).all()
     assert (objective.mean_over_draws(values, log_weight) == plain).all()
     # by hand, the first draw: its surplus over the mean of the other draws
-    (slope,) = torch.autograd.grad(found.sum(), score)
+    (slope,) = torch.autograd.grad(means.sum(), score)
     weight, others = log_weight.exp(), values[1:]
     baseline = (weight[1:] * others).sum(0) / weight[1:].sum(0)
     torch.testing.assert_close(slope[0], weight[0] * (values[0] - baseline))
@@ -272,8 +272,8 @@ def test_densities_of_given_cells_are_those_of_drawn_ones(make, observed, positi
     cells, x = make(positive), table(observed, positive, 3)
     with torch.no_grad():
         draws = cells(repeated(x, 2), observed, global_stream)
-        found = cells.log_prob(draws.values[0], observed)
-    torch.testing.assert_close(found, draws.log_prob, rtol=1e-9, atol=1e-9)
+        log_prob = cells.log_prob(draws.values[0], observed)
+    torch.testing.assert_close(log_prob, draws.log_prob, rtol=1e-9, atol=1e-9)
 
 
 def defensive(make, positive):

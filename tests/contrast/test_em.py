@@ -53,7 +53,7 @@ def mixture(kind, width=2.5):
 
 def nce_loss(log_density, contrast):
     ratios = [log_density(rows.x) - rows.log_noise for rows in contrast]
-    return nce(*ratios, NU).loss
+    return nce(*ratios, NU)
 
 
 def summed(model):
@@ -87,15 +87,15 @@ def test_exact_em_climbs_nce_to_its_maximum(kind, contrast):
         assert climbed[-1] <= loss + 1e-10  # the bound
         return False
 
-    found = variational_em(
+    trace = variational_em(
         Problem(model.log_density, exact_posterior(model), contrast),
         model.parameters(),
         tol=1e-12,
         max_iter=300,
         on_round=record,
     )
-    assert found.converged
-    assert len(found.loss) == len(climbed) - 1
+    assert trace.converged
+    assert len(trace.loss) == len(climbed) - 1
     assert np.diff(climbed).max() < 1e-10
     assert climbed[0] - climbed[-1] > 1e-3
     assert distance(model, direct(kind, contrast)) < 1e-4
@@ -168,14 +168,14 @@ class Linear(nn.Module):
 
 def loadings(contrast, seeds, learn):
     """Estimate the loading with the random numbers of each seed."""
-    found = []
+    records = []
     for s in seeds:
         model, q = Factor(), Linear()
         problem = Problem(model.log_density, q, contrast, seed=s)
         learnt = q.parameters() if learn else ()
         variational_em(problem, model.parameters(), learnt, tol=1e-7)
-        found.append(float(model.loading.detach().abs()))
-    return found
+        records.append(float(model.loading.detach().abs()))
+    return records
 
 
 @pytest.mark.slow

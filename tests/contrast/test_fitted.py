@@ -57,9 +57,9 @@ def gaussian(normal, *, is_integrated, hidden=False, proposal=None):
 @pytest.mark.parametrize("is_integrated", [True, False])
 def test_log_densities_are_those_of_the_normal(is_integrated, normal, data):
     fitted = gaussian(normal, is_integrated=is_integrated)
-    found, error = fitted.log_prob(data, stream(0))
+    result, error = fitted.log_prob(data, stream(0))
     expected = log_prob_observed(prepare(normal), *data)
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-9)
+    torch.testing.assert_close(result, expected, rtol=0, atol=1e-9)
     assert error.abs().max() < 1e-9
 
 
@@ -69,9 +69,9 @@ def test_standard_errors_are_those_of_importance_sampling(normal, data, seed):
     fitted = gaussian(normal, is_integrated=False, proposal=wide)
     torch.manual_seed(seed)
     pairs = [fitted.log_prob(data, global_stream) for _ in range(60)]
-    found, error = (torch.stack(part) for part in zip(*pairs, strict=True))
+    result, error = (torch.stack(part) for part in zip(*pairs, strict=True))
     drawn = ~data.observed.all(1)
-    ratio = found[:, drawn].std(0) / error[:, drawn].mean(0)
+    ratio = result[:, drawn].std(0) / error[:, drawn].mean(0)
     # a standard deviation of 60 estimates is off by a tenth
     assert 0.4 < ratio.min() and ratio.max() < 2.0
     assert (error[:, ~drawn] < 1e-12).all()
@@ -80,11 +80,11 @@ def test_standard_errors_are_those_of_importance_sampling(normal, data, seed):
 @pytest.mark.parametrize("hidden", [False, True])
 def test_missing_cells_are_filled_by_their_means(hidden, normal, data):
     fitted = gaussian(normal, is_integrated=False, hidden=hidden)
-    found = fitted.filled(data, stream(3))
-    torch.testing.assert_close(found[data.observed], data.x[data.observed])
+    filled = fitted.filled(data, stream(3))
+    torch.testing.assert_close(filled[data.observed], data.x[data.observed])
     exact = FreeGaussian(normal).conditional_mean(*data).detach()
     if not hidden:
-        torch.testing.assert_close(found, exact)
+        torch.testing.assert_close(filled, exact)
         return
     many = torch.stack([fitted.filled(data, stream(k)) for k in range(100)])
     z = z_mean(many[:, ~data.observed], exact[~data.observed])
@@ -127,8 +127,8 @@ def test_means_and_draws_of_latents_are_those_of_the_enumeration(seed):
     assert set(drawn.unique().tolist()) == {0.0, 1.0}
     assert abs(z_mean(drawn, expected)).max() < GATE
     # the sum over the states is the log-density
-    found, error = fitted.log_prob(data, stream(0))
-    torch.testing.assert_close(found, model.log_marginal(*data))
+    result, error = fitted.log_prob(data, stream(0))
+    torch.testing.assert_close(result, model.log_marginal(*data))
     assert (error == 0).all()
 
 
@@ -147,8 +147,8 @@ def test_fresh_noise_gives_the_integral(normal, data, seed):
     torch.manual_seed(seed)
     fitted = gaussian(normal, is_integrated=True)
     noise = GaussianNoise(normal)  # the model itself: all log-ratios are 0
-    found = fitted.evaluation(noise, data, 5, 3)
-    assert found.noise.shape == (5, N) and found.noise.abs().max() < 1e-9
+    evaluation = fitted.evaluation(noise, data, 5, 3)
+    assert evaluation.noise.shape == (5, N) and evaluation.noise.abs().max() < 1e-9
     fitted.model.rescale(float(fitted.model.log_scale) - 2.0)
     assert float(objective.log_mean(fitted.evaluation(noise, data, 5, 3).noise)) == (
         pytest.approx(2.0)

@@ -17,8 +17,8 @@ def model(seed):
     torch.manual_seed(seed)
     root = torch.randn(D, D).double()
     initial = Normal(torch.randn(D).double(), root @ root.T / 4 + 0.3 * torch.eye(D))
-    found = FreeGaussian(initial)
-    return shaken(found, 0.3)
+    result = FreeGaussian(initial)
+    return shaken(result, 0.3)
 
 
 @pytest.fixture
@@ -42,13 +42,13 @@ def test_log_density_is_that_of_the_normal_up_to_its_constant(model, x):
 
 def test_the_marginal_of_every_pattern_by_dense_algebra(model, x, observed):
     mean, covariance = model.free.normal()
-    found = model.log_marginal(x, observed)
+    log_marginal = model.log_marginal(x, observed)
     for i, o in enumerate(observed):
         expected = model.log_normaliser()
         if o.any():
             normal = MultivariateNormal(mean[o], covariance[o][:, o])
             expected = expected + normal.log_prob(x[i, o])
-        torch.testing.assert_close(found[i], expected)
+        torch.testing.assert_close(log_marginal[i], expected)
 
 
 def test_complete_rows_take_the_short_way(model, x, observed):
@@ -56,16 +56,16 @@ def test_complete_rows_take_the_short_way(model, x, observed):
         model.log_marginal(x, torch.ones_like(observed)), model.log_density(x)
     )
     # the long way, with one incomplete row among them
-    found = model.log_marginal(x[-2:], observed[-2:])
-    torch.testing.assert_close(found[-1], model.log_density(x[-1]))
+    log_marginal = model.log_marginal(x[-2:], observed[-2:])
+    torch.testing.assert_close(log_marginal[-1], model.log_density(x[-1]))
 
 
 def test_missing_cells_are_filled_by_their_conditional_means(model, x, observed):
     mean, S = model.free.normal()
     with torch.no_grad():
-        found = model.conditional_mean(x.masked_fill(~observed, np.nan), observed)
+        means = model.conditional_mean(x.masked_fill(~observed, np.nan), observed)
     for i, o in enumerate(observed):
         gain = torch.linalg.solve(S[o][:, o], S[o][:, ~o]).T
-        torch.testing.assert_close(found[i, ~o], mean[~o] + gain @ (x[i, o] - mean[o]))
-        torch.testing.assert_close(found[i, o], x[i, o])
-    torch.testing.assert_close(found[0], mean)  # nothing observed
+        torch.testing.assert_close(means[i, ~o], mean[~o] + gain @ (x[i, o] - mean[o]))
+        torch.testing.assert_close(means[i, o], x[i, o])
+    torch.testing.assert_close(means[0], mean)  # nothing observed

@@ -44,15 +44,15 @@ def patterns():
 
 def by_scipy(marginals):
     """Return the frozen distribution of each column."""
-    found = []
+    records = []
     for kind, a, b in zip(*(part.tolist() for part in marginals), strict=True):
         if kind == BINARY:
-            found.append(stats.bernoulli(a))
+            records.append(stats.bernoulli(a))
         elif kind == POSITIVE:
-            found.append(stats.truncnorm(-a / b, np.inf, loc=a, scale=b))
+            records.append(stats.truncnorm(-a / b, np.inf, loc=a, scale=b))
         else:
-            found.append(stats.norm(a, b))
-    return found
+            records.append(stats.norm(a, b))
+    return records
 
 
 def test_marginals_have_the_given_moments(marginals):
@@ -68,10 +68,10 @@ def test_marginals_have_the_given_moments(marginals):
 
 @pytest.mark.parametrize("mean", [0.0, 1.0])
 def test_columns_of_one_value_give_the_other_some_probability(mean):
-    found = Marginals.fit(
+    fitted = Marginals.fit(
         torch.tensor([BINARY]), *torch.tensor([[mean], [0.0], [9.0]]).double()
     )
-    assert float(found.location) == pytest.approx((9 * mean + 0.5) / 10)
+    assert float(fitted.location) == pytest.approx((9 * mean + 0.5) / 10)
 
 
 def test_marginal_log_prob_of_the_observed_cells(marginals, patterns):
@@ -90,8 +90,8 @@ def test_marginal_log_prob_of_the_observed_cells(marginals, patterns):
     )
     expected = np.where(patterns, by_column, 0.0).sum(-1)
     for junk in (0.5, -1e6, torch.nan):
-        found = marginals.log_prob(y.masked_fill(~patterns, junk), patterns)
-        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+        log_prob = marginals.log_prob(y.masked_fill(~patterns, junk), patterns)
+        np.testing.assert_allclose(log_prob, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_marginal_draws_have_the_moments(marginals, seed):
@@ -121,20 +121,20 @@ def normal(seed):
 def marginal_of(normal, x, patterns):
     """Compute the normal density of the observed cells, row by row."""
     mean, covariance = normal
-    found = torch.zeros(x.shape[:-1]).double()
+    values = torch.zeros(x.shape[:-1]).double()
     for i, o in enumerate(patterns):
         if o.any():
             part = distributions.MultivariateNormal(mean[o], covariance[o][:, o])
-            found[..., i] = part.log_prob(x[..., i, o])
-    return found
+            values[..., i] = part.log_prob(x[..., i, o])
+    return values
 
 
 def test_gaussian_log_prob_of_the_observed_cells(normal, patterns):
     noise, y = GaussianNoise(normal), torch.randn(2, len(patterns), D).double()
     expected = marginal_of(normal, y, patterns)
     for junk in (0.0, 1e6, torch.nan):
-        found = noise.log_prob(y.masked_fill(~patterns, junk), patterns)
-        torch.testing.assert_close(found, expected)
+        log_prob = noise.log_prob(y.masked_fill(~patterns, junk), patterns)
+        torch.testing.assert_close(log_prob, expected)
 
 
 def test_gaussian_draws_have_the_moments(normal, seed):
@@ -155,10 +155,10 @@ def test_a_given_normal_has_a_density_of_every_part(normal, patterns):
         normal.mean.float(), normal.covariance.float()
     )
     noise, x = wrap_distribution(passed, D), torch.randn(len(patterns), D).double()
-    found = noise.log_prob(x, patterns)
-    assert found.dtype == noise.sample(1).dtype == torch.float64
+    log_prob = noise.log_prob(x, patterns)
+    assert log_prob.dtype == noise.sample(1).dtype == torch.float64
     expected = marginal_of(normal, x, patterns)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(log_prob, expected, rtol=1e-4, atol=1e-4)
 
 
 LOW, HIGH = torch.arange(D) + 2.0, torch.arange(D) + 3.5  # 1 is outside
@@ -185,8 +185,8 @@ def test_given_columns_have_a_density_of_every_part(name, wrapped, patterns, see
     assert x.dtype == torch.float64
     expected = columns.log_prob(x).where(patterns, 0.0).sum(-1)
     for junk in (0.5, torch.nan):
-        found = noise.log_prob(x.masked_fill(~patterns, junk), patterns)
-        torch.testing.assert_close(found, expected)
+        log_prob = noise.log_prob(x.masked_fill(~patterns, junk), patterns)
+        torch.testing.assert_close(log_prob, expected)
 
 
 @pytest.fixture
@@ -203,10 +203,10 @@ def test_a_given_joint_distribution_of_complete_rows(joint, seed):
     torch.manual_seed(seed)
     noise = wrap_distribution(joint, D)
     x = noise.sample(6).view(2, 3, D)
-    found = noise.log_prob(x, torch.ones(3, D).bool())
-    assert found.dtype == torch.float64
+    log_prob = noise.log_prob(x, torch.ones(3, D).bool())
+    assert log_prob.dtype == torch.float64
     expected = UnivariateNormal(0.0, 1.0).log_prob(x).sum(-1)
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(log_prob, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -234,9 +234,9 @@ def test_zeros_have_a_density_in_all_units():
         n_negative += int((scaled * scale + mean < 0).sum())
         kind = torch.full((3,), POSITIVE)
         noise = Marginals.fit(kind, mean, scale.square(), torch.tensor(30.0))
-        found = Rescaled(noise, mean, scale).log_prob(scaled, observed)
+        log_prob = Rescaled(noise, mean, scale).log_prob(scaled, observed)
         expected = noise.log_prob(x, observed) + scale.log().sum()
-        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(log_prob, expected)
     assert n_negative > 0
 
 
@@ -260,9 +260,9 @@ def chosen(kind, units=UNITS):
 
 
 def test_kinds_of_columns_and_what_replaces_zeros():
-    found = summary()
-    assert found.kind.tolist() == [BINARY, REAL, POSITIVE]
-    assert found.floor.tolist() == [0.5, 0.25, 0.25]
+    result = summary()
+    assert result.kind.tolist() == [BINARY, REAL, POSITIVE]
+    assert result.floor.tolist() == [0.5, 0.25, 0.25]
     assert set(ColumnSummary.standard(3).kind.tolist()) == {REAL}
 
 
@@ -285,17 +285,17 @@ def test_fitted_noise_has_one_density_in_all_units(kind):
     if kind == "gaussian":  # given in the scale of the model
         raw = Rescaled(scaled, torch.tensor(-CENTRE / SCALE), torch.tensor(1 / SCALE))
     data, nodes = UNITS.scaled(NODES), Incomplete.from_array(NODES)
-    found = scaled.log_prob(*data) - OBSERVED.double() @ torch.tensor(SCALE).log()
-    torch.testing.assert_close(found, raw.log_prob(*nodes))
+    value = scaled.log_prob(*data) - OBSERVED.double() @ torch.tensor(SCALE).log()
+    torch.testing.assert_close(value, raw.log_prob(*nodes))
 
 
 def test_parameters_of_noise_are_in_the_units_of_the_user():
     mean, covariance = UNITS.moments(NORMAL)
-    found = chosen("gaussian").parameters
-    np.testing.assert_array_equal(found["mean"], mean)
-    np.testing.assert_array_equal(found["covariance"], covariance)
-    found = chosen("marginal").parameters
-    assert found["location"][1] == CENTRE[1]
+    parameters = chosen("gaussian").parameters
+    np.testing.assert_array_equal(parameters["mean"], mean)
+    np.testing.assert_array_equal(parameters["covariance"], covariance)
+    parameters = chosen("marginal").parameters
+    assert parameters["location"][1] == CENTRE[1]
 
 
 def test_a_module_makes_the_noise():
@@ -304,8 +304,8 @@ def test_a_module_makes_the_noise():
             return distributions.MultivariateNormal(torch.zeros(3), torch.eye(3))
 
     data = UNITS.scaled(NODES)
-    found = chosen(Flow()).distribution.log_prob(*data)
-    torch.testing.assert_close(found, chosen(Flow()()).distribution.log_prob(*data))
+    log_prob = chosen(Flow()).distribution.log_prob(*data)
+    torch.testing.assert_close(log_prob, chosen(Flow()()).distribution.log_prob(*data))
 
 
 @pytest.mark.parametrize("noise", [3.0, "gaussian", nn.Linear(2, 2)])
@@ -317,9 +317,9 @@ def test_noise_without_a_density_is_refused(noise):
 def test_contrasts_have_the_masks_of_the_data():
     torch.manual_seed(0)
     data, noise = UNITS.scaled(NODES), GaussianNoise(NORMAL)
-    found = contrast_with(noise, data, 4)
-    assert found.noise.x.shape == (4, 3, 3)
-    assert (found.noise.observed == OBSERVED).all()
-    assert found.data.x is data.x
-    expected = noise.log_prob(found.noise.x, data.observed)
-    torch.testing.assert_close(found.noise.log_noise, expected)
+    contrast = contrast_with(noise, data, 4)
+    assert contrast.noise.x.shape == (4, 3, 3)
+    assert (contrast.noise.observed == OBSERVED).all()
+    assert contrast.data.x is data.x
+    expected = noise.log_prob(contrast.noise.x, data.observed)
+    torch.testing.assert_close(contrast.noise.log_noise, expected)

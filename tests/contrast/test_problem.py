@@ -108,8 +108,8 @@ def test_parts_have_the_values_and_gradients_of_the_whole(size, criterion, width
     whole = Problem(model.log_density, q, widths, criterion)
     split = whole._replace(size=size)
     assert [len(p.data.x) for p, _ in split.parts()][:-1] == [size] * ((N - 1) // size)
-    for found, expected in zip(evaluate(split), evaluate(whole), strict=True):
-        assert_close(found, expected, rtol=1e-13, atol=1e-13)
+    for result, expected in zip(evaluate(split), evaluate(whole), strict=True):
+        assert_close(result, expected, rtol=1e-13, atol=1e-13)
     parameters = [*model.parameters(), q.w]
     assert_close(
         gradient_by_parts(split, parameters), gradient_by_parts(whole, parameters)
@@ -118,20 +118,20 @@ def test_parts_have_the_values_and_gradients_of_the_whole(size, criterion, width
 
 def test_parts_draw_from_the_posterior_as_it_stood(widths):
     """The model moves in the M-step, its exact posterior does not."""
-    found = []
+    records = []
     for size in (2**20, 37):
         model = mixture()
         problem = Problem(model.log_density, exact_posterior(model), widths, size=size)
         loss = fit_model(problem, model.parameters(), tol=1e-9).objective
-        found.append([loss, *flat(model.parameters()).tolist()])
-    np.testing.assert_allclose(found[0], found[1], rtol=1e-7)
+        records.append([loss, *flat(model.parameters()).tolist()])
+    np.testing.assert_allclose(records[0], records[1], rtol=1e-7)
     # control: with a posterior that moves along, one step is all of NCE
     summed = mixture()
     problem = Problem(
         lambda x, m: log_joint_of_states(summed, x).logsumexp(0), draw_nothing, widths
     )
     loss = fit_model(problem, summed.parameters(), tol=1e-9).objective
-    assert loss < found[0][0] - 1e-5
+    assert loss < records[0][0] - 1e-5
 
 
 def test_parts_and_their_noise_have_numbers_of_their_own(widths):
@@ -156,13 +156,13 @@ def test_integrating_is_drawing_from_the_exact_posterior(criterion, holes):
     drawn = Problem(
         model.log_density, SequentialPosterior([cells], 4), contrast, criterion
     )
-    for place, (found, same) in enumerate(zip(evaluate(drawn), expected, strict=True)):
-        assert_close(found, same, rtol=0, atol=1e-10, msg=str(place))
+    for place, (result, same) in enumerate(zip(evaluate(drawn), expected, strict=True)):
+        assert_close(result, same, rtol=0, atol=1e-10, msg=str(place))
     # control: another normal
     with torch.no_grad():
         cells.free.shift += 0.3
-    for found, same in zip(evaluate(drawn), expected, strict=True):
-        assert (found - same).abs().max() > 1e-2
+    for result, same in zip(evaluate(drawn), expected, strict=True):
+        assert (result - same).abs().max() > 1e-2
 
 
 @pytest.mark.parametrize("size", [2**20, 64])
@@ -190,26 +190,24 @@ def test_the_penalty_is_added_to_the_loss(holes):
     def penalty():
         return 0.5 * sum(p.square().sum() for p in free.parameters())
 
-    found = fit_model(problem, model.parameters(), penalty=penalty, tol=1e-8)
+    minimum = fit_model(problem, model.parameters(), penalty=penalty, tol=1e-8)
     values = evaluate(problem).values
     expected = float(-values.mean() + penalty().detach())
-    assert found.objective == pytest.approx(expected)
+    assert minimum.objective == pytest.approx(expected)
     slopes = gradient_by_parts(problem, list(free.parameters())) / N
     assert_close(slopes, flat(free.parameters()), atol=1e-6, rtol=0)
 
 
-def test_accuracy_is_that_of_nce(widths):
+def test_values_are_those_of_nce(widths):
     model = mixture()
-    found = evaluate(Problem(model.log_density, exact_posterior(model), widths))
+    evaluation = evaluate(Problem(model.log_density, exact_posterior(model), widths))
     ratios = [
         log_joint_of_states(model, r.x).logsumexp(0) - r.log_noise for r in widths
     ]
-    assert_close(found.data, ratios[0])
-    assert_close(found.noise, ratios[1])
-    loss = nce(*ratios, NU).loss
-    assert_close(-found.values.mean(), loss)
-    same = nce(found.data, found.noise, 1.0).metrics["accuracy"]
-    assert found.accuracy() == same
+    assert_close(evaluation.data, ratios[0])
+    assert_close(evaluation.noise, ratios[1])
+    loss = nce(*ratios, NU)
+    assert_close(-evaluation.values.mean(), loss)
 
 
 def nce_maximum(contrast):
@@ -219,7 +217,7 @@ def nce_maximum(contrast):
         ratios = [
             log_joint_of_states(model, r.x).logsumexp(0) - r.log_noise for r in contrast
         ]
-        yield nce(*ratios, NU).loss
+        yield nce(*ratios, NU)
 
     objective = minimise_parameters(loss, model.parameters(), tol=1e-9).objective
     return model, objective

@@ -27,12 +27,12 @@ def test_the_scale_is_subtracted(mixture, gaussian, seed):
         latent, plain = Scaled(mixture), Scaled(gaussian)
         for model in (latent, plain):
             model.rescale(scale)
-        for found, expected in (
+        for result, expected in (
             (latent.log_density(x, z), mixture.log_density(x, z)),
             (plain.log_density(y), gaussian.log_density(y)),
             (plain.log_marginal(y, observed), gaussian.log_marginal(y, observed)),
         ):
-            torch.testing.assert_close(found, expected - scale)
+            torch.testing.assert_close(result, expected - scale)
 
 
 def test_rows_reach_the_model_as_a_matrix(seed):
@@ -42,8 +42,8 @@ def test_rows_reach_the_model_as_a_matrix(seed):
             return x.sum(1)
 
     x = torch.randn(2, 3, 4, 5)
-    found = Scaled(Narrow()).log_density(x)
-    torch.testing.assert_close(found, x.sum(-1), check_dtype=False)
+    result = Scaled(Narrow()).log_density(x)
+    torch.testing.assert_close(result, x.sum(-1), check_dtype=False)
 
 
 def test_its_slope_is_minus_one_where_it_is_free(mixture):

@@ -41,11 +41,11 @@ def test_the_normal_of_logarithms_is_that_of_the_logarithms():
     skewed = data._replace(x=data.x.exp().where(data.observed, 0.0))
     every, none = torch.ones(3).bool(), torch.zeros(3).bool()
     floor = torch.full((3,), 1e-9).double()
-    found, expected = (
+    result, expected = (
         normal_of_cells(skewed, every, floor),
         normal_of_cells(data, none, floor),
     )
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(result, expected, strict=True):
         torch.testing.assert_close(one, other)
 
 
@@ -90,5 +90,5 @@ def test_rounds_of_adam_are_told_without_a_change():
     [(None, None, 9.0), (None, 0.5, 0.5), (Bell, None, 0.0), (Bell, 2.0, 2.0)],
 )
 def test_the_strength_of_the_penalty(model, ridge, expected):
-    _, found = fitted(table(missing=0.0), model=model, ridge=ridge)
-    assert found.outcome.ridge == expected
+    _, result = fitted(table(missing=0.0), model=model, ridge=ridge)
+    assert result.outcome.ridge == expected

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from oracles import divergence
 
 from skvnce._core.models import Draws
 from skvnce.contrast.objective import (
     data_term,
-    divergence,
     log_marginal,
     log_ratio,
     nce,
@@ -50,13 +50,13 @@ def test_the_log_ratio_by_hand():
     x = torch.tensor([[1.0, 2.0, 4.0], [1.0, 2.0, 4.0]])
     z = torch.tensor([[0.5, 0.0, -1.0], [2.0, 1.0, 3.0]])
     log_q = torch.tensor([[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]])
-    found = log_ratio(
+    ratio = log_ratio(
         lambda x, z: x * z,
         Draws((x, z), log_q, torch.full((2, 3), 0.5)),
         torch.tensor([1.0, 10.0, 100.0]),
     )
     expected = [[0.5 - 1.1, 0.0 - 10.2, -4 - 100.3], [2 - 1.4, 2 - 10.5, 12 - 100.6]]
-    torch.testing.assert_close(found, torch.tensor(expected))
+    torch.testing.assert_close(ratio, torch.tensor(expected))
 
 
 @pytest.mark.parametrize("nu", RATIOS)
@@ -64,26 +64,24 @@ def test_equal_draws_give_nce(nu, seed):
     data, noise = np.random.default_rng(seed).normal(size=(2, 8))
     data, noise = torch.tensor(data), torch.tensor(noise[:5])
     for n_draws in (1, 4):
-        found = vnce(data.expand(n_draws, -1), noise.expand(n_draws, -1), nu)
-        expected = nce(data, noise, nu).loss
-        torch.testing.assert_close(found.loss, expected, rtol=1e-12, atol=0)
+        loss = vnce(data.expand(n_draws, -1), noise.expand(n_draws, -1), nu)
+        expected = nce(data, noise, nu)
+        torch.testing.assert_close(loss, expected, rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("nu", RATIOS)
 def test_only_the_data_term_is_a_bound(nu, seed):
     with_z, without = problem(seed)
-    found = vnce(with_z, with_z, nu)
+    loss = vnce(with_z, with_z, nu)
     unlikely = torch.full((1, 1), -1e9).double()  # noise of which the model is sure
-    data_term = vnce(with_z, unlikely, nu)
-    torch.testing.assert_close(found.metrics["data_term"], data_term.loss)
-    noise_term = found.loss - data_term.loss
+    noise_term = loss - vnce(with_z, unlikely, nu)
     sure = torch.full((1,), 1e9).double()
-    torch.testing.assert_close(noise_term, nce(sure, without, nu).loss)
+    torch.testing.assert_close(noise_term, nce(sure, without, nu))
 
 
 def test_sure_answers_stay_finite():
     far = torch.tensor([[1e4, -1e4], [-1e4, -1e4]]).double().requires_grad_()
-    values = [vnce(far, far, 2.0).loss, divergence(far, far[0], 2.0).sum()]
+    values = [vnce(far, far, 2.0), divergence(far, far[0], 2.0).sum()]
     for value in values:
         (gradient,) = torch.autograd.grad(value, far)
         assert value.isfinite()
@@ -96,11 +94,11 @@ def test_weights_repeat_draws(seed):
     weight = (counts / counts.sum().double()).log()[:, None].expand_as(some)
     repeated = some.repeat_interleave(counts, 0)
     weights = {"data_weight": weight, "noise_weight": weight}
-    found, expected = vnce(some, some, 2.0, **weights), vnce(repeated, repeated, 2.0)
-    torch.testing.assert_close(found.loss, expected.loss, rtol=1e-12, atol=0)
-    assert (vnce(some, some, 2.0).loss - found.loss).abs() > 1e-6
-    found = divergence(some, with_z[0], 2.0, weight)
-    torch.testing.assert_close(found, divergence(repeated, with_z[0], 2.0))
+    result, expected = vnce(some, some, 2.0, **weights), vnce(repeated, repeated, 2.0)
+    torch.testing.assert_close(result, expected, rtol=1e-12, atol=0)
+    assert (vnce(some, some, 2.0) - result).abs() > 1e-6
+    result = divergence(some, with_z[0], 2.0, weight)
+    torch.testing.assert_close(result, divergence(repeated, with_z[0], 2.0))
 
 
 @pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan])
@@ -115,8 +113,10 @@ def test_a_draw_of_weight_zero_does_not_count(value, seed):
         log_marginal,
         lambda ratio, weight: divergence(ratio, torch.ones(5).double(), 2.0, weight),
     ):
-        found = function(with_junk, weight)
-        torch.testing.assert_close(found, function(ratio, None), rtol=1e-12, atol=1e-14)
-        (gradient,) = torch.autograd.grad(found.sum(), with_junk)
+        result = function(with_junk, weight)
+        torch.testing.assert_close(
+            result, function(ratio, None), rtol=1e-12, atol=1e-14
+        )
+        (gradient,) = torch.autograd.grad(result.sum(), with_junk)
         assert (gradient[3] == 0).all()
         assert (gradient[:3] != 0).all()

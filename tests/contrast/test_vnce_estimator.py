@@ -68,13 +68,13 @@ def bell_moments(bell):
 
 def log_density(X, mean, covariance):
     """Compute log p(x_obs) of each row of a normal distribution."""
-    found = np.zeros(len(X))
+    result = np.zeros(len(X))
     for i, row in enumerate(X):
         seen = ~np.isnan(row)
         if seen.any():
             part = mean[seen], covariance[np.ix_(seen, seen)]
-            found[i] = multivariate_normal.logpdf(row[seen], *part)
-    return found
+            result[i] = multivariate_normal.logpdf(row[seen], *part)
+    return result
 
 
 # the default Gaussian ----------------------------------------------------------------
@@ -83,35 +83,35 @@ def log_density(X, mean, covariance):
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 def test_the_default_is_near_em_and_knows_its_normaliser(missing, seed):
     X = gaussian_table(seed, missing=missing)
-    found = VNCEEstimator(ridge=0.0, random_state=seed).fit(X)
+    fitted = VNCEEstimator(ridge=0.0, random_state=seed).fit(X)
     em = GaussianImputer(marginals="normal").fit(X)
     # nu = 10: the variance beyond that of EM is about a tenth of it
     rows = len(X) * (1 - missing)
     spread = np.sqrt(np.diag(COVARIANCE))
-    error = np.abs(found.mean_ - em.mean_) / (spread / np.sqrt(rows))
+    error = np.abs(fitted.mean_ - em.mean_) / (spread / np.sqrt(rows))
     assert error.max() < GATE * np.sqrt(0.3)
     scale = np.outer(spread, spread) * np.sqrt(2 / rows)
-    error = np.abs(found.covariance_ - em.covariance_) / scale
+    error = np.abs(fitted.covariance_ - em.covariance_) / scale
     assert error.max() < GATE * np.sqrt(0.3)
-    exact = float(module(found).log_normaliser())
-    assert found.log_scale_ == pytest.approx(exact, abs=GATE * 0.02)
-    own = log_density(X, found.mean_, found.covariance_) + exact - found.log_scale_
-    np.testing.assert_allclose(found.score_samples(X), own, atol=1e-8)
-    assert found.score_samples(X).mean() == pytest.approx(
+    exact = float(module(fitted).log_normaliser())
+    assert fitted.log_scale_ == pytest.approx(exact, abs=GATE * 0.02)
+    own = log_density(X, fitted.mean_, fitted.covariance_) + exact - fitted.log_scale_
+    np.testing.assert_allclose(fitted.score_samples(X), own, atol=1e-8)
+    assert fitted.score_samples(X).mean() == pytest.approx(
         em.score_samples(X).mean(), abs=0.1
     )
-    assert found.accuracy_ == pytest.approx(0.5, abs=0.05)
-    assert np.diff(found.loss_curve_).max() < 1e-9
+    assert fitted.accuracy_ == pytest.approx(0.5, abs=0.05)
+    assert np.diff(fitted.loss_curve_).max() < 1e-9
 
 
 def test_transform_and_sample_of_the_default_are_exact(seed):
     X = gaussian_table(seed)
-    found = VNCEEstimator(random_state=seed).fit(X)
+    fitted = VNCEEstimator(random_state=seed).fit(X)
     row = np.array([[11.0, np.nan, np.nan]])
-    S, mean = found.covariance_, found.mean_
+    S, mean = fitted.covariance_, fitted.mean_
     expected = mean[1:] + S[1:, 0] / S[0, 0] * (11.0 - mean[0])
-    np.testing.assert_allclose(found.transform(row)[0, 1:], expected, rtol=1e-10)
-    draws = found.sample(row, 4000, random_state=seed, as_array=True)[:, 0, 1:]
+    np.testing.assert_allclose(fitted.transform(row)[0, 1:], expected, rtol=1e-10)
+    draws = fitted.sample(row, 4000, random_state=seed, as_array=True)[:, 0, 1:]
     covariance = S[1:, 1:] - np.outer(S[1:, 0], S[0, 1:]) / S[0, 0]
     z = (draws.mean(0) - expected) / np.sqrt(np.diag(covariance) / len(draws))
     assert np.abs(z).max() < GATE
@@ -125,14 +125,14 @@ def test_transform_and_sample_of_the_default_are_exact(seed):
 )
 def test_a_table_of_constants_has_no_model(params):
     X = np.tile([2.0, -1.0], (8, 1))
-    found = VNCEEstimator(random_state=0, **params).fit(X)
-    assert found.constants_ == {0: 2.0, 1: -1.0} and found.n_components_ == 0
-    np.testing.assert_array_equal(found.transform(X * np.nan), X)
+    fitted = VNCEEstimator(random_state=0, **params).fit(X)
+    assert fitted.constants_ == {0: 2.0, 1: -1.0} and fitted.n_components_ == 0
+    np.testing.assert_array_equal(fitted.transform(X * np.nan), X)
     # no row differs from noise: h = 1 / 11 in eq. (1)
     expected = np.log(1 / 11) + 10 * np.log(10 / 11)
-    np.testing.assert_allclose(found.objective(X), expected)
+    np.testing.assert_allclose(fitted.objective(X), expected)
     with pytest.raises(ValueError, match="there is no model"):
-        found.to_torch()
+        fitted.to_torch()
 
 
 # models of one's own ------------------------------------------------------------------
@@ -148,17 +148,17 @@ def test_an_energy_learns_from_incomplete_rows(noise, seed):
     covariance = np.linalg.inv(np.diag([1.0, 2.0]) + np.outer([0.8, -0.8], [0.8, -0.8]))
     X = rng.multivariate_normal([0.5, -0.5], covariance, 800)
     X[rng.random(X.shape) < 0.2] = np.nan
-    found = VNCEEstimator(Bell, noise=noise, random_state=seed).fit(X)
-    mean, S = bell_moments(module(found))
+    fitted = VNCEEstimator(Bell, noise=noise, random_state=seed).fit(X)
+    mean, S = bell_moments(module(fitted))
     np.testing.assert_allclose(mean, [0.5, -0.5], atol=0.15)
     np.testing.assert_allclose(S, covariance, atol=0.2)
     log_z = np.log(2 * np.pi) + np.linalg.slogdet(S)[1] / 2
-    assert found.log_scale_ == pytest.approx(log_z, abs=0.15)
+    assert fitted.log_scale_ == pytest.approx(log_z, abs=0.15)
     # the posterior mean of a cell is that of the normal
     row = np.array([[1.0, np.nan]])
     expected = mean[1] + S[1, 0] / S[0, 0] * (1.0 - mean[0])
-    assert found.transform(row)[0, 1] == pytest.approx(expected, abs=0.2)
-    draws = found.sample(np.repeat(row, 2000, 0), random_state=seed)[0][:, 1]
+    assert fitted.transform(row)[0, 1] == pytest.approx(expected, abs=0.2)
+    draws = fitted.sample(np.repeat(row, 2000, 0), random_state=seed)[0][:, 1]
     assert draws.mean() == pytest.approx(expected, abs=0.1)
     assert draws.var() == pytest.approx(S[1, 1] - S[0, 1] ** 2 / S[0, 0], rel=0.2)
 
@@ -169,26 +169,26 @@ def test_an_energy_learns_from_incomplete_rows(noise, seed):
 def test_a_latent_variable(missing, atol, seed):
     """With missing cells the largest error has a root mean square of .2 in 8 seeds."""
     X, z = factor_table(seed, n=400, missing=missing)
-    found = VNCEEstimator(
+    fitted = VNCEEstimator(
         Factor, noise="gaussian", solver=LBFGS(tol=1e-3), random_state=seed
     ).fit(X)
     complete, _ = factor_table(seed, n=400)
     exact = FactorAnalysis(1).fit(complete)
-    sign = np.sign(exact.components_[0, 0] * module(found).loadings[0].item())
+    sign = np.sign(exact.components_[0, 0] * module(fitted).loadings[0].item())
     np.testing.assert_allclose(
-        sign * module(found).loadings, exact.components_[0], atol=atol
+        sign * module(fitted).loadings, exact.components_[0], atol=atol
     )
-    latents = found.transform(X)
-    assert latents.shape == (len(X), found.n_components_) == (len(X), 1)
+    latents = fitted.transform(X)
+    assert latents.shape == (len(X), fitted.n_components_) == (len(X), 1)
     assert abs(np.corrcoef(latents[:, 0], z)[0, 1]) > 0.9
-    assert list(found.get_feature_names_out()) == ["vnceestimator0"]
+    assert list(fitted.get_feature_names_out()) == ["vnceestimator0"]
     # by the posterior of factor analysis at the fitted parameters
-    w, psi = module(found).loadings.numpy(), module(found).log_noise.exp().numpy()
-    centre = module(found).centre.numpy()
+    w, psi = module(fitted).loadings.numpy(), module(fitted).log_noise.exp().numpy()
+    centre = module(fitted).centre.numpy()
     rows = complete[:20]
     mean = ((rows - centre) * w / psi).sum(1) / (1 + (w**2 / psi).sum())
-    np.testing.assert_allclose(found.transform(rows)[:, 0], mean, atol=0.15)
-    draws = found.sample_latents(rows, 500, random_state=0, as_array=True)
+    np.testing.assert_allclose(fitted.transform(rows)[:, 0], mean, atol=0.15)
+    draws = fitted.sample_latents(rows, 500, random_state=0, as_array=True)
     assert draws.shape == (500, 20, 1)
     assert draws[..., 0].std(0).mean() == pytest.approx(
         (1 + (w**2 / psi).sum()) ** -0.5, rel=0.1
@@ -199,7 +199,7 @@ def test_a_latent_variable(missing, atol, seed):
     row = np.append((centre + 1.5 * np.sign(w) * np.sqrt(np.diag(S)))[:-1], np.nan)
     gain = np.linalg.solve(S[:-1, :-1], S[:-1, -1])
     moved = gain @ (row - centre)[:-1]
-    drawn = found.sample(row[None], 2000, random_state=seed, as_array=True)[:, 0, -1]
+    drawn = fitted.sample(row[None], 2000, random_state=seed, as_array=True)[:, 0, -1]
     assert abs(moved) > 1
     assert drawn.mean() == pytest.approx(centre[-1] + moved, abs=0.3)
     assert drawn.std() == pytest.approx(np.sqrt(S[-1, -1] - gain @ S[:-1, -1]), rel=0.2)
@@ -210,11 +210,11 @@ def test_a_latent_variable(missing, atol, seed):
 def test_adam_learns_a_latent_variable(seed):
     X, z = factor_table(seed)
     options = {"solver": Adam(learning_rate_init=0.05), "max_iter": 100}
-    found = VNCEEstimator(Factor, noise="gaussian", random_state=seed, **options)
-    found.fit(X)
-    assert abs(np.corrcoef(found.transform(X)[:, 0], z)[0, 1]) > 0.9
-    assert found.loss_curve_[-1] < found.loss_curve_[0] - 0.3
-    assert found.n_iter_ == len(found.loss_curve_) == 100
+    result = VNCEEstimator(Factor, noise="gaussian", random_state=seed, **options)
+    result.fit(X)
+    assert abs(np.corrcoef(result.transform(X)[:, 0], z)[0, 1]) > 0.9
+    assert result.loss_curve_[-1] < result.loss_curve_[0] - 0.3
+    assert result.n_iter_ == len(result.loss_curve_) == 100
 
 
 class Enumerated(nn.Module):
@@ -251,10 +251,10 @@ KINDS = {
 def test_a_boltzmann_machine(kind, seed):
     X, truth = machine_table(seed)
     model, options = KINDS[kind]
-    found = VNCEEstimator(model, random_state=seed, **options)
+    result = VNCEEstimator(model, random_state=seed, **options)
     with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
-        found.fit(X)
-    machine = getattr(module(found), "inside", module(found))
+        result.fit(X)
+    machine = getattr(module(result), "inside", module(result))
     rows = torch.tensor(X)
 
     def log_likelihood(machine):
@@ -265,9 +265,9 @@ def test_a_boltzmann_machine(kind, seed):
     assert log_likelihood(machine) > log_likelihood(truth) - 0.05
     chance = RestrictedBoltzmann(X.shape[1], 2).double().requires_grad_(False)
     assert log_likelihood(truth) > log_likelihood(chance) + 0.1
-    assert found.log_scale_ == pytest.approx(float(machine.log_normaliser()), abs=0.15)
+    assert result.log_scale_ == pytest.approx(float(machine.log_normaliser()), abs=0.15)
     np.testing.assert_allclose(
-        found.transform(X[:50]), machine.latent_probability(rows[:50]), atol=0.15
+        result.transform(X[:50]), machine.latent_probability(rows[:50]), atol=0.15
     )
 
 
@@ -277,14 +277,14 @@ def test_a_boltzmann_machine_with_missing_cells(seed):
     hidden = np.random.default_rng(seed).random(X.shape) < 0.2
     incomplete = np.where(hidden, np.nan, X)
     model = partial(RestrictedBoltzmann, n_components=2)
-    found = VNCEEstimator(model, random_state=seed, max_iter=40).fit(incomplete)
+    fitted = VNCEEstimator(model, random_state=seed, max_iter=40).fit(incomplete)
     rows = torch.tensor(X)
-    log_p = module(found).log_marginal(rows, rows >= 0)
-    log_p = float((log_p - module(found).log_normaliser()).mean())
+    log_p = module(fitted).log_marginal(rows, rows >= 0)
+    log_p = float((log_p - module(fitted).log_normaliser()).mean())
     exact = truth.log_marginal(rows, rows >= 0) - truth.log_normaliser()
     assert log_p > float(exact.detach().mean()) - 0.1
-    assert found.score_samples(incomplete).shape == (800,)
-    assert np.isfinite(found.transform(incomplete)).all()
+    assert fitted.score_samples(incomplete).shape == (800,)
+    assert np.isfinite(fitted.transform(incomplete)).all()
 
 
 def test_a_model_with_its_own_scale():
@@ -331,16 +331,16 @@ def given_noises():
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 def test_noise_that_is_passed_in(noise, missing):
     X = gaussian_table(1, missing=missing, n=1000)
-    found = clone(VNCEEstimator(noise=noise, ridge=0.0, random_state=0)).fit(X)
-    np.testing.assert_allclose(found.mean_, MEAN, atol=0.3)
-    np.testing.assert_allclose(found.covariance_, COVARIANCE, atol=0.5)
-    assert found.noise_ == {}
+    fitted = clone(VNCEEstimator(noise=noise, ridge=0.0, random_state=0)).fit(X)
+    np.testing.assert_allclose(fitted.mean_, MEAN, atol=0.3)
+    np.testing.assert_allclose(fitted.covariance_, COVARIANCE, atol=0.5)
+    assert fitted.noise_ == {}
 
 
 def test_joint_noise_needs_complete_rows():
     X = gaussian_table(1, missing=0.0)
-    found = VNCEEstimator(noise=joint_noise(), random_state=0).fit(X)
-    np.testing.assert_allclose(found.mean_, MEAN, atol=0.3)
+    fitted = VNCEEstimator(noise=joint_noise(), random_state=0).fit(X)
+    np.testing.assert_allclose(fitted.mean_, MEAN, atol=0.3)
     X[0, 0] = np.nan
     with pytest.raises(ValueError, match="noise=.* has no density of a part of a row"):
         VNCEEstimator(noise=joint_noise()).fit(X)
@@ -381,11 +381,11 @@ def test_what_is_no_noise_is_named(noise, message):
 
 def test_noise_ratio_may_be_an_integer_of_numpy():
     X = gaussian_table(1, n=100)
-    found, same = (
+    result, same = (
         VNCEEstimator(noise_ratio=ratio, random_state=0).fit(X).mean_
         for ratio in (np.int64(3), 3)
     )
-    np.testing.assert_array_equal(found, same)
+    np.testing.assert_array_equal(result, same)
 
 
 def test_far_noise_shows_in_the_accuracy():
@@ -417,16 +417,16 @@ def test_the_score_does_not_depend_on_how_it_was_fitted():
 @pytest.mark.parametrize("model", [Bell, Factor])
 def test_rows_alone_decide(model):
     X = gaussian_table(0, n=40) - MEAN
-    found = VNCEEstimator(model, random_state=0, max_iter=6, solver=ROUGH).fit(X)
+    fitted = VNCEEstimator(model, random_state=0, max_iter=6, solver=ROUGH).fit(X)
     order = np.random.default_rng(0).permutation(len(X))
-    for method in (found.transform, found.score_samples):
+    for method in (fitted.transform, fitted.score_samples):
         whole = method(X)
         np.testing.assert_allclose(method(X[order]), whole[order], atol=1e-9)
         pieces = np.concatenate([method(part) for part in np.split(X, [1, 2, 17])])
         np.testing.assert_allclose(pieces, whole, atol=1e-9)
-    assert found.objective(X) == pytest.approx(found.objective(X[order]), abs=1e-9)
-    copy = pickle.loads(pickle.dumps(found))
-    assert (copy.transform(X) == found.transform(X)).all()
+    assert fitted.objective(X) == pytest.approx(fitted.objective(X[order]), abs=1e-9)
+    copy = pickle.loads(pickle.dumps(fitted))
+    assert (copy.transform(X) == fitted.transform(X)).all()
 
 
 # the fit ------------------------------------------------------------------------------
@@ -612,9 +612,9 @@ def test_a_symmetric_start_is_left():
     X, _ = machine_table(1, n=300)
     enumerated = VNCEEstimator(Enumerated, random_state=0, max_iter=400)
     with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
-        found = enumerated.fit(X)
+        fitted = enumerated.fit(X)
         integrated = VNCEEstimator(KINDS["integrated"][0], random_state=0).fit(X)
-    assert found.objective_ > integrated.objective_ - 0.01
+    assert fitted.objective_ > integrated.objective_ - 0.01
 
 
 @pytest.mark.slow
@@ -623,12 +623,12 @@ def test_mass_where_nothing_was_is_noticed():
     X, _ = machine_table(0, n=40, d=12)
     model = partial(RestrictedBoltzmann, n_components=8)
     with pytest.warns(ConvergenceWarning, match="Raise noise_ratio=1 or ridge"):
-        found = VNCEEstimator(model, noise_ratio=1, random_state=0).fit(X)
+        fitted = VNCEEstimator(model, noise_ratio=1, random_state=0).fit(X)
     held = VNCEEstimator(model, noise_ratio=50, ridge=1.0, random_state=0).fit(X)
-    assert found.log_scale_gap_ > 1 > abs(held.log_scale_gap_)
+    assert fitted.log_scale_gap_ > 1 > abs(held.log_scale_gap_)
     errors = [
         abs(one.log_scale_ - float(module(one).log_normaliser()))
-        for one in (found, held)
+        for one in (fitted, held)
     ]
     assert errors[0] > 1 > errors[1]
 
@@ -657,14 +657,14 @@ def test_two_humps_are_drawn_with_their_weights(seed):
     X = rng.normal(size=(1500, 2))
     X[:, 1] = np.where(rng.random(1500) < 0.7, 2, -2) + X[:, 1] / 8**0.5
     X[rng.random(1500) < 0.2, 1] = np.nan
-    found = VNCEEstimator(TwoHumps, random_state=seed).fit(X)
-    share = 1 / (1 + np.exp(-2 * float(module(found).tilt)))
+    fitted = VNCEEstimator(TwoHumps, random_state=seed).fit(X)
+    share = 1 / (1 + np.exp(-2 * float(module(fitted).tilt)))
     assert share == pytest.approx(0.7, abs=0.06)
-    assert found.log_scale_gap_ < 0.2
+    assert fitted.log_scale_gap_ < 0.2
     row = np.array([[0.3, np.nan]])
     expected = 2 * share - 2 * (1 - share)
-    assert found.transform(row)[0, 1] == pytest.approx(expected, abs=0.25)
-    drawn = found.sample(np.repeat(row, 4000, 0), random_state=seed)[0][:, 1]
+    assert fitted.transform(row)[0, 1] == pytest.approx(expected, abs=0.25)
+    drawn = fitted.sample(np.repeat(row, 4000, 0), random_state=seed)[0][:, 1]
     assert (drawn > 0).mean() == pytest.approx(share, abs=0.05)
     # with candidates of equal weight it would be that of the proposal
     assert (abs(abs(drawn) - 2) < 1.5).mean() > 0.95
@@ -697,10 +697,10 @@ def test_the_order_of_rows_does_not_choose_the_solver(seed):
     for order in (by_holes, by_holes[::-1]):
         with pytest.raises(ValueError, match="solver='lbfgs' needs draws"):
             VNCEEstimator(Ising, solver="lbfgs").fit(X[order])
-        found = VNCEEstimator(Ising, random_state=seed).fit(X[order])
-        link = float(module(found).link)
+        fitted = VNCEEstimator(Ising, random_state=seed).fit(X[order])
+        link = float(module(fitted).link)
         assert 1 / (1 + np.exp(-2 * link)) == pytest.approx(0.9, abs=0.05)
-        assert set(np.unique(found.sample(X, random_state=0))) == {0.0, 1.0}
+        assert set(np.unique(fitted.sample(X, random_state=0))) == {0.0, 1.0}
 
 
 class RandomFeatures(nn.Module):
@@ -717,11 +717,11 @@ class RandomFeatures(nn.Module):
 
 def test_random_numbers_of_the_model_survive():
     X = gaussian_table(0, missing=0.0) - MEAN
-    found = VNCEEstimator(RandomFeatures, n_init=2, random_state=3).fit(X)
-    copy = pickle.loads(pickle.dumps(found))
-    assert (copy.score_samples(X) == found.score_samples(X)).all()
-    found.set_params(model=Bell)
-    assert (copy.score_samples(X) == found.score_samples(X)).all()
+    fitted = VNCEEstimator(RandomFeatures, n_init=2, random_state=3).fit(X)
+    copy = pickle.loads(pickle.dumps(fitted))
+    assert (copy.score_samples(X) == fitted.score_samples(X)).all()
+    fitted.set_params(model=Bell)
+    assert (copy.score_samples(X) == fitted.score_samples(X)).all()
 
 
 def test_scores_of_the_default_and_of_own_models_compare():
@@ -755,8 +755,8 @@ def test_a_module_with_dropout_answers_the_same_twice():
 
     X = gaussian_table(0, n=100, missing=0.0) - MEAN
     options = {"solver": "adam", "max_iter": 3, "random_state": 0}
-    found = VNCEEstimator(Dropping, **options).fit(X)
-    assert (found.score_samples(X) == found.score_samples(X)).all()
+    fitted = VNCEEstimator(Dropping, **options).fit(X)
+    assert (fitted.score_samples(X) == fitted.score_samples(X)).all()
 
 
 def test_a_model_without_parameters_has_its_scale_fitted():
@@ -769,8 +769,8 @@ def test_a_model_without_parameters_has_its_scale_fitted():
             return -x.square().sum(1) / 2
 
     X = np.random.default_rng(0).normal(size=(500, 2))
-    found = VNCEEstimator(Standard, noise="gaussian", random_state=0).fit(X)
-    assert found.log_scale_ == pytest.approx(np.log(2 * np.pi), abs=0.1)
+    fitted = VNCEEstimator(Standard, noise="gaussian", random_state=0).fit(X)
+    assert fitted.log_scale_ == pytest.approx(np.log(2 * np.pi), abs=0.1)
 
 
 def test_a_failed_start_does_not_fail_the_fit():
@@ -783,12 +783,12 @@ def test_a_failed_start_does_not_fail_the_fit():
             self.bad = len(Lucky.calls) == 2
 
         def log_density(self, x):
-            found = super().log_density(x)
-            return found * self.link.exp().sum() * 1e308 * 1e10 if self.bad else found
+            result = super().log_density(x)
+            return result * self.link.exp().sum() * 1e308 * 1e10 if self.bad else result
 
     X = gaussian_table(0, n=100, missing=0.0) - MEAN
-    found = VNCEEstimator(Lucky, n_init=3, random_state=0).fit(X)
-    assert np.isfinite(found.objective_)
+    result = VNCEEstimator(Lucky, n_init=3, random_state=0).fit(X)
+    assert np.isfinite(result.objective_)
     assert len(Lucky.calls) == 3
 
 
@@ -842,10 +842,10 @@ def test_most_log_densities_are_within_their_errors(seed):
     X = rng.normal(size=(150, 3)) + rng.normal(size=(150, 1))
     X[rng.random(X.shape) < 0.3] = np.nan
     with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
-        found = VNCEEstimator(OneFactor, max_iter=5, random_state=0).fit(X)
-    log_prob, error = found.score_samples(X, return_std=True)
-    np.testing.assert_array_equal(log_prob, found.score_samples(X))
-    loading = found.model_state_["model.loading"]
+        fitted = VNCEEstimator(OneFactor, max_iter=5, random_state=0).fit(X)
+    log_prob, error = fitted.score_samples(X, return_std=True)
+    np.testing.assert_array_equal(log_prob, fitted.score_samples(X))
+    loading = fitted.model_state_["model.loading"]
     covariance = np.eye(3) + np.outer(loading, loading)
     exact = np.zeros(len(X))
     for row, cells in enumerate(X):
@@ -853,7 +853,7 @@ def test_most_log_densities_are_within_their_errors(seed):
         if seen.any():
             normal = multivariate_normal(cov=covariance[np.ix_(seen, seen)])
             exact[row] = normal.logpdf(cells[seen])
-    exact += 2 * np.log(2 * np.pi) - found.log_scale_
+    exact += 2 * np.log(2 * np.pi) - fitted.log_scale_
     wrong = abs(log_prob - exact)
     # Few weights dominate some rows, whose errors are underestimated.
     assert np.mean(wrong < 3 * error + 1e-9) > 0.9
@@ -871,12 +871,12 @@ def standard_gaussian(n_features):
 def test_a_gaussian_that_is_passed_in_survives_pickling():
     X = gaussian_table(0, n=100) - MEAN
     options = {"ridge": 1.0, "on_misfit": "ignore", "random_state": 0}
-    found = VNCEEstimator(standard_gaussian, noise="gaussian", **options).fit(X)
-    copy = pickle.loads(pickle.dumps(found))
-    np.testing.assert_array_equal(copy.transform(X), found.transform(X))
-    drawn = [one.sample(X, random_state=1)[0] for one in (found, copy)]
+    fitted = VNCEEstimator(standard_gaussian, noise="gaussian", **options).fit(X)
+    copy = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(copy.transform(X), fitted.transform(X))
+    drawn = [one.sample(X, random_state=1)[0] for one in (fitted, copy)]
     np.testing.assert_array_equal(*drawn)
-    assert np.abs(found.mean_).max() < 0.7 and found.covariance_.shape == (3, 3)
+    assert np.abs(fitted.mean_).max() < 0.7 and fitted.covariance_.shape == (3, 3)
 
 
 class SameRows:

@@ -29,8 +29,10 @@ def hide(X, seed, share=0.2):
 
 
 def log_spread(X, seed, **options):
-    found = VNCEEstimator(Ring, random_state=seed, on_misfit="ignore", **options).fit(X)
-    return float(found.model_state_["model.log_spread"]), found
+    fitted = VNCEEstimator(Ring, random_state=seed, on_misfit="ignore", **options).fit(
+        X
+    )
+    return float(fitted.model_state_["model.log_spread"]), fitted
 
 
 @pytest.mark.slow
@@ -42,8 +44,8 @@ def test_a_ring_is_as_narrow_as_without_missing_cells(seed):
     """
     X = ring(seed)
     complete, _ = log_spread(X, seed)
-    found, fitted = log_spread(hide(X, seed), seed)
-    assert abs(found - complete) < 5 * (2 * len(X)) ** -0.5
+    result, fitted = log_spread(hide(X, seed), seed)
+    assert abs(result - complete) < 5 * (2 * len(X)) ** -0.5
     assert abs(fitted.bound_gap_) < MOST_LOST
     with pytest.warns(ConvergenceWarning, match="1 draws .*Pass n_training_draws=4"):
         control, one = log_spread(hide(X, seed), seed, n_training_draws=1)
@@ -58,8 +60,8 @@ def test_one_draw_is_enough_for_one_mode(seed):
     options = {"noise": "gaussian", "random_state": seed, "on_misfit": "ignore"}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The objective still changed")
-        found = VNCEEstimator(Bell, n_training_draws=1, **options).fit(hide(X, seed))
-    assert abs(found.bound_gap_) < MOST_LOST
+        fitted = VNCEEstimator(Bell, n_training_draws=1, **options).fit(hide(X, seed))
+    assert abs(fitted.bound_gap_) < MOST_LOST
 
 
 class TwoStates(Factor):
@@ -123,8 +125,8 @@ def noise_of_product(seed, n, **options):
 )
 def test_a_posterior_with_one_mode_of_two_warns(noise, n, max_iter, seed):
     with pytest.warns(ConvergenceWarning, match="criterion='importance-weighted'"):
-        found, fitted = noise_of_product(seed, n, noise=noise, max_iter=max_iter)
-    assert found > 0.35
+        result, fitted = noise_of_product(seed, n, noise=noise, max_iter=max_iter)
+    assert result > 0.35
     assert fitted.bound_gap_ > MOST_LOST + 2 * fitted.bound_gap_error_
 
 
@@ -178,15 +180,15 @@ def test_no_warning_recommends_averages_of_zeros_and_ones(seed):
 def test_averages_of_draws_nearly_remove_the_bias_of_one_mode(seed):
     options = {"criterion": "importance-weighted", "n_training_draws": 16}
     with pytest.warns(ConvergenceWarning, match="n_training_draws=64"):
-        found, _ = noise_of_product(seed, 1000, **options)
-    assert abs(found - 0.3) < 0.15
+        result, _ = noise_of_product(seed, 1000, **options)
+    assert abs(result - 0.3) < 0.15
 
 
 @pytest.mark.slow
 def test_a_narrow_ring_has_more_draws_or_a_warning(seed):
     X = ring(seed, spread=0.05)
-    found, fitted = log_spread(hide(X, seed), seed)
-    assert abs(found - log_spread(X, seed)[0]) < 5 * (2 * len(X)) ** -0.5
+    result, fitted = log_spread(hide(X, seed), seed)
+    assert abs(result - log_spread(X, seed)[0]) < 5 * (2 * len(X)) ** -0.5
     assert fitted.bound_gap_ < MOST_LOST
     with pytest.warns(ConvergenceWarning, match="n_training_draws=64"):
         log_spread(hide(X, seed), seed, n_training_draws=16)
@@ -214,8 +216,8 @@ class Asked:
 def test_draws_are_added_only_where_they_suffice(lost, more_draws, expected):
     fits = []
     asked = Asked(16, more_draws, lost)
-    found, used = fit_with_enough_draws(lambda one: fits.append(one) or one, asked)
-    assert found is used is fits[-1]
+    result, used = fit_with_enough_draws(lambda one: fits.append(one) or one, asked)
+    assert result is used is fits[-1]
     assert used.n_draws == expected
     assert len(fits) == 1 + (expected == 64)
 

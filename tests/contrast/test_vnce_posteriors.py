@@ -7,12 +7,11 @@ landmark x.  Means over q are by Gauss-Hermite quadrature, log p(x) by a grid.
 import numpy as np
 import pytest
 import torch
-from oracles import line_rule
+from oracles import divergence, line_rule
 from scipy import integrate, special, stats
 from torch.distributions import Independent, MultivariateNormal, Normal, kl_divergence
 
 from skvnce._core.training.lbfgs import minimise
-from skvnce.contrast.objective import divergence
 
 VARIANCE = 0.3  # of x given z, as in the authors' code
 ZERO, EYE = torch.zeros(2).double(), torch.eye(2).double()
@@ -66,8 +65,8 @@ def log_q_over_p(v, x):
 def fit(divergence, x):
     start = [1.5, 1.0, -0.5, -0.7] if x[0] >= 0 else [1.5, -1.0, -0.5, -0.7]
     free = torch.zeros(4).double(), torch.full((4,), -torch.inf).double()
-    found = minimise(divergence, torch.tensor(start).double(), *free, tol=1e-9)
-    return normal(found.point)
+    minimum = minimise(divergence, torch.tensor(start).double(), *free, tol=1e-9)
+    return normal(minimum.point)
 
 
 def fit_elbo(x):
@@ -88,8 +87,8 @@ def x(request):
 def distances(x, noise, ratios):
     """Return KL(q of VNCE || q of the ELBO) of each nu."""
     target = fit_elbo(x)
-    found = [kl_divergence(fit_vnce(x, noise, nu), target) for nu in ratios]
-    return [float(kl) for kl in found]
+    values = [kl_divergence(fit_vnce(x, noise, nu), target) for nu in ratios]
+    return [float(kl) for kl in values]
 
 
 def test_the_evidence_is_integrated_right(x):
@@ -105,11 +104,11 @@ def test_the_evidence_is_integrated_right(x):
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("noise", [MATCHED, DIFFUSE], ids=["matched", "diffuse"])
 def test_q_tends_to_that_of_the_elbo_as_nu_grows(x, noise):
-    found = distances(x, noise, RATIOS)
-    assert found[0] > 1e-3  # with little noise it is another one
-    assert all(more > less for more, less in zip(found, found[1:], strict=False))
-    assert found[-1] < 1e-7
-    assert found[-1] < 1e-4 * found[0]
+    result = distances(x, noise, RATIOS)
+    assert result[0] > 1e-3  # with little noise it is another one
+    assert all(more > less for more, less in zip(result, result[1:], strict=False))
+    assert result[-1] < 1e-7
+    assert result[-1] < 1e-4 * result[0]
 
 
 @pytest.mark.quick(2)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from _energies import UnnormalisedScaleMixture
-from oracles import line_rule
+from oracles import divergence, line_rule
 from scale_mixture import NormalScaleMixture
 from torch.distributions import Normal
 
@@ -18,7 +18,6 @@ from skvnce._core.models import log_joint_of_states
 from skvnce._core.training.lbfgs import minimise
 from skvnce.contrast.objective import (
     data_term,
-    divergence,
     log_is_data,
     log_is_noise,
     log_marginal,
@@ -125,8 +124,8 @@ def best_width(value, start):
     """Maximise a function of log(width); return the width."""
     first = torch.tensor([np.log(start)])
     free = torch.zeros_like(first), torch.full_like(first, -torch.inf)
-    found = minimise(lambda v: -value(mixture_table(v)), first, *free, tol=1e-12)
-    return float(found.point.exp())
+    minimum = minimise(lambda v: -value(mixture_table(v)), first, *free, tol=1e-12)
+    return float(minimum.point.exp())
 
 
 def mixture_table(log_width):

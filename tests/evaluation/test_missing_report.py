@@ -229,7 +229,7 @@ def test_shuffled_columns_have_no_relations():
 
 
 def test_wide_tables_are_not_searched(monkeypatch):
-    monkeypatch.setattr("skvnce.evaluation._table_relations._WIDEST", 4)
+    monkeypatch.setattr("skvnce.evaluation._missing_report._WIDEST", 4)
     table, holes = salaries()
     report = missing_report(table.mask(holes), **QUICK)
     assert report.relations.found == []

@@ -48,11 +48,11 @@ def test_information_is_the_variance_of_conditional_means(share, seed, rng):
     expected = np.array([1, of_levels(ordinal.astype(int)), 2 / np.pi])
     hidden = rng.uniform(size=x.shape) < share
     x[hidden] = np.nan
-    found = information(x, ["numeric", "ordinal", "nominal"], [0, 5, 2], seed)
-    assert_allclose(found, expected * (1 - hidden.mean(0)), atol=0.02)
-    assert abs(found - found.mean()).max() > 0.05  # and the three are not equal
+    result = information(x, ["numeric", "ordinal", "nominal"], [0, 5, 2], seed)
+    assert_allclose(result, expected * (1 - hidden.mean(0)), atol=0.02)
+    assert abs(result - result.mean()).max() > 0.05  # and the three are not equal
     if share == 0:
-        assert found[0] == pytest.approx(1.0, abs=1e-3)
+        assert result[0] == pytest.approx(1.0, abs=1e-3)
 
 
 def test_information_of_nominal_columns_falls_with_missing_cells(seed, rng):
@@ -64,33 +64,33 @@ def test_information_of_nominal_columns_falls_with_missing_cells(seed, rng):
     x = rng.integers(0, 3, size=(N, 2)).astype(float)
     hidden = rng.uniform(size=N) < 0.5
     x[hidden, 1] = np.nan
-    found = information(x, ["nominal", "nominal"], [3, 3], seed)
+    result = information(x, ["nominal", "nominal"], [3, 3], seed)
     m = 3 / (2 * np.sqrt(np.pi))
-    assert found[0] == pytest.approx(1.5 * m**2, abs=0.1)
-    assert found[1] / found[0] == pytest.approx(1 - hidden.mean(), abs=0.05)
+    assert result[0] == pytest.approx(1.5 * m**2, abs=0.1)
+    assert result[1] / result[0] == pytest.approx(1 - hidden.mean(), abs=0.05)
 
 
 def test_only_differences_of_nominal_latents_matter(seed):
     """A variable that is added to all of a column changes nothing, to one it does."""
     rng, blocks = np.random.default_rng(seed), Blocks.of(torch.tensor([1, 3, 1, 4]))
     z = rng.normal(size=(9, 50)) + rng.normal(size=50)
-    found = copula.contrasts(torch.tensor(np.cov(z)), blocks).numpy()
+    values = copula.contrasts(torch.tensor(np.cov(z)), blocks).numpy()
     moved = z.copy()
     moved[1:4] += z[0]
     again = copula.contrasts(torch.tensor(np.cov(moved)), blocks).numpy()
-    assert_allclose(again, found, atol=1e-12)
+    assert_allclose(again, values, atol=1e-12)
     moved[1] += z[0]
     other = copula.contrasts(torch.tensor(np.cov(moved)), blocks).numpy()
-    assert abs(other - found).max() > 0.1
+    assert abs(other - values).max() > 0.1
     pairs = np.zeros((7, 9))  # differences of the columns of several, the others
     for row, (one, two) in enumerate([(1, 2), (2, 3), (5, 6), (6, 7), (7, 8)]):
         pairs[row, [one, two]] = 1, -1
     pairs[5, 0] = pairs[6, 4] = 1
-    assert_allclose(pairs @ found @ pairs.T, pairs @ np.cov(z) @ pairs.T, atol=1e-12)
+    assert_allclose(pairs @ values @ pairs.T, pairs @ np.cov(z) @ pairs.T, atol=1e-12)
     means = np.zeros((2, 9))
     means[0, 1:4], means[1, 5:] = 1 / 3, 1 / 4
-    assert_allclose(means @ found @ means.T, np.diag([1 / 3, 1 / 4]), atol=1e-12)
-    assert_allclose(means @ found @ pairs.T, 0, atol=1e-12)
+    assert_allclose(means @ values @ means.T, np.diag([1 / 3, 1 / 4]), atol=1e-12)
+    assert_allclose(means @ values @ pairs.T, 0, atol=1e-12)
 
 
 def test_means_of_nominal_latents_have_no_edges(seed):
@@ -116,12 +116,12 @@ def test_the_loss_is_that_of_latent_variables_in_their_units(seed):
     step = copula.m_step(Blocks.of(torch.ones(4, dtype=torch.long)), 50)
     start = copula.Theta.independent(4)
     normal, penalty = Normal(start.mean, S), copula.Penalty(weight, weight)
-    found = step.solve(normal, start, penalty, 1e-9)
+    solution = step.solve(normal, start, penalty, 1e-9)
     # correlations are rounded, and the derivatives in them are entries of the precision
     root = S.diagonal().sqrt()
     entries = (torch.linalg.inv(S) * torch.outer(root, root)).abs().sum()
     limit = copula._GRID / 2 * float(entries) + 1e-8
-    assert found.loss == pytest.approx(4 + float(S.logdet()), rel=0, abs=limit)
+    assert solution.loss == pytest.approx(4 + float(S.logdet()), rel=0, abs=limit)
 
 
 def random_precision(d, seed):
@@ -132,7 +132,7 @@ def random_precision(d, seed):
 
 def test_associations_of_single_latents_are_partial_correlations(seed):
     K = random_precision(5, seed)
-    found = copula.associations(K, Blocks.of(torch.ones(5, dtype=torch.long)))
+    associations = copula.associations(K, Blocks.of(torch.ones(5, dtype=torch.long)))
     C = torch.linalg.inv(K).numpy()
     for i in range(5):
         for j in range(i):
@@ -141,20 +141,20 @@ def test_associations_of_single_latents_are_partial_correlations(seed):
             cross = C[np.ix_([i, j], rest)]
             S = C[pair] - cross @ np.linalg.solve(C[np.ix_(rest, rest)], cross.T)
             expected = S[0, 1] / np.sqrt(S[0, 0] * S[1, 1])
-            assert float(found[i, j]) == pytest.approx(expected)
-    assert (found.diagonal() == 0).all()
+            assert float(associations[i, j]) == pytest.approx(expected)
+    assert (associations.diagonal() == 0).all()
 
 
 def test_associations_of_blocks_average_canonical_correlations(seed):
     """One with a number, and two for three and four levels, which have three."""
     K = random_precision(8, seed).numpy()
     blocks = Blocks.of(torch.tensor([1, 3, 4]))
-    found = copula.associations(torch.tensor(K), blocks).numpy()
+    values = copula.associations(torch.tensor(K), blocks).numpy()
     one, three, four = slice(0, 1), slice(1, 4), slice(4, 8)
     for i, j, a, b, m in (0, 1, one, three, 1), (1, 2, three, four, 2):
         squares = np.linalg.solve(K[a, a], K[a, b]) @ np.linalg.solve(K[b, b], K[b, a])
-        assert found[i, j] == pytest.approx(min(1, (np.trace(squares) / m) ** 0.5))
-    assert 0 < found[0, 1] < 1
+        assert values[i, j] == pytest.approx(min(1, (np.trace(squares) / m) ** 0.5))
+    assert 0 < values[0, 1] < 1
 
 
 def test_complete_numbers_give_the_graph_of_normal_scores(seed, rng):
@@ -172,9 +172,9 @@ def test_complete_numbers_give_the_graph_of_normal_scores(seed, rng):
     S = np.corrcoef(scores.T)
     information = float(problem.information.mean())
     _, K = graphical_lasso(S, alpha * information, tol=1e-10, enet_tol=1e-12)
-    found = problem.method.family.strengths(fit.theta).numpy() != 0
+    result = problem.method.family.strengths(fit.theta).numpy() != 0
     expected = (K != 0) & ~np.eye(6, dtype=bool)
-    assert_array_equal(found, expected)
+    assert_array_equal(result, expected)
     C = torch.linalg.inv(fit.theta.precision).numpy()
     scale = np.sqrt(np.diag(C))
     C = C / np.outer(scale, scale)
@@ -201,14 +201,14 @@ def test_limits_leave_the_weights_of_columns():
     problem = copula.make_problem(data, kinds, levels, limits)
     weights = torch.ones(len(data.x), dtype=torch.float64)
     latents = Latents.of(data, weights, kinds, levels)
-    found, mean = Population.of(latents, data, weights, limits)
-    found = found.opened(data, kinds)
-    for one, other in zip(problem.latents.marginals, found.marginals, strict=True):
+    result, mean = Population.of(latents, data, weights, limits)
+    result = result.opened(data, kinds)
+    for one, other in zip(problem.latents.marginals, result.marginals, strict=True):
         assert all(map(torch.equal, one, other))
     assert mean[0] < -0.1  # control: 0 without limits
-    rows = Rows.parts(found, data)
-    assert torch.equal(problem.information, copula.information(found, rows))
-    within = copula.information(found, Rows.parts(found, data, limits))
+    rows = Rows.parts(result, data)
+    assert torch.equal(problem.information, copula.information(result, rows))
+    within = copula.information(result, Rows.parts(result, data, limits))
     assert abs(within - problem.information).max() > 0.01  # control
     theta = copula.Theta.independent(3)
     with seeded(0):

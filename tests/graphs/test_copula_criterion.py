@@ -58,9 +58,9 @@ def test_an_edge_costs_its_parameters(pair, parameters, seed):
     pairs = (theta, edges), (empty, edges & False)
     fits = (problem.refit(first.summary, *pair, 1e-8) for pair in pairs)
     gain = [N * fit.loss for fit in fits]
-    found = criterion(theta, 0.0) - criterion(empty, 0.0)
+    value = criterion(theta, 0.0) - criterion(empty, 0.0)
     expected = gain[0] - gain[1] + log(N) * parameters
-    assert found == pytest.approx(expected, abs=0.2)
+    assert value == pytest.approx(expected, abs=0.2)
 
 
 def test_more_neighbours_than_a_tenth_of_the_informative_rows_are_refused(seed):
@@ -78,17 +78,19 @@ def test_the_light_penalty_falls_with_rows_and_grows_with_information(seed):
     problem, _ = make_problem(seed)
     root = problem.information.sqrt()
     expected = 0.75 * (log(4) / N) ** 0.5 * torch.outer(root, root)
-    found = copula.light_penalty(problem.information, N).weight
-    torch.testing.assert_close(found, expected.fill_diagonal_(0.0))
+    weight = copula.light_penalty(problem.information, N).weight
+    torch.testing.assert_close(weight, expected.fill_diagonal_(0.0))
 
 
 def test_edges_of_columns_that_few_rows_observe_weigh_more():
     share = torch.tensor([1.0, 1.0, 0.6, 0.1], dtype=torch.float64)
-    found = copula.edge_weights(share)
+    result = copula.edge_weights(share)
     mean = 0.675**2
-    assert found[0, 1] == found[0, 2] == 1 and found[0, 3] == pytest.approx(mean / 0.2)
-    assert found[2, 3] == pytest.approx(mean / 0.12)
-    assert (copula.edge_weights(share / 2)[:3, :3] == found[:3, :3]).all()
+    assert result[0, 1] == result[0, 2] == 1 and result[0, 3] == pytest.approx(
+        mean / 0.2
+    )
+    assert result[2, 3] == pytest.approx(mean / 0.12)
+    assert (copula.edge_weights(share / 2)[:3, :3] == result[:3, :3]).all()
 
 
 @pytest.mark.slow
@@ -100,15 +102,15 @@ def test_a_column_that_few_rows_observe_has_no_false_edges(seed, monkeypatch):
     n_tables, n, d = 12, 300, 5
 
     def count():
-        found = 0
+        result = 0
         for table in range(n_tables):
             rng = np.random.default_rng([seed, table])
             X = rng.normal(size=(n, d))
             X[rng.uniform(size=n) > 0.03, 0] = np.nan
             learner = CopulaGraphLearnerCV(random_state=table)
             learner.set_params(model=CopulaGraphLearner(on_misfit="ignore"))
-            found += int((learner.fit(X).edge_strengths_[0] > 0).sum())
-        return found
+            result += int((learner.fit(X).edge_strengths_[0] > 0).sum())
+        return result
 
     n_pairs = n_tables * (d - 1)
     assert p_share(count(), n_pairs, 0.02, "greater") > FAILURE
@@ -144,10 +146,10 @@ def test_scores_without_an_edge_are_standard_normal(seed):
     for number in range(8):
         X, categories, _ = mixed_table(200, 10, [seed, number], missing=0.3)
         X = shuffled(X, number)
-        found, problem, _ = scores(X, categories, levels_of(X, categories), number)
+        result, problem, _ = scores(X, categories, levels_of(X, categories), number)
         grouped = (problem.blocks.sizes > 1).numpy()
         for i, j in zip(*np.triu_indices(10, 1), strict=True):
-            (nominal if grouped[i] or grouped[j] else single).append(found[i, j])
+            (nominal if grouped[i] or grouped[j] else single).append(result[i, j])
     assert np.mean(single) == pytest.approx(0, abs=0.3) and 0.8 < np.std(single) < 1.3
     assert np.mean(nominal) == pytest.approx(-0.15, abs=0.4)
     assert 0.65 < np.std(nominal) < 1.3
@@ -155,39 +157,39 @@ def test_scores_without_an_edge_are_standard_normal(seed):
 
 def test_scores_of_sparse_columns_include_the_noise_of_draws(seed):
     """Of 225 pairs, error .05.  Without that noise it is 1.23, else .85."""
-    found, pairs = [], np.triu_indices(10, 1)
+    result, pairs = [], np.triu_indices(10, 1)
     for number in range(5):
         rng = np.random.default_rng([seed, number])
         X = rng.normal(size=(200, 10))
         X[rng.uniform(size=X.shape) < 0.85] = np.nan
         X = X[~np.isnan(X).all(1)]
-        found.append(scores(X, {}, [1] * 10, number)[0][pairs])
-    assert 0.65 < np.std(found) < 1.07
+        result.append(scores(X, {}, [1] * 10, number)[0][pairs])
+    assert 0.65 < np.std(result) < 1.07
 
 
 def test_scores_of_complete_numbers_are_one_newton_step(seed, rng):
     X = rng.normal(size=(200, 10))
     X[:, 1] += X[:, 0]
-    found, problem, first = scores(X, {}, [1] * 10, seed)
+    result, problem, first = scores(X, {}, [1] * 10, seed)
     K, S = first.theta.precision.numpy(), first.summary.covariance.numpy()
     step, information = 2 * K - K @ S @ K, float(problem.information.mean())
     scale = np.sqrt(np.diag(K))
     expected = -step / np.outer(scale, scale) * np.sqrt(200 * information)
     np.fill_diagonal(expected, 0)
-    np.testing.assert_allclose(found, expected, rtol=0.01, atol=1e-6)
+    np.testing.assert_allclose(result, expected, rtol=0.01, atol=1e-6)
     removed = (K == 0).nonzero()  # about 30 pairs, whose scores are below 1.14
-    assert np.abs(found[removed]).mean() > 0.3  # .5, with an error of .06
+    assert np.abs(result[removed]).mean() > 0.3  # .5, with an error of .06
 
 
 def test_scores_do_not_depend_on_the_order_of_columns(seed):
     """Apart from the noise of draws, and with a sign that an order reverses."""
     X, categories, _ = mixed_table(400, 10, seed)
     levels = levels_of(X, categories)
-    found = scores(X, categories, levels, 0)[0]
+    result = scores(X, categories, levels, 0)[0]
     back = {9 - j: kind for j, kind in categories.items()}
     again = scores(X[:, ::-1], back, levels[::-1], 0)[0][::-1, ::-1]
-    assert np.sqrt(np.mean((again - found) ** 2)) < 0.8
-    assert np.sqrt(np.mean((again[::-1] - found) ** 2)) > 1.6
+    assert np.sqrt(np.mean((again - result) ** 2)) < 0.8
+    assert np.sqrt(np.mean((again[::-1] - result) ** 2)) > 1.6
 
 
 @pytest.mark.slow
@@ -220,9 +222,9 @@ def table_of_sites(n, n_levels, rng, effect=0.0):
 
 
 def probable(X, n_levels):
-    found, problem, _ = scores(X, {0: "nominal"}, [n_levels, 1, 1], 0)
+    result, problem, _ = scores(X, {0: "nominal"}, [n_levels, 1, 1], 0)
     grouped = problem.blocks.sizes > 1
-    arguments = torch.from_numpy(found), grouped[:, None] | grouped
+    arguments = torch.from_numpy(result), grouped[:, None] | grouped
     return probabilities_of_scores(*arguments).numpy()
 
 
@@ -233,8 +235,8 @@ def test_many_levels_have_no_edges_of_noise(n, n_levels, seed):
     """With two rows a level all six edges of three tables had the probability 1."""
     rng, alarms = np.random.default_rng([seed, n]), 0
     for _ in range(2):
-        found = probable(table_of_sites(n, n_levels, rng), n_levels)
-        alarms += (found > 0.5).any()
+        result = probable(table_of_sites(n, n_levels, rng), n_levels)
+        alarms += (result > 0.5).any()
     assert p_share(alarms, 2, 0.03, "greater") > FAILURE
 
 
@@ -242,8 +244,8 @@ def test_many_levels_have_no_edges_of_noise(n, n_levels, seed):
 def test_many_levels_keep_a_true_edge(n, n_levels, seed):
     """Sites explain half of the variance."""
     X = table_of_sites(n, n_levels, np.random.default_rng([seed, n]), 1.0)
-    found = probable(X, n_levels)
-    assert found[0, 1] > 0.99 > found[0, 2]
+    result = probable(X, n_levels)
+    assert result[0, 1] > 0.99 > result[0, 2]
 
 
 def test_a_covariance_of_few_rows_a_level_stays_regular(rng):

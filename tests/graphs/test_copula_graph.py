@@ -69,13 +69,13 @@ def test_signs_flip_where_an_order_is_reversed(table, base):
     for column, last in (0, 0.0), (2, 4.0), (3, 1.0):
         X = table.X.copy()
         X[:, column] = last - X[:, column]
-        found = learned(X, table.categories, alpha=0.05).associations_
+        associations = learned(X, table.categories, alpha=0.05).associations_
         expected = base.associations_.copy()
         flipped = [j for j in range(4) if j != column]  # the last column is nominal
         expected[column, flipped] *= -1
         expected[flipped, column] *= -1
-        np.testing.assert_allclose(found, expected, atol=NOISE)
-        others = [j for j in flipped if abs(found[column, j]) > 2 * NOISE]
+        np.testing.assert_allclose(associations, expected, atol=NOISE)
+        others = [j for j in flipped if abs(associations[column, j]) > 2 * NOISE]
         assert others  # so that the signs could be wrong
 
 
@@ -93,15 +93,15 @@ def test_names_of_nominal_levels_do_not_matter(table, base):
 @pytest.mark.quick(1)
 @pytest.mark.parametrize(("missing", "least"), [(0.3, 0.85), (0, 0.9), (0.5, 0.8)])
 def test_edges_are_recovered_with_missing_cells(missing, least):
-    found, control = [], []
+    result, control = [], []
     for seed in range(3):
         X, categories, edges = mixed_table(500, 20, seed, missing=missing)
-        found.append(auc(learned(X, categories, alpha=0.03), edges))
+        result.append(auc(learned(X, categories, alpha=0.03), edges))
         if missing:
             continue
         learner = learned(shuffled(X, seed), categories, alpha=0.03)
         control.append(auc(learner, edges))
-    assert np.mean(found) > least
+    assert np.mean(result) > least
     # of 30 edges among 190 pairs, in 3 tables: standard error 0.033
     assert not control or abs(np.mean(control) - 0.5) < 0.15
 
@@ -230,8 +230,8 @@ def test_edge_probabilities_of_noise_are_small():
         alarms += (learner.edge_probabilities_ > 0.5).any()
     assert alarms <= 1
     X, categories, edges = mixed_table(1500, 10, 0)
-    found = learned(X, categories, alpha=0.05).edge_probabilities_[edges]
-    assert (found > 0.5).mean() > 0.8
+    result = learned(X, categories, alpha=0.05).edge_probabilities_[edges]
+    assert (result > 0.5).mean() > 0.8
 
 
 def test_the_learner_of_non_negative_columns_names_this_one():
@@ -276,7 +276,7 @@ def test_held_out_scores_of_a_path_are_those_of_learners():
     train, test = np.arange(200), np.arange(200, 300)
     fitted = clone(learner).fit(X[train])
     resample = Resample(learner, fitted._schema.as_read, X, [0.3])
-    [found], [other] = (resample.scores(train, test, seed) for seed in (0, 1))
+    [result], [other] = (resample.scores(train, test, seed) for seed in (0, 1))
     expected = fitted.score(X[test])
-    assert found != other  # moments of missing cells are drawn
-    assert found == pytest.approx(expected, abs=0.02)
+    assert result != other  # moments of missing cells are drawn
+    assert result == pytest.approx(expected, abs=0.02)

@@ -42,11 +42,11 @@ def linked(seed):
 
 def test_the_chosen_edges_are_those_of_the_graphical_lasso(seed):
     x, correlations = linked(seed)
-    found = CopulaGraphLearnerCV(random_state=0).fit(x)
-    weight = found.alpha_ * found.information_.mean()
+    fitted = CopulaGraphLearnerCV(random_state=0).fit(x)
+    weight = fitted.alpha_ * fitted.information_.mean()
     expected = graphical_lasso(correlations, weight, tol=1e-9, enet_tol=1e-10)[1]
     edges = np.abs(expected) > 1e-6
-    np.testing.assert_array_equal(found.precision_ != 0, edges)
+    np.testing.assert_array_equal(fitted.precision_ != 0, edges)
     assert 5 < edges.sum() < 25
 
 
@@ -59,9 +59,9 @@ def test_edges_are_fitted_without_a_penalty(seed):
     learner = CopulaGraphLearner(0.1, random_state=0).fit(x)
     edges = learner.precision_ != 0
     scale = np.sqrt(np.diag(learner.covariance_))
-    found = learner.covariance_ / np.outer(scale, scale)
-    np.testing.assert_allclose(found[edges], correlations[edges], atol=2e-4)
-    assert abs(found - correlations)[~edges].max() > 1e-3
+    value = learner.covariance_ / np.outer(scale, scale)
+    np.testing.assert_allclose(value[edges], correlations[edges], atol=2e-4)
+    assert abs(value - correlations)[~edges].max() > 1e-3
     weight = 0.1 * learner.information_.mean()
     penalised = graphical_lasso(correlations, weight, tol=1e-9, enet_tol=1e-10)[0]
     assert (abs(penalised - correlations)[edges & ~np.eye(5, dtype=bool)] > 0.05).all()
@@ -101,11 +101,11 @@ def test_all_edges_of_more_columns_than_rows_have_a_maximum(seed):
     learner = CopulaGraphLearner(0.0, on_misfit="ignore", random_state=0).fit(x)
     assert np.isfinite(learner.precision_).all()
     scale = np.sqrt(np.diag(learner.covariance_))
-    found = learner.covariance_ / np.outer(scale, scale)
+    value = learner.covariance_ / np.outer(scale, scale)
     correlations = np.corrcoef(ranked(x).T)
     assert np.linalg.matrix_rank(correlations) < 30
     off = ~np.eye(30, dtype=bool)
     expected = correlations * 20 / (20 + 0.3)
-    np.testing.assert_allclose(found[off], expected[off], atol=1e-3)
-    assert abs(found - correlations)[off].max() > 4e-3
+    np.testing.assert_allclose(value[off], expected[off], atol=1e-3)
+    assert abs(value - correlations)[off].max() > 4e-3
     assert np.isfinite(learner.score_samples(x)).all()

@@ -87,10 +87,10 @@ def test_strong_edges_have_small_weights(seed, rng):
 def test_the_nearest_correlations_are_positive_definite():
     """Three correlations of .9, .9 and -.9 are impossible; possible ones are kept."""
     wrong = torch.tensor([[1, 0.9, -0.9], [0.9, 1, 0.9], [-0.9, 0.9, 1]]).double()
-    found = copula.positive(wrong)
-    assert torch.linalg.eigvalsh(found).min() > 0
-    assert torch.allclose(found.diagonal(), torch.ones(3).double())
-    assert (found.sign() == wrong.sign()).all()
+    result = copula.positive(wrong)
+    assert torch.linalg.eigvalsh(result).min() > 0
+    assert torch.allclose(result.diagonal(), torch.ones(3).double())
+    assert (result.sign() == wrong.sign()).all()
     right = wrong.abs()
     assert torch.allclose(copula.positive(right), right)
 
@@ -146,7 +146,7 @@ def test_the_series_of_unequal_levels_is_the_integral():
     r, parts = 0.6, (halves(0.1, 0.5, 0.4), halves(0.7, 0.3))
     shapes = torch.stack([copula.coefficients(one) for one in parts])
     all_r = torch.full((2, 2), r, dtype=torch.float64)
-    found = float(copula.series(all_r, shapes)[0][0, 1])
+    value = float(copula.series(all_r, shapes)[0][0, 1])
     ends = [torch.cat([one.low, one.high[-1:]]).clamp(-9, 9).numpy() for one in parts]
     both = stats.multivariate_normal([0, 0], [[1, r], [r, 1]])
     grid = np.array([[both.cdf([a, b]) for b in ends[1]] for a in ends[0]])
@@ -154,7 +154,7 @@ def test_the_series_of_unequal_levels_is_the_integral():
     means = [copula.mean_between(one.low, one.high).numpy() for one in parts]
     scale = [np.sqrt(cells.sum(1 - k) @ means[k] ** 2) for k in (0, 1)]
     exact = means[0] @ cells @ means[1] / np.prod(scale)
-    assert found == pytest.approx(exact, abs=1e-4)  # of the integrals
+    assert value == pytest.approx(exact, abs=1e-4)  # of the integrals
 
 
 def test_correlations_of_numbers_are_those_of_their_scores():
@@ -167,8 +167,8 @@ def test_correlations_of_numbers_are_those_of_their_scores():
     scores = [stats.norm.ppf((stats.rankdata(c[30:]) - 0.5) / 30) for c in x.T[[0, 2]]]
     every = stats.norm.ppf((stats.rankdata(x[:, 2]) - 0.5) / 60)[30:]
     exact = np.corrcoef(scores[0], every)[0, 1]
-    found = correlation(x[:, [0, 2]], ["number", "number"])
-    assert found == pytest.approx(exact, abs=1e-9)
+    result = correlation(x[:, [0, 2]], ["number", "number"])
+    assert result == pytest.approx(exact, abs=1e-9)
 
 
 @pytest.mark.quick
@@ -206,6 +206,6 @@ def test_what_cells_explain_is_the_variance_of_conditional_means():
     kinds = [KINDS["number"], KINDS["binary"], KINDS["binary"]]
     names, levels = (list(part) for part in zip(*kinds, strict=True))
     latents = Latents.of(data, torch.ones(400).double(), names, levels)
-    found = copula.explained(Rows.parts(latents, data))
+    shares = copula.explained(Rows.parts(latents, data))
     expected = [1, 2 / np.pi, 1 / np.pi]
-    np.testing.assert_allclose(found, expected, atol=5e-3)  # of 400 normal scores
+    np.testing.assert_allclose(shares, expected, atol=5e-3)  # of 400 normal scores

@@ -38,8 +38,8 @@ def test_a_chain_has_a_closed_form(d, seed):
     for j in range(1, d - 1):
         expected[j, j] -= 1 / S[j, j]
     chain = of_edges([(j, j + 1) for j in range(d - 1)], d)
-    found = fitted(S, chain, single(d)).precision
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    precision = fitted(S, chain, single(d)).precision
+    torch.testing.assert_close(precision, expected, atol=1e-5, rtol=0)
     longer = chain | of_edges([(0, d - 1)], d)
     other = fitted(S, longer, single(d)).precision
     assert (other - expected).abs().max() > 1e-3
@@ -48,10 +48,10 @@ def test_a_chain_has_a_closed_form(d, seed):
 def test_all_edges_give_the_inverse_and_none_the_diagonal(seed):
     S = covariance_of(6, seed)
     off = torch.eye(6) == 0
-    found = fitted(S, off, single(6)).precision
-    torch.testing.assert_close(found, torch.linalg.inv(S), atol=1e-5, rtol=0)
-    found = fitted(S, ~off & off, single(6)).precision
-    torch.testing.assert_close(found, S.diagonal().reciprocal().diag())
+    precision = fitted(S, off, single(6)).precision
+    torch.testing.assert_close(precision, torch.linalg.inv(S), atol=1e-5, rtol=0)
+    precision = fitted(S, ~off & off, single(6)).precision
+    torch.testing.assert_close(precision, S.diagonal().reciprocal().diag())
 
 
 @pytest.mark.parametrize("sizes", [[1] * 5, SIZES])
@@ -59,13 +59,13 @@ def test_the_inverse_is_the_covariance_at_edges(sizes, seed):
     """Of a cycle of five columns, which has no closed form."""
     blocks, S = Blocks.of(torch.tensor(sizes)), covariance_of(sum(sizes), seed)
     edges = of_edges(CYCLE, 5)
-    found = fitted(S, edges, blocks)
+    fit = fitted(S, edges, blocks)
     free = blocks.spread(edges | torch.eye(5, dtype=torch.bool))
-    assert (found.precision[~free] == 0).all()
-    inverse = torch.linalg.inv(found.precision)
+    assert (fit.precision[~free] == 0).all()
+    inverse = torch.linalg.inv(fit.precision)
     torch.testing.assert_close(inverse[free], S[free], atol=1e-5, rtol=0)
     assert (inverse - S)[~free].abs().max() > 1e-2
-    assert -1e-13 <= found.gap <= 1e-11  # of terms near 10, up to rounding
+    assert -1e-13 <= fit.gap <= 1e-11  # of terms near 10, up to rounding
 
 
 def test_the_gap_bounds_the_excess(seed):
@@ -85,9 +85,9 @@ def test_nearly_equal_columns_are_fitted_from_any_start(start, rng):
     K = torch.linalg.inv(S)
     begin = {"far": 100 * K, "indefinite": torch.ones(6, 6).double(), "near": K}[start]
     edges = of_edges([*CYCLE, (0, 5)], 6)
-    found = fit_to_edges(S, begin, edges, single(6), tol=1e-8)
+    result = fit_to_edges(S, begin, edges, single(6), tol=1e-8)
     # Elements of 1e8 in tr(S K) cannot be added more precisely.
-    rounding = torch.finfo(S.dtype).eps * (S * found.precision).abs().sum()
-    assert found.gap <= max(1e-8, 5 * rounding)
-    inverse = torch.linalg.inv(found.precision)
+    rounding = torch.finfo(S.dtype).eps * (S * result.precision).abs().sum()
+    assert result.gap <= max(1e-8, 5 * rounding)
+    inverse = torch.linalg.inv(result.precision)
     torch.testing.assert_close(inverse[edges], S[edges], atol=1e-4, rtol=0)

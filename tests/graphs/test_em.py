@@ -9,8 +9,8 @@ from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import seeded
 from skvnce.graphs import em, samplers
 from skvnce.graphs import em as rounds
-from skvnce.graphs.empirical_bayes import ridge_of_links
 from skvnce.graphs.model import draw
+from skvnce.graphs.problem import ridge_of_links
 from skvnce.graphs.score_matching import score_matching
 from skvnce.graphs.truncated_gaussian import TruncatedGaussian
 
@@ -72,8 +72,8 @@ def test_uncentring_keeps_the_density(rng):
     theta, x = em.Theta(K, b, column(0.7)[0]), torch.tensor(rng.gamma(2.0, size=(9, D)))
     z = x - centre
     expected = -0.7 - ((z @ K) * z).sum(-1) / 2 + z @ b
-    found = em.to_model(theta, centre).log_density(x)
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    log_density = em.to_model(theta, centre).log_density(x)
+    torch.testing.assert_close(log_density, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_marginals_have_the_moments_of_the_observed_cells(rng):
@@ -194,9 +194,9 @@ def test_autocorrelation_of_known_chains(r, seed):
     after = r * before + (1 - r**2) ** 0.5 * noise
     shared = torch.tensor(rng.normal(size=(5000, 2)))  # means of the rows
     products = rounds.lagged_products(before + shared, after + shared, missing)
-    found = rounds.largest_autocorrelation(products)
+    result = rounds.largest_autocorrelation(products)
     error = 2 / np.sqrt(2000)
-    assert r - GATE * error < found < r + GATE * error
+    assert r - GATE * error < result < r + GATE * error
     assert rounds.rounds_needed(0.0) == 2
     assert rounds.rounds_needed(0.6) == pytest.approx(8)
 

@@ -8,7 +8,7 @@ from oracles import rejection, symmetric_basis
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import seeded
 from skvnce.graphs import em
-from skvnce.graphs.empirical_bayes import pilot, ridge_of_linear, ridge_of_links
+from skvnce.graphs.problem import pilot, ridge_of_linear, ridge_of_links
 
 D = 3
 PRECISION = np.array([[1.5, 0.4, -0.3], [0.4, 1.5, 0.2], [-0.3, 0.2, 1.0]])
@@ -67,12 +67,12 @@ def test_the_error_of_b_is_that_of_a_normal_posterior(d, ridge, seed):
     mean = data.x.mean(0).numpy()
     variance = posterior_variance_of_linear(covariance.numpy(), mean, 60, ridge)
     linear = torch.full((d,), 0.4, dtype=torch.float64)
-    found = ridge_of_linear(data, theta_of(linear), covariance, ridge)
+    result = ridge_of_linear(data, theta_of(linear), covariance, ridge)
     tau2 = max(0.16 - min(3 * variance, 0.1), 0.1 * variance)
-    assert found == pytest.approx(1 / (60 * tau2), rel=1e-9)
+    assert result == pytest.approx(1 / (60 * tau2), rel=1e-9)
     # at least a tenth of the error is left to b, whatever the estimate
-    found = ridge_of_linear(data, theta_of(0 * linear), covariance, ridge)
-    assert found == pytest.approx(1 / (60 * 0.1 * variance), rel=1e-9)
+    result = ridge_of_linear(data, theta_of(0 * linear), covariance, ridge)
+    assert result == pytest.approx(1 / (60 * 0.1 * variance), rel=1e-9)
 
 
 def test_holes_leave_fewer_rows_for_a_pair(rng):
@@ -83,16 +83,16 @@ def test_holes_leave_fewer_rows_for_a_pair(rng):
     observed = (~np.isnan(x)).astype(float)
     n_pairs = (observed.T @ observed).mean()
     variance = posterior_variance_of_linear(covariance.numpy(), mean, n_pairs, 0.1)
-    found = ridge_of_linear(data, theta_of(torch.zeros(D).double()), covariance, 0.1)
-    assert found == pytest.approx(1 / (200 * 0.1 * variance), rel=1e-9)
+    ridge = ridge_of_linear(data, theta_of(torch.zeros(D).double()), covariance, 0.1)
+    assert ridge == pytest.approx(1 / (200 * 0.1 * variance), rel=1e-9)
 
 
 def test_collinear_columns_give_a_finite_ridge(seed):
     x = np.random.default_rng(seed).gamma(2.0, size=(50, 1)).repeat(D, 1)
     data, _ = scaled(x)
     linear = torch.ones(D).double() / 3
-    found = ridge_of_linear(data, theta_of(linear), data.x.T.cov(), 0.0)
-    assert 0 < found < np.inf
+    ridge = ridge_of_linear(data, theta_of(linear), data.x.T.cov(), 0.0)
+    assert 0 < ridge < np.inf
 
 
 # The ridge
@@ -109,10 +109,10 @@ def test_the_pilot_is_a_better_start_than_independence(seed):
     data, centre = scaled(table(4.0, 500, seed))
     theta = run_pilot(data, centre).theta
     assert torch.equal(theta.precision, theta.precision.T)
-    found = em.edge_strengths(theta.precision).numpy()
+    values = em.edge_strengths(theta.precision).numpy()
     root = np.sqrt(np.diag(PRECISION))
-    np.testing.assert_allclose(found, PRECISION / np.outer(root, root), atol=0.3)
-    assert found[0, 1] > 0.05 > -0.05 > found[0, 2]
+    np.testing.assert_allclose(values, PRECISION / np.outer(root, root), atol=0.3)
+    assert values[0, 1] > 0.05 > -0.05 > values[0, 2]
 
 
 def test_pairs_that_are_never_observed_together_say_nothing(rng):

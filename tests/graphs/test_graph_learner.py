@@ -101,9 +101,9 @@ def test_errors_of_scores_are_as_large_as_stated(rng):
     def away_from_one(ratios):
         return (ratios.mean() * 37 / 39 - 1) / (ratios.std() / rows.sum() ** 0.5)
 
-    for found in (errors, np.square(reported[rows])):
-        assert abs(away_from_one(found / variance)) < 5
-        assert away_from_one(found / 4 / variance) < -5
+    for result in (errors, np.square(reported[rows])):
+        assert abs(away_from_one(result / variance)) < 5
+        assert away_from_one(result / 4 / variance) < -5
     complete = rng.gamma(4.0, size=(5, 4))
     assert fitted.score_samples(complete, return_std=True)[1].max() < 1e-12
 
@@ -209,8 +209,8 @@ def test_columns_have_no_units(complete, fit_linear, X):
     first = learner(fit_linear=fit_linear).fit(X)
     second = learner(fit_linear=fit_linear).fit(X * scale)
     np.testing.assert_allclose(second.edge_strengths_, first.edge_strengths_, atol=1e-6)
-    found = second.precision_ * np.outer(scale, scale)
-    np.testing.assert_allclose(found, first.precision_, rtol=1e-5, atol=1e-6)
+    value = second.precision_ * np.outer(scale, scale)
+    np.testing.assert_allclose(value, first.precision_, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(second.linear_ * scale, first.linear_, atol=1e-5)
     assert second.ridge_ == pytest.approx(first.ridge_)
 

@@ -63,9 +63,9 @@ def test_each_rule_chooses_on_the_path(rule, by_rule):
         assert (np.diag(associations) == 0).all() and links(associations) == n_edges
     assert results["n_edges"][0] == 0  # the largest alpha leaves no link,
     assert results["n_edges"].iloc[1:].max() > 0  # and others do
-    best, found = list(alphas).index(learner.alpha_), learner.edge_strengths_
-    np.testing.assert_allclose(found, np.abs(learner.path_[best]), atol=1e-10)
-    assert links(found) == results["n_edges"][best]
+    best, result = list(alphas).index(learner.alpha_), learner.edge_strengths_
+    np.testing.assert_allclose(result, np.abs(learner.path_[best]), atol=1e-10)
+    assert links(result) == results["n_edges"][best]
     assert hasattr(learner, "edge_frequencies_") == (rule == "stability")
 
 
@@ -122,10 +122,10 @@ def test_all_columns_may_be_constant_in_a_part_of_the_rows(rule, data):
     folds = [(np.arange(6, 40), np.arange(6)), (np.arange(40), np.arange(6))]
     learner = fitted(X, selection=rule, cv=folds, n_subsamples=8)
     assert learner.nodes_.tolist() == ["x0", "x1", "x2"]
-    for name, found in learner.cv_results_.items():
-        assert np.isfinite(found).all()
+    for name, result in learner.cv_results_.items():
+        assert np.isfinite(result).all()
         if name == "split0_test_score":
-            assert (found == 0).all()
+            assert (result == 0).all()
 
 
 @pytest.mark.slow
@@ -148,21 +148,23 @@ def test_the_order_of_the_columns_does_not_matter(rule, rng):
     X[:, 5] = 0.3 * X[:, 5] + X[:, 0]
     for order in (np.arange(7), [0, 5, 1, 2, 3, 4, 6]):
         learner = fitted(X[:, order], selection=rule, cv=3, n_subsamples=8)
-        found = learner.edge_strengths_[np.ix_(np.argsort(order), np.argsort(order))]
-        assert found[0, 5] > 0.3
+        result = learner.edge_strengths_[np.ix_(np.argsort(order), np.argsort(order))]
+        assert result[0, 5] > 0.3
 
 
 def test_more_gamma_gives_fewer_links(data):
-    found = [links(fitted(data[0], alphas=15, gamma=g).precision_) for g in (0, 5, 500)]
-    assert found[0] >= found[1] >= found[2] == 0 and found[0] > 0
+    values = [
+        links(fitted(data[0], alphas=15, gamma=g).precision_) for g in (0, 5, 500)
+    ]
+    assert values[0] >= values[1] >= values[2] == 0 and values[0] > 0
 
 
 def test_the_true_links_are_found(data):
     X, K = data
     learner = fitted(X, alphas=20)
-    true, found = np.triu(K, 1) != 0, np.triu(learner.precision_, 1) != 0
-    hits = (true & found).sum()
-    assert 2 * hits / (true.sum() + found.sum()) > 0.8
+    true, result = np.triu(K, 1) != 0, np.triu(learner.precision_, 1) != 0
+    hits = (true & result).sum()
+    assert 2 * hits / (true.sum() + result.sum()) > 0.8
 
 
 def test_the_held_out_score_is_that_of_the_learner(data):
@@ -277,11 +279,20 @@ def test_the_model_is_cloned_and_searched(data):
     path = TruncatedGaussianGraphLearnerCV(model, alphas=3, random_state=0)
     search = GridSearchCV(path, {"model__ridge": [0.0, 1.0]}, cv=2)
     with warnings.catch_warnings(action="ignore", category=UserWarning):
-        found = search.fit(data[0][:60]).best_estimator_
-    assert found.ridge_ == search.best_params_["model__ridge"] == found.model.ridge
-    assert not hasattr(model, "precision_") and not hasattr(found.model, "precision_")
-    assert isinstance(found.alpha_, float) and found.model.alpha == model.alpha
-    assert not isinstance(found, TruncatedGaussianGraphLearner)
+        best_estimator = search.fit(data[0][:60]).best_estimator_
+    assert (
+        best_estimator.ridge_
+        == search.best_params_["model__ridge"]
+        == best_estimator.model.ridge
+    )
+    assert not hasattr(model, "precision_") and not hasattr(
+        best_estimator.model, "precision_"
+    )
+    assert (
+        isinstance(best_estimator.alpha_, float)
+        and best_estimator.model.alpha == model.alpha
+    )
+    assert not isinstance(best_estimator, TruncatedGaussianGraphLearner)
 
 
 def test_the_fitted_attributes_are_those_of_the_last_fit(data):

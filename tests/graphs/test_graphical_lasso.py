@@ -61,12 +61,12 @@ def violation(K, S, weight, blocks):
 def test_equals_scikit_learn(alpha, seed):
     S = covariance_of(8, seed)
     blocks = Blocks.of(torch.ones(8, dtype=torch.long))
-    found = solve(S, torch.eye(8).double(), weights_of(8, alpha), blocks, tol=1e-12)
+    solution = solve(S, torch.eye(8).double(), weights_of(8, alpha), blocks, tol=1e-12)
     _, expected = graphical_lasso(S.numpy(), alpha, tol=1e-10, enet_tol=1e-12)
-    np.testing.assert_allclose(found.precision, expected, atol=1e-5)
-    assert found.gap < 1e-10
+    np.testing.assert_allclose(solution.precision, expected, atol=1e-5)
+    assert solution.gap < 1e-10
     _, other = graphical_lasso(S.numpy(), alpha * 1.01, tol=1e-10, enet_tol=1e-12)
-    assert abs(found.precision.numpy() - other).max() > 1e-4
+    assert abs(solution.precision.numpy() - other).max() > 1e-4
 
 
 @pytest.mark.parametrize("alpha", [0.05, 0.2])
@@ -74,10 +74,10 @@ def test_blocks_satisfy_the_optimality_conditions(alpha, seed):
     S = covariance_of(sum(SIZES), seed)
     blocks, weight = Blocks.of(torch.tensor(SIZES)), weights_of(len(SIZES), alpha)
     start = torch.eye(sum(SIZES)).double()
-    found = solve(S, start, weight, blocks, tol=1e-13, max_iter=20_000)
-    assert violation(found.precision, S, weight, blocks) < 1e-5
-    expected = objective(found.precision, S, weight, blocks)
-    assert found.objective == pytest.approx(expected)
+    solution = solve(S, start, weight, blocks, tol=1e-13, max_iter=20_000)
+    assert violation(solution.precision, S, weight, blocks) < 1e-5
+    expected = objective(solution.precision, S, weight, blocks)
+    assert solution.objective == pytest.approx(expected)
     rough = solve(S, start, weight, blocks, tol=1e-1)
     assert violation(rough.precision, S, weight, blocks) > 1e-4
 
@@ -97,9 +97,9 @@ def test_a_gap_within_tol_is_reached_from_any_start(seed):
     blocks, weight = Blocks.of(torch.tensor(SIZES)), weights_of(len(SIZES), 0.1)
     inverse = torch.linalg.inv(S)
     starts = torch.eye(len(S)).double(), inverse, 100 * inverse
-    found = [solve(S, start, weight, blocks, tol=1e-12).precision for start in starts]
-    assert torch.allclose(found[0], found[1], atol=1e-5)
-    assert torch.allclose(found[0], found[2], atol=1e-5)
+    values = [solve(S, start, weight, blocks, tol=1e-12).precision for start in starts]
+    assert torch.allclose(values[0], values[1], atol=1e-5)
+    assert torch.allclose(values[0], values[2], atol=1e-5)
 
 
 def test_excluded_blocks_stay_zero_and_the_others_are_free(seed):
@@ -107,10 +107,10 @@ def test_excluded_blocks_stay_zero_and_the_others_are_free(seed):
     blocks, weight = Blocks.of(torch.tensor(SIZES)), weights_of(len(SIZES), 0.0)
     weight[0, 1] = weight[1, 0] = weight[3, 4] = weight[4, 3] = torch.inf
     start = torch.linalg.inv(S)
-    found = solve(S, start, weight, blocks, tol=1e-12, max_iter=20_000)
-    norms = blocks.norms(found.precision)
+    solution = solve(S, start, weight, blocks, tol=1e-12, max_iter=20_000)
+    norms = blocks.norms(solution.precision)
     assert ((norms == 0) == weight.isinf()).all()
-    inverse = torch.linalg.inv(found.precision)
+    inverse = torch.linalg.inv(solution.precision)
     free = blocks.spread(weight.isinf().double()) == 0
     assert torch.allclose(inverse[free], S[free], atol=1e-5)
     assert not torch.allclose(inverse[~free], S[~free], atol=1e-2)
@@ -151,9 +151,9 @@ def test_a_newton_step_does_not_change_signs():
     K = torch.tensor([[1.0, 0.05], [0.05, 1.0]]).double()
     blocks, weight = Blocks.of(torch.ones(2).long()), weights_of(2, 0.5)
     here = point_at(K, *smooth_loss(K, S), S)
-    found = newton_move(here, objective(K, S, weight, blocks), S, weight, blocks)
-    assert found.precision[0, 1] == 0  # the step alone leads to a negative value
-    assert found.precision[0, 0] != K[0, 0]
+    result = newton_move(here, objective(K, S, weight, blocks), S, weight, blocks)
+    assert result.precision[0, 1] == 0  # the step alone leads to a negative value
+    assert result.precision[0, 0] != K[0, 0]
 
 
 # Steps of Newton's method, against dense solutions
@@ -187,12 +187,12 @@ def test_the_step_solves_the_equations(seed, ridge):
     inverse, free, gradient = newton_problem(seed)
     gradient *= 1e-8  # the accuracy grows as the gradient vanishes
     of_penalty = (lambda move: ridge * move) if ridge else None
-    found = newton_step(inverse, gradient, free, 200, of_penalty)
+    result = newton_step(inverse, gradient, free, 200, of_penalty)
     expected = solved(inverse, free, gradient, ridge)
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-14)
-    assert (found[free == 0] == 0).all()
+    torch.testing.assert_close(result, expected, rtol=1e-5, atol=1e-14)
+    assert (result[free == 0] == 0).all()
     other = solved(inverse, free, gradient, ridge + 0.1)
-    assert (found - other).abs().max() > 1e-10  # negative control
+    assert (result - other).abs().max() > 1e-10  # negative control
 
 
 def test_few_conjugate_gradients_give_a_direction_of_descent(seed):

@@ -56,8 +56,8 @@ def dense_least(quadratic, links):
 @pytest.mark.parametrize("links", [[], LINKS])
 def test_the_least_value_over_the_links(links, width, seed):
     quadratic = make_problem(seed, width)
-    found = least_on(quadratic, with_links(links))
-    assert found == pytest.approx(dense_least(quadratic, links), rel=1e-6)
+    result = least_on(quadratic, with_links(links))
+    assert result == pytest.approx(dense_least(quadratic, links), rel=1e-6)
 
 
 def test_the_price_of_a_link(seed):
@@ -67,8 +67,8 @@ def test_the_price_of_a_link(seed):
         for gamma in (0.0, 0.5):
             price = np.log(100) + 4 * gamma * np.log(D)
             expected = 200 * (2 * least + 2) + len(links) * price
-            found = extended_bic(at_fit, with_links(links), gamma)
-            assert found == pytest.approx(expected, rel=1e-6)
+            result = extended_bic(at_fit, with_links(links), gamma)
+            assert result == pytest.approx(expected, rel=1e-6)
 
 
 def test_graphs_too_dense_for_the_rows_are_not_refitted(seed):

@@ -68,13 +68,13 @@ def random_direction(rng, width, d=D):
 
 def batches(seed, shift=0.0):
     """Average T over batches of exact rows, both ways; two of (60, 12)."""
-    rng, found = np.random.default_rng(seed), []
+    rng, result = np.random.default_rng(seed), []
     for _ in range(60):
         x = rows_of_model(200, rng)
         observed = torch.tensor(rng.uniform(size=x.shape) < 0.4)
         rao_blackwell = expected_statistic(model_of(shift=shift), x, observed, CENTRE)
-        found.append([rao_blackwell.flatten(), plain_statistic(x, CENTRE).flatten()])
-    return np.array([[part.numpy() for part in pair] for pair in found]).swapaxes(0, 1)
+        result.append([rao_blackwell.flatten(), plain_statistic(x, CENTRE).flatten()])
+    return np.array([[part.numpy() for part in pair] for pair in result]).swapaxes(0, 1)
 
 
 def test_the_statistic_is_unbiased_and_varies_less(seed):
@@ -90,8 +90,8 @@ def test_the_statistic_is_unbiased_and_varies_less(seed):
 def test_observed_cells_are_taken_as_they_are_and_chains_are_rows(rng):
     x = rows_of_model(40, rng)
     every = torch.ones_like(x).bool()
-    found = expected_statistic(model_of(), x, every, CENTRE)
-    torch.testing.assert_close(found, plain_statistic(x, CENTRE))
+    statistic = expected_statistic(model_of(), x, every, CENTRE)
+    torch.testing.assert_close(statistic, plain_statistic(x, CENTRE))
     observed = torch.tensor(rng.uniform(size=(20, D)) < 0.5)
     chains = expected_statistic(model_of(), x.reshape(2, 20, D), observed, CENTRE)
     flat = expected_statistic(model_of(), x, observed.repeat(2, 1), CENTRE)
@@ -125,8 +125,8 @@ def test_the_information_is_the_covariance_of_the_statistic_of_a_normal(width, s
     along = (statistic * direction).sum((1, 2))
     centred = p * (along - p @ along)
     expected = (centred[:, None, None] * statistic).sum(0)
-    found = Information.of(drawn).product(direction)
-    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+    result = Information.of(drawn).product(direction)
+    torch.testing.assert_close(result, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_heavy_tails_inflate_the_information_of_squares(seed):
@@ -136,9 +136,9 @@ def test_heavy_tails_inflate_the_information_of_squares(seed):
     for j in range(D):
         direction = torch.zeros(D, D).double()
         direction[j, j] = 1
-        found = float(information.product(direction)[j, j])
+        value = float(information.product(direction)[j, j])
         squares = z[:, j].square()
-        assert found == pytest.approx(float(squares.var(correction=0) / 4), rel=1e-9)
+        assert value == pytest.approx(float(squares.var(correction=0) / 4), rel=1e-9)
     light = Information.of(normal_moments(seed, heavier=0.5)[0])
     assert torch.equal(light.heavy, light.covariance)
 
@@ -156,11 +156,11 @@ def test_the_inverse_form_against_a_dense_solve(width, heavier, seed):
         residual = random_direction(np.random.default_rng([seed, i]), width)
         by_entry = torch.einsum("pij,ij->p", spanned, residual)
         exact = float(by_entry @ torch.linalg.solve(dense, by_entry))
-        found = float(information.inverse_form(residual))
+        value = float(information.inverse_form(residual))
         if width > D:
-            assert found == pytest.approx(exact, rel=1e-8)
+            assert value == pytest.approx(exact, rel=1e-8)
         else:
-            assert exact * (1 - 1e-9) < found < 100 * exact
+            assert exact * (1 - 1e-9) < value < 100 * exact
 
 
 @pytest.mark.parametrize("width", [D, D + 1])
@@ -173,9 +173,9 @@ def test_the_diagonal_of_the_quadratic_with_penalties(width, seed):
     for matrix in symmetric_basis(D, width):
         entry = matrix != 0
         unit = matrix / matrix.norm()
-        found = quadratic.diagonal[entry]
+        result = quadratic.diagonal[entry]
         exact = (unit * quadratic.product(unit)).sum()
-        torch.testing.assert_close(found, exact.expand_as(found))
+        torch.testing.assert_close(result, exact.expand_as(result))
 
 
 def test_nothing_is_certified_of_chains_that_are_collinear(seed):
@@ -270,9 +270,9 @@ def exact_fit(x, centre):
         return float(value.detach()), torch.autograd.grad(value, vector)[0].numpy()
 
     start = np.array([1.0, 0.0, 1.0, 0.0, 0.0])
-    found = minimize(loss, start, jac=True, method="BFGS", options={"gtol": 1e-8})
-    assert np.abs(found.jac).max() < 1e-6
-    return found.x
+    minimum = minimize(loss, start, jac=True, method="BFGS", options={"gtol": 1e-8})
+    assert np.abs(minimum.jac).max() < 1e-6
+    return minimum.x
 
 
 @pytest.mark.slow
@@ -280,7 +280,7 @@ def test_on_complete_data_it_is_the_maximum_of_the_likelihood(seed):
     x = rows_of_model(150, np.random.default_rng(seed), 2)
     data = complete(x / x.std(0))
     centre = em.units_of(data, True).centre
-    exact, found = exact_fit(data.x, centre), []
+    exact, values = exact_fit(data.x, centre), []
     for i in range(8):
         with seeded(100 * seed + i):
             fit = em.learn_graph(
@@ -292,11 +292,11 @@ def test_on_complete_data_it_is_the_maximum_of_the_likelihood(seed):
                 warm_up=10,
             )
         K, b = fit.theta.precision, fit.theta.linear
-        found.append(np.r_[K[0, 0], K[0, 1], K[1, 1], b])
-    found = np.array(found)
-    assert np.abs(z_mean(found, exact)).max() < GATE
-    assert np.abs(found.mean(0) - exact).max() < 0.02
-    assert np.abs(z_mean(found, exact + 0.05)).min() > GATE
+        values.append(np.r_[K[0, 0], K[0, 1], K[1, 1], b])
+    values = np.array(values)
+    assert np.abs(z_mean(values, exact)).max() < GATE
+    assert np.abs(values.mean(0) - exact).max() < 0.02
+    assert np.abs(z_mean(values, exact + 0.05)).min() > GATE
 
 
 # Chains that leave the data
@@ -311,8 +311,8 @@ def test_steps_of_the_model_are_limited_in_the_metric_of_the_information(width, 
     assert torch.equal(within_reach(last.theta, last), last.theta)
     for length in (0.01, 0.5, 3.0, 1e6):
         moved = within_reach(last.theta + length * unit, last) - last.theta
-        found = float((moved * information.product(moved)).sum())
-        assert found == pytest.approx(min(length**2, 0.1 * D), rel=1e-6)
+        value = float((moved * information.product(moved)).sum())
+        assert value == pytest.approx(min(length**2, 0.1 * D), rel=1e-6)
         torch.testing.assert_close(moved / moved.norm(), unit / unit.norm())
 
 
@@ -385,8 +385,8 @@ def test_it_is_the_sum_of_the_conditionals(d, seed):
         moved[:, :, j] = points
         log_z = log_integral(model.log_density(moved), weights[:, None])
         total = total - (model.log_density(x) - log_z).mean().detach()
-    found = negative_log_pseudo_likelihood(x, K, b)
-    torch.testing.assert_close(found, total, rtol=1e-9, atol=1e-9)
+    result = negative_log_pseudo_likelihood(x, K, b)
+    torch.testing.assert_close(result, total, rtol=1e-9, atol=1e-9)
 
 
 def solve(x, alpha, ridge, ridge_linear, fit_linear, tol=1e-7):
@@ -421,8 +421,8 @@ def test_optimality_without_a_reference(share, fit_linear, seed):
     assert (empty.theta.precision.numpy()[OFF] == 0).all()
     # a share of the smallest alpha that gives no links
     alpha = share * np.abs(slopes(empty.theta, x, centre, *ridges)[1][OFF]).max()
-    found, _ = solve(x, alpha, *ridges, fit_linear)
-    K, by_K, by_b = slopes(found.theta, x, centre, *ridges)
+    result, _ = solve(x, alpha, *ridges, fit_linear)
+    K, by_K, by_b = slopes(result.theta, x, centre, *ridges)
     zero = (K == 0) & OFF
     linked = OFF & ~zero
     assert zero.any() == (alpha > 0) and linked.any()
@@ -433,8 +433,8 @@ def test_optimality_without_a_reference(share, fit_linear, seed):
     if fit_linear:
         np.testing.assert_allclose(by_b, 0, atol=1e-5)
     else:
-        assert (found.theta.linear == 0).all()
-    assert found.gap < 1e-5
+        assert (result.theta.linear == 0).all()
+    assert result.gap < 1e-5
 
 
 def test_the_objective_averages_over_all_tables(seed):
@@ -443,7 +443,7 @@ def test_the_objective_averages_over_all_tables(seed):
     first, second = m_step.summarise(x), m_step.summarise(x.flip(0) + 0.1)
     start = em.independence(complete(x), x.mean(0), True)
     free = Penalty(torch.zeros(D, D).double(), 0.0)
-    found = m_step.solve(m_step.merge(first, second, 0.5), start, free, 1e-7)
+    solution = m_step.solve(m_step.merge(first, second, 0.5), start, free, 1e-7)
     parts = first, second
-    losses = [m_step.solve(part, found.theta, free, 1e6).loss for part in parts]
-    assert found.loss == pytest.approx(sum(losses) / 2, rel=1e-9)
+    losses = [m_step.solve(part, solution.theta, free, 1e6).loss for part in parts]
+    assert solution.loss == pytest.approx(sum(losses) / 2, rel=1e-9)

@@ -41,8 +41,8 @@ def test_the_noise_itself_is_a_random_guess():
     model = TruncatedGaussian(precision, precision @ loc, log_scale)
     table, nu = noise.sample((3, 50)), 4
     observed = torch.rand(50, 2) < 0.7
-    found = objective_at(model, table, observed, noise, nu)
-    assert found == pytest.approx(nu * np.log(nu) - (1 + nu) * np.log(1 + nu))
+    result = objective_at(model, table, observed, noise, nu)
+    assert result == pytest.approx(nu * np.log(nu) - (1 + nu) * np.log(1 + nu))
 
 
 def test_a_search_keeps_edges_that_are_there(seed):
@@ -53,13 +53,13 @@ def test_a_search_keeps_edges_that_are_there(seed):
 def test_it_is_largest_at_the_fitted_scale_and_survives_a_pickle(seed):
     X = rows(seed)
     fitted = learner(alpha=0.0, ridge=0.0, ridge_linear=0.0).fit(X)
-    found = fitted.objective(X)
-    assert pickle.loads(pickle.dumps(fitted)).objective(X) == found
+    result = fitted.objective(X)
+    assert pickle.loads(pickle.dumps(fitted)).objective(X) == result
     model = fitted._fitted.model
     for shift in (-1.0, 1.0):
         moved = model._replace(log_scale=model.log_scale + shift)
         fitted._fitted = fitted._fitted._replace(model=moved)
-        assert fitted.objective(X) < found
+        assert fitted.objective(X) < result
 
 
 def test_it_needs_a_normalising_constant():

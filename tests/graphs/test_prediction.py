@@ -66,7 +66,7 @@ def imputed_means(target, seed):
 
 def worst_mean(filled, rng):
     parts = ((filled[:, i, np.isnan(row)], row) for i, row in enumerate(ROWS[:4]))
-    z = [z_two_sample(found, exact(row, rng)) for found, row in parts]
+    z = [z_two_sample(result, exact(row, rng)) for result, row in parts]
     return np.abs(np.concatenate(z)).max()
 
 
@@ -104,8 +104,8 @@ def averages_of_draws(model, rows, seed, n_steps=30):
 def test_means_far_from_the_truncation_are_exact(seed, rng):
     model, rows, precision, linear = block_table(8.0, 20, rng)
     expected = [gaussian_conditional(precision, linear, row)[0] for row in rows]
-    found = block_means(model, rows)[:, :3]
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+    result = block_means(model, rows)[:, :3]
+    np.testing.assert_allclose(result, expected, rtol=0, atol=1e-6)
     averages = averages_of_draws(model, rows, seed)[:, :3]
     assert np.abs(averages - expected).max() > 0.05
 
@@ -165,8 +165,8 @@ def test_few_complete_columns_have_the_pseudo_log_likelihood(model, seed):
     x = torch.tensor(np.random.default_rng(seed).gamma(1.5, size=(5, D)))
     assert D <= N_BLOCKS
     expected = model.conditionals(x).log_prob(x).sum(-1).detach()
-    found = score(model, Incomplete(x, torch.ones_like(x).bool()))
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    result = score(model, Incomplete(x, torch.ones_like(x).bool()))
+    torch.testing.assert_close(result, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_one_observed_cell_has_its_marginal_density(model, seed):
@@ -181,8 +181,8 @@ def test_one_observed_cell_has_its_marginal_density(model, seed):
     for target in (model, WRONG):
         with seeded(seed):
             chains = Chains(target, data, START, 15, 3)
-            found = chains.log_predictive(lambda block: global_stream)
-        z.append(z_mean(found.exp().numpy(), exact))
+            log_predictive = chains.log_predictive(lambda block: global_stream)
+        z.append(z_mean(log_predictive.exp().numpy(), exact))
     assert abs(z[0]) < GATE and abs(z[1]) > 2 * GATE
 
 
@@ -207,6 +207,6 @@ def test_the_score_is_a_mean_over_the_ways_to_divide_the_columns(seed):
     model = TruncatedGaussian(torch.eye(d).double(), torch.ones(d).double())
     data, start = Incomplete(x, torch.ones_like(x).bool()), torch.ones(d).double()
     chains = Chains(model, data, start, 0, 1)
-    found = chains.log_predictive(lambda block: global_stream)
+    log_predictive = chains.log_predictive(lambda block: global_stream)
     expected = model.conditionals(x).log_prob(x).sum(-1).detach()
-    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(log_predictive, expected, rtol=1e-9, atol=1e-9)

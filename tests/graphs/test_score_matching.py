@@ -87,16 +87,16 @@ def closed_form(stats, ridge=0.0, ridge_linear=0.0, centre=None, left_out=()):
 @pytest.mark.parametrize("ridge", [0.0, 0.3])
 @pytest.mark.parametrize("fit_linear", [True, False])
 def test_without_l1_it_is_the_closed_form(fit_linear, ridge, x):
-    found, stats = solve(x, fit_linear, ridge=ridge)
+    result, stats = solve(x, fit_linear, ridge=ridge)
     exact, loss = closed_form(stats, ridge)
     assert (exact[:, :D].diagonal() > DIAGONAL_FLOOR).all()
-    assert_allclose(found.theta.precision, exact[:, :D], atol=1e-5)
+    assert_allclose(result.theta.precision, exact[:, :D], atol=1e-5)
     if fit_linear:
-        assert_allclose(found.theta.linear, exact[:, D], atol=1e-5)
+        assert_allclose(result.theta.linear, exact[:, D], atol=1e-5)
     else:
-        assert (found.theta.linear == 0).all()
-    assert found.loss == pytest.approx(loss, rel=1e-10)
-    assert torch.equal(found.theta.precision, found.theta.precision.T)
+        assert (result.theta.linear == 0).all()
+    assert result.loss == pytest.approx(loss, rel=1e-10)
+    assert torch.equal(result.theta.precision, result.theta.precision.T)
 
 
 @pytest.mark.parametrize("fit_linear", [True, False])
@@ -127,10 +127,10 @@ def test_the_gap_bounds_the_suboptimality(x):
     best = minimise_loss(stats, start(), x.mean(0), links(0.05), 1e-14).loss
     gaps = []
     for tol in (1e9, 1e-1, 1e-2, 1e-4, 1e-6, 1e-12):
-        found = minimise_loss(stats, start(), x.mean(0), links(0.05), tol)
-        assert -1e-12 <= found.loss - best <= found.gap + 1e-12
-        assert found.gap <= tol * max(1, abs(found.loss))
-        gaps.append(found.gap)
+        minimum = minimise_loss(stats, start(), x.mean(0), links(0.05), tol)
+        assert -1e-12 <= minimum.loss - best <= minimum.gap + 1e-12
+        assert minimum.gap <= tol * max(1, abs(minimum.loss))
+        gaps.append(minimum.gap)
     assert gaps[0] > 10 * gaps[-1]
 
 
@@ -170,8 +170,8 @@ def test_the_floor_binds_where_the_spread_nears_the_mean():
 
 
 def test_too_few_rows_are_not_certified(x):
-    found, _ = solve(x[:2], True)
-    assert found.theta.precision.isfinite().all() and found.gap > 1e-3
+    result, _ = solve(x[:2], True)
+    assert result.theta.precision.isfinite().all() and result.gap > 1e-3
 
 
 def test_statistics_merge_to_weighted_means(x):
@@ -232,11 +232,11 @@ def test_links_of_infinite_weight_are_left_out_by_both_drivers(linked_start, x):
         first = first._replace(precision=first.precision + 0.3)
     exact, loss = closed_form(stats, 0.1, 0.2, centre, LEFT_OUT)
     quick = minimise_loss(stats, first, centre, penalty, 1e-14)
-    for found in (quick, smooth_solution(stats, centre, penalty)):
-        assert_allclose(as_point(found.theta, D + 1), exact, atol=1e-5)
-        assert found.loss == pytest.approx(loss, rel=1e-9) and np.isfinite(found.gap)
+    for result in (quick, smooth_solution(stats, centre, penalty)):
+        assert_allclose(as_point(result.theta, D + 1), exact, atol=1e-5)
+        assert result.loss == pytest.approx(loss, rel=1e-9) and np.isfinite(result.gap)
         for i, j in LEFT_OUT:
-            assert found.theta.precision[i, j] == found.theta.precision[j, i] == 0
+            assert result.theta.precision[i, j] == result.theta.precision[j, i] == 0
     assert np.abs(closed_form(stats, 0.1, 0.2, centre)[0] - exact).max() > 0.01
 
 
@@ -272,9 +272,9 @@ def test_products_through_the_rows_are_those_of_the_statistics(fit_linear, x, rn
     assert_close(free.diagonal, dense.diagonal)
     spanned = symmetric_basis(D, D + fit_linear)
     for matrix in spanned:
-        found, unit = dense.diagonal[matrix != 0], matrix / matrix.norm()
+        result, unit = dense.diagonal[matrix != 0], matrix / matrix.norm()
         exact = (unit * dense.product(unit)).sum()
-        assert_close(found, exact.expand_as(found))
+        assert_close(result, exact.expand_as(result))
     for _ in range(3):
         point = torch.tensordot(torch.tensor(rng.normal(size=len(spanned))), spanned, 1)
         assert_close(free.product(point), dense.product(point))
@@ -315,6 +315,6 @@ def test_many_columns_go_through_the_rows(d, kind, rng):
     zeros = torch.zeros(d).double()
     first = Theta(torch.eye(d).double(), zeros, zeros[0])
     penalty = Penalty(0.05 * off_diagonal(d), 0.5, 0.1)
-    found = method.m_step.solve(summary, first, penalty, method.m_step.tol[1])
-    assert found.theta.precision.isfinite().all()
-    assert found.gap < 1e-3 * max(1, abs(found.loss))
+    solution = method.m_step.solve(summary, first, penalty, method.m_step.tol[1])
+    assert solution.theta.precision.isfinite().all()
+    assert solution.gap < 1e-3 * max(1, abs(solution.loss))

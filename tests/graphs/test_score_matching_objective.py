@@ -78,9 +78,9 @@ def test_the_truth_is_stationary_in_a_sample(seed):
     def worst_z(K, b):
         model = TruncatedGaussian(torch.tensor(K), torch.tensor(b))
         batches = torch.tensor(x).split(200)
-        found = (loss_and_gradient(model, batch) for batch in batches)
+        result = (loss_and_gradient(model, batch) for batch in batches)
         upper = np.triu_indices(3)
-        gradients = [torch.cat([by_K[*upper], by_b]) for _, by_K, by_b in found]
+        gradients = [torch.cat([by_K[*upper], by_b]) for _, by_K, by_b in result]
         return np.abs(z_mean(torch.stack(gradients), 0)).max()
 
     assert worst_z(PRECISION, LINEAR) < GATE

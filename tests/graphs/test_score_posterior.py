@@ -23,9 +23,9 @@ def probabilities(w, d, unsigned=False):
     """Compute those of pairs (n,); `unsigned` is a bool or one for each pair."""
     w = np.asarray(w, dtype=float)
     is_unsigned = symmetric(np.broadcast_to(unsigned, w.shape).astype(float), d) > 0
-    found = probabilities_of_scores(symmetric(w, d), is_unsigned)
-    assert torch.equal(found, found.T) and (found.diagonal() == 0).all()
-    return found[tuple(np.triu_indices(d, 1))].numpy()
+    result = probabilities_of_scores(symmetric(w, d), is_unsigned)
+    assert torch.equal(result, result.T) and (result.diagonal() == 0).all()
+    return result[tuple(np.triu_indices(d, 1))].numpy()
 
 
 def drawn(d, rng):
@@ -53,17 +53,17 @@ def table_of_two_edges(seed):
 def test_small_tables_with_edges_of_one_sign_keep_a_null(table):
     """A free slab on the null called 24 to 28 of the 28 pairs of these edges."""
     learner = CopulaGraphLearner(0.1, on_misfit="ignore", random_state=0)
-    found = learner.fit(table_of_two_edges(table)).edge_probabilities_
-    assert found[0, 1] > 0.99 and found[2, 3] > 0.99
-    assert np.sum(np.triu(found) > 0.5) <= 4
+    edge_probabilities = learner.fit(table_of_two_edges(table)).edge_probabilities_
+    assert edge_probabilities[0, 1] > 0.99 and edge_probabilities[2, 3] > 0.99
+    assert np.sum(np.triu(edge_probabilities) > 0.5) <= 4
 
 
 def test_edges_of_a_dense_graph_are_certain():
     """Most pairs have one, so that none of them can say what a pair without has."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(800, 6)) + rng.normal(size=(800, 1))
-    found = CopulaGraphLearner(on_misfit="ignore", random_state=0).fit(X)
-    assert (found.edge_probabilities_[np.triu_indices(6, 1)] > 0.9).all()
+    fitted = CopulaGraphLearner(on_misfit="ignore", random_state=0).fit(X)
+    assert (fitted.edge_probabilities_[np.triu_indices(6, 1)] > 0.9).all()
 
 
 @pytest.mark.parametrize("d", [8, 20])
@@ -73,9 +73,9 @@ def test_few_strong_edges_leave_the_others_alone(d, seed):
     for table in range(20):
         w = np.random.default_rng([seed, d, table]).normal(size=n)
         w[:2] += 10
-        found = probabilities(w, d)
-        assert (found[:2] > 0.99).all()
-        alarms += (found > 0.5).sum() > 4
+        result = probabilities(w, d)
+        assert (result[:2] > 0.99).all()
+        alarms += (result > 0.5).sum() > 4
     assert p_share(alarms, 20, 0.02, "greater") > FAILURE
 
 
@@ -109,7 +109,7 @@ def test_probabilities_of_the_prior_are_calibrated(seed):
 def direct(w, signed):
     """Sum over all parameters, with densities of the scores themselves."""
     sizes = score_matching._SIZES
-    total, found = 0.0, np.zeros(len(w))
+    total, result = 0.0, np.zeros(len(w))
     shares = score_matching._SHARES  # equally spaced in their log-odds
     some = stats.beta.pdf(shares, *score_matching._SPARSE) * shares * (1 - shares)
     priors = 0.5 * np.r_[1, some / some.sum()]  # half of the tables have no edge
@@ -124,8 +124,8 @@ def direct(w, signed):
             edge = share * (rho * up + (1 - rho) * down)
             mixed = (1 - share) * stats.norm.pdf(w) + edge
             weight = prior * mixed.prod()
-            total, found = total + weight, found + weight * edge / mixed
-    return found / total
+            total, result = total + weight, result + weight * edge / mixed
+    return result / total
 
 
 @pytest.mark.parametrize("signed", [True, False])
@@ -149,13 +149,13 @@ def test_pairs_with_and_without_signs_share_the_share_of_edges():
 def test_scores_without_a_sign_are_edges_if_they_are_large(seed):
     w = np.random.default_rng(seed).normal(size=190)
     w[:3], w[3:6] = [6.0, 9.0, 14.0], -9.0
-    found, signed = probabilities(w, 20, unsigned=True), probabilities(w, 20)
-    assert (found[:3] > 0.8).all() and (found[3:6] < 0.01).all()
-    assert (signed[:6] > 0.9).all() and (np.diff(found[np.argsort(w)]) >= 0).all()
+    result, signed = probabilities(w, 20, unsigned=True), probabilities(w, 20)
+    assert (result[:3] > 0.8).all() and (result[3:6] < 0.01).all()
+    assert (signed[:6] > 0.9).all() and (np.diff(result[np.argsort(w)]) >= 0).all()
 
 
 def test_scores_of_any_size_have_probabilities():
     w = np.array([1e9, -1e9, 40.0, 0.0, 0.1, -0.1])
-    found = probabilities(w, 4)
-    assert (found[:3] > 0.99).all() and (found[3:] < 0.9).all()
+    result = probabilities(w, 4)
+    assert (result[:3] > 0.99).all() and (result[3:] < 0.9).all()
     assert probabilities_of_scores(torch.zeros(1, 1), torch.zeros(1, 1) > 0) == 0

@@ -7,8 +7,10 @@ from skvnce.graphs import cross_validation
 
 
 def test_instability_is_twice_the_variance_of_an_edge():
-    found = cross_validation.instability(np.array([[0.5, 0.0], [0.1, 1.0], [0.0, 1.0]]))
-    np.testing.assert_allclose(found, [0.25, 0.09, 0.0])
+    result = cross_validation.instability(
+        np.array([[0.5, 0.0], [0.1, 1.0], [0.0, 1.0]])
+    )
+    np.testing.assert_allclose(result, [0.25, 0.09, 0.0])
     assert (cross_validation.instability(np.zeros((3, 0))) == 0).all()
 
 
@@ -41,9 +43,9 @@ def test_frequent_edges_are_counted_where_noise_has_none():
 def test_permuted_columns_keep_their_values(rng):
     rows = rng.normal(size=(200, 3)) + rng.normal(size=(200, 1)) * 3
     rows[rng.uniform(size=rows.shape) < 0.5] = np.nan
-    before, found = rows.copy(), cross_validation.permuted(rows, rng)
+    before, result = rows.copy(), cross_validation.permuted(rows, rng)
     np.testing.assert_array_equal(rows, before)
-    assert not np.isnan(found).all(1).any()
-    for old, new in zip(rows.T, found.T, strict=True):
+    assert not np.isnan(result).all(1).any()
+    for old, new in zip(rows.T, result.T, strict=True):
         old, new = (np.sort(one[~np.isnan(one)]) for one in (old, new))
         np.testing.assert_array_equal(old, new)

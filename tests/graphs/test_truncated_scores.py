@@ -39,8 +39,8 @@ def test_an_edge_of_few_columns_is_certain(d, missing, seed):
 @pytest.mark.parametrize("algorithm", ["maximum-likelihood", "vnce"])
 def test_an_edge_is_certain_by_all_algorithms(algorithm):
     X = positive(500, 3, np.random.default_rng(0))
-    found = learned(X, algorithm=algorithm).edge_probabilities_
-    assert found[0, 1] > 0.99 > found[0, 2]
+    edge_probabilities = learned(X, algorithm=algorithm).edge_probabilities_
+    assert edge_probabilities[0, 1] > 0.99 > edge_probabilities[0, 2]
 
 
 def test_frequent_edges_of_the_search_are_probable():
@@ -83,13 +83,13 @@ def test_estimates_of_rows_average_to_that_of_score_matching(seed):
     x = torch.from_numpy(np.random.default_rng(seed).gamma(4.0, size=(4000, 3)))
     x /= x.std(0)
     centre = x.mean(0)
-    found, error = regressions(x, centre, 0.0, fit_linear=True)
+    result, error = regressions(x, centre, 0.0, fit_linear=True)
     stats = score_matching.statistics(x, centre, fit_linear=True)
     start = Theta(torch.eye(3).double(), torch.zeros(3).double(), torch.tensor(0.0))
     penalty = Penalty(0.0 * off_diagonal(3), 0.0)
     quadratic = score_matching.quadratic_of(stats, penalty, centre)
     joint = minimise_quadratic(quadratic, start, penalty, 1e-9).theta.precision
-    assert ((found - joint).abs() < 0.5 * error / 4000**0.5).all()
+    assert ((result - joint).abs() < 0.5 * error / 4000**0.5).all()
 
 
 @pytest.mark.slow
@@ -110,7 +110,7 @@ def test_scores_without_an_edge_are_standard_normal(missing, seed):
         with seeded(table):
             fit = problem.learn(0.1, max_iter=40, tol=0.01)
             arguments = problem.data, fit, problem.units.centre, problem.ridge
-            found = edge_scores(*arguments, fit_linear=True).numpy()[pairs]
-        squares.append((found[1:] ** 2).mean())
+            result = edge_scores(*arguments, fit_linear=True).numpy()[pairs]
+        squares.append((result[1:] ** 2).mean())
     error = np.std(squares) / len(squares) ** 0.5
     assert abs(np.mean(squares) - 0.95) < 4 * error + 0.1

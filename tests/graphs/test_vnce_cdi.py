@@ -88,11 +88,11 @@ def test_without_holes_it_is_nce(kind, family, seed, monkeypatch):
         y = noise.sample((NU * len(data.x),))
     _, both = e_step.step(e_step.init(), em.to_model(TRUTH, CENTRE))
     penalty = Penalty(torch.zeros(D, D).double(), 0.0)
-    found = m_step.solve(m_step.summarise(both), TRUTH, penalty, 1e-7)
-    model = em.to_model(found.theta, CENTRE)
+    solution = m_step.solve(m_step.summarise(both), TRUTH, penalty, 1e-7)
+    model = em.to_model(solution.theta, CENTRE)
     ratios = log_ratios(model, noise, data.x, y)
     assert e_step.once
-    assert found.loss == pytest.approx(float(nce(*ratios, NU).loss), rel=1e-10)
+    assert solution.loss == pytest.approx(float(nce(*ratios, NU)), rel=1e-10)
 
 
 @pytest.mark.parametrize("rule", [imputation, mean_of_draws])
@@ -147,14 +147,14 @@ def relative_entropy(q, seed):
     """Integrate KL(q_j || p_j), for each column, at rows of the model."""
     rows = simulate(40, 0.0, seed + 1).x
     points, weights = orthant_rule(1, 12.0, 100)
-    model, found = em.to_model(TRUTH, CENTRE), []
+    model, result = em.to_model(TRUTH, CENTRE), []
     for j in range(D):
         filled = rows.repeat(len(points), 1, 1)
         filled[..., j] = points
         log_q = q.at(filled, torch.full((40,), j)).log_prob(points)
         log_p = model.conditional(filled, j).log_prob(points)
-        found.append(((log_q - log_p) * log_q.exp() * weights[:, None]).sum(0).mean())
-    return torch.stack(found).detach()
+        result.append(((log_q - log_p) * log_q.exp() * weights[:, None]).sum(0).mean())
+    return torch.stack(result).detach()
 
 
 def test_q_learns_the_conditionals_of_the_model(seed):
@@ -208,14 +208,14 @@ def test_observed_cells_stay_and_those_under_the_mask_are_never_read(
     family, value, seed, monkeypatch
 ):
     monkeypatch.setattr(FAMILY, family)
-    data, found = simulate(100, 0.5, seed), []
+    data, result = simulate(100, 0.5, seed), []
     hidden = data.x.where(data.observed, torch.tensor(value).double())
     for x in (data.x, hidden):
         with seeded(seed):
             rows = Incomplete(x, data.observed)
             e_step = method(rows, vnce_lognormal)[0].e_step
-            found.append(e_step.step(e_step.init(), em.to_model(TRUTH, CENTRE))[1])
-    first, second = found
+            result.append(e_step.step(e_step.init(), em.to_model(TRUTH, CENTRE))[1])
+    first, second = result
     assert torch.equal(first.data.x, second.data.x)
     assert torch.equal(first.noise.log_base, second.noise.log_base)
     observed = data.observed
@@ -238,12 +238,12 @@ def test_zeros_have_logarithms(seed):
 def exact_log_ratio(model, rows):
     """Integrate the missing cells out of phi; log phi(u) - log p_y(u) of each row."""
     points, weights = orthant_rule(D, 9.0, 20)
-    found = []
+    records = []
     for x, mask in zip(rows.x, rows.observed, strict=True):
         log_phi = model.log_density(points.where(~mask, x))
-        found.append((log_phi + weights.log()).logsumexp(0))
+        records.append((log_phi + weights.log()).logsumexp(0))
     length_of_seen = rows.observed.sum(1) * np.log(9.0)
-    return torch.stack(found) - length_of_seen - rows.log_noise
+    return torch.stack(records) - length_of_seen - rows.log_noise
 
 
 def bound(q, model, rows):
@@ -275,7 +275,7 @@ def test_the_e_step_raises_the_data_term_below_its_limit(family, seed):
 
 
 def test_a_lognormal_q_learns_from_the_data_alone(seed, monkeypatch):
-    data, found = simulate(100, 0.4, seed), []
+    data, result = simulate(100, 0.4, seed), []
 
     def moved(*arguments):
         """Shift the noise."""
@@ -287,9 +287,9 @@ def test_a_lognormal_q_learns_from_the_data_alone(seed, monkeypatch):
         with seeded(seed):
             e_step = method(data, vnce_lognormal)[0].e_step
             q, both = e_step.step(e_step.init(), em.to_model(TRUTH, CENTRE))
-        found.append([leaf.detach() for leaf in q.parameters()])
+        result.append([leaf.detach() for leaf in q.parameters()])
         assert not any(part.requires_grad for part in (*both.data, *both.noise))
-    assert all(map(torch.equal, *found)) and float(found[0][0].abs().max()) > 0
+    assert all(map(torch.equal, *result)) and float(result[0][0].abs().max()) > 0
 
 
 def errors_of_the_noise_term(family, n_draws, seed):
@@ -300,13 +300,13 @@ def errors_of_the_noise_term(family, n_draws, seed):
         improve(q, model, contrast.data, stream(1), NU, 5)
     x, log_noise = contrast.noise.x[0], contrast.noise.log_noise[0]
     rows = contrast.noise._replace(x=x, log_noise=log_noise)
-    exact, found = exact_log_ratio(model, rows), []
+    exact, result = exact_log_ratio(model, rows), []
     for i in range(20):
         with torch.no_grad():
             draws = q(rows.x, rows.observed, stream(100 + i))
         ratio = log_ratio(model.log_density, draws, rows.log_noise)
-        found.append(log_marginal(ratio, draws.log_weight) - exact)
-    return torch.stack(found)
+        result.append(log_marginal(ratio, draws.log_weight) - exact)
+    return torch.stack(result)
 
 
 @pytest.mark.slow
@@ -361,7 +361,7 @@ def solve(rows, centre, alpha=0.0, ridge=0.0, fit_linear=True, tol=1e-7):
 
     def loss(theta):
         ratios = (part.log_ratio(theta, centre) for part in (of_data, contrast))
-        return nce(*ratios, NU).loss
+        return nce(*ratios, NU)
 
     return minimise_loss(
         loss,
@@ -411,19 +411,19 @@ def test_on_complete_data_it_is_nce(data, noise, seed):
     summary = step.summarise(data)
     assert (summary[0].latent == -1).all()
     start = em.independence(Incomplete(data, observed), centre, True)
-    found = step.solve(summary, start, FREE, 1e-7)
-    model = em.to_model(found.theta, centre)
+    solution = step.solve(summary, start, FREE, 1e-7)
+    model = em.to_model(solution.theta, centre)
     ratios = log_ratios(model, noise, data, drawn)
-    assert found.loss == pytest.approx(float(nce(*ratios, NU).loss), rel=1e-12)
-    assert found.gap < 1e-5
+    assert solution.loss == pytest.approx(float(nce(*ratios, NU)), rel=1e-12)
+    assert solution.gap < 1e-5
 
 
 def test_with_one_hidden_cell_a_row_it_is_nce(data, noise, seed):
     observed = one_hidden(len(data), np.random.default_rng([seed, 1]))
     rows = tables(data, noise, observed, seed)
     centre = data.mean(0)
-    found = solve(rows, centre)
-    model = em.to_model(found.theta, centre)
+    solution = solve(rows, centre)
+    model = em.to_model(solution.theta, centre)
     points, weights = orthant_rule(1, 12.0, 80)
 
     def exact_ratio(part):
@@ -435,17 +435,17 @@ def test_with_one_hidden_cell_a_row_it_is_nce(data, noise, seed):
         log_noise = noise.log_prob(part.x).where(~latent, 0.0).sum(-1)
         return (log_model - log_noise).detach()
 
-    loss = nce(*map(exact_ratio, rows), NU).loss
+    loss = nce(*map(exact_ratio, rows), NU)
     assert 0 < (rows[0].latent == -1).sum() < len(data)
-    assert found.loss == pytest.approx(float(loss), rel=1e-9)
+    assert solution.loss == pytest.approx(float(loss), rel=1e-9)
 
 
 def gradients(rows, theta, centre):
     """Compute the gradient of the loss in K (symmetric), b and c by autograd."""
     model = em.to_model(theta, centre)
     ratios = [model.log_marginal(part.x, part.latent) - part.log_noise for part in rows]
-    found = torch.autograd.grad(nce(*ratios, NU).loss, list(model.parameters()))
-    by_K, by_b, by_c = (gradient.numpy() for gradient in found)
+    result = torch.autograd.grad(nce(*ratios, NU), list(model.parameters()))
+    by_K, by_b, by_c = (gradient.numpy() for gradient in result)
     return (by_K + by_K.T) / 2, by_b, by_c
 
 
@@ -460,9 +460,9 @@ def test_optimality_without_a_reference(fit_linear, share, data, noise, seed):
     assert (empty.precision.numpy()[off] == 0).all()
     # a share of the smallest alpha that gives no links
     alpha = share * np.abs(gradients(rows, empty, centre)[0][off]).max()
-    found = solve(rows, centre, alpha, ridge, fit_linear)
-    K = found.theta.precision.numpy()
-    gradient, by_b, by_c = gradients(rows, found.theta, centre)
+    solution = solve(rows, centre, alpha, ridge, fit_linear)
+    K = solution.theta.precision.numpy()
+    gradient, by_b, by_c = gradients(rows, solution.theta, centre)
     gradient += ridge * K * off
 
     assert (K.diagonal() >= DIAGONAL_FLOOR).all()
@@ -479,8 +479,8 @@ def test_optimality_without_a_reference(fit_linear, share, data, noise, seed):
     if fit_linear:
         np.testing.assert_allclose(by_b, 0, atol=1e-5)
     else:
-        assert (found.theta.linear == 0).all()
-    assert found.gap < 1e-5
+        assert (solution.theta.linear == 0).all()
+    assert solution.gap < 1e-5
 
 
 def test_the_objective_averages_over_all_tables(data, noise):
@@ -489,9 +489,11 @@ def test_the_objective_averages_over_all_tables(data, noise):
     complete = Incomplete(data, torch.ones_like(data).bool())
     start = em.independence(complete, data.mean(0), True)
     both = step.merge(first, second, 0.5)
-    found = step.solve(both, start, FREE, 1e-7)
-    losses = [step.solve(part, found.theta, FREE, 1e6).loss for part in (first, second)]
-    assert found.loss == pytest.approx(sum(losses) / 2, rel=1e-9)
+    solution = step.solve(both, start, FREE, 1e-7)
+    losses = [
+        step.solve(part, solution.theta, FREE, 1e6).loss for part in (first, second)
+    ]
+    assert solution.loss == pytest.approx(sum(losses) / 2, rel=1e-9)
     assert losses[0] != pytest.approx(losses[1], rel=1e-4)
 
 
@@ -530,10 +532,10 @@ def gradients_at_the_truth(seed, shift=0.0, neighbours=None, noise_cells=None):
                 model.log_marginal(part.x, part.latent) - part.log_noise
                 for part in rows
             ]
-            loss = nce(*ratios, 1.0).loss
-            found = torch.autograd.grad(loss, list(model.parameters()))
-            by_K = (found[0] + found[0].T)[*np.triu_indices(D)]
-            gradients.append(torch.cat([by_K, found[1], found[2][None]]))
+            loss = nce(*ratios, 1.0)
+            result = torch.autograd.grad(loss, list(model.parameters()))
+            by_K = (result[0] + result[0].T)[*np.triu_indices(D)]
+            gradients.append(torch.cat([by_K, result[1], result[2][None]]))
     return torch.stack(gradients)
 
 
@@ -569,9 +571,9 @@ def positive_rows(seed):
 
 def test_they_start_at_the_marginals(seed):
     q = AffineConditionals(START, torch.ones(D).double())
-    found = q.at(positive_rows(seed), COLUMNS)
-    torch.testing.assert_close(found.loc, START.loc[COLUMNS])
-    torch.testing.assert_close(found.scale, START.scale[COLUMNS])
+    conditional = q.at(positive_rows(seed), COLUMNS)
+    torch.testing.assert_close(conditional.loc, START.loc[COLUMNS])
+    torch.testing.assert_close(conditional.scale, START.scale[COLUMNS])
 
 
 def test_they_contain_the_conditionals_of_the_model(seed):
@@ -585,10 +587,10 @@ def test_they_contain_the_conditionals_of_the_model(seed):
         q.intercepts[0] = (linear + slopes @ origin) / diagonal
         q.intercepts[1] = -diagonal.log() / 2
     x = positive_rows(seed)
-    found, expected = q.at(x, COLUMNS), model.conditionals(x)
+    result, expected = q.at(x, COLUMNS), model.conditionals(x)
     places = torch.arange(N), COLUMNS
-    torch.testing.assert_close(found.loc, expected.loc[places])
-    torch.testing.assert_close(found.scale, expected.scale[places])
+    torch.testing.assert_close(result.loc, expected.loc[places])
+    torch.testing.assert_close(result.scale, expected.scale[places])
 
 
 def test_they_do_not_see_their_own_column(seed):
@@ -597,7 +599,9 @@ def test_they_do_not_see_their_own_column(seed):
         q.slopes += 1
     x = positive_rows(seed)
     moved = x.scatter(1, COLUMNS[:, None], 1e6)
-    found, other = q.at(x, COLUMNS), q.at(moved, COLUMNS)
-    assert torch.equal(found.loc, other.loc) and torch.equal(found.scale, other.scale)
-    found = q.at(x.expand(2, N, D), COLUMNS)
-    assert found.batch_shape == (2, N)
+    conditional, other = q.at(x, COLUMNS), q.at(moved, COLUMNS)
+    assert torch.equal(conditional.loc, other.loc) and torch.equal(
+        conditional.scale, other.scale
+    )
+    conditional = q.at(x.expand(2, N, D), COLUMNS)
+    assert conditional.batch_shape == (2, N)

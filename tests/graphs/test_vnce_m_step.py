@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from oracles import orthant_rule
+from oracles import divergence, orthant_rule
 
 from skvnce._core.distributions.truncated_normal import TruncatedNormal
 from skvnce._core.models import Draws, observed_log_prob
 from skvnce._core.random import seeded
-from skvnce.contrast.objective import divergence, nce
+from skvnce.contrast.objective import nce
 from skvnce.graphs.em import DIAGONAL_FLOOR, Penalty, Theta, to_model
 from skvnce.graphs.vnce import (
     Both,
@@ -63,20 +63,20 @@ def ratios(*tables):
 def test_the_loss_is_nce_plus_the_divergence_of_q(exact, seed):
     x, y = rows(N, seed), rows(N * NU, seed + 1)
     (first, log_q_over_p), (second, _) = enumerated(x, exact), enumerated(y, exact)
-    found = float(loss(Both(first, second), THETA, CENTRE, NU))
+    value = float(loss(Both(first, second), THETA, CENTRE, NU))
     data, noise = ratios(x, y)
     gap = float(divergence(log_q_over_p, data, NU, first.log_weight).mean())
-    assert found == pytest.approx(float(nce(data, noise, NU).loss) + gap, rel=1e-9)
+    assert value == pytest.approx(float(nce(data, noise, NU)) + gap, rel=1e-9)
     assert gap == pytest.approx(0, abs=1e-9) if exact else gap > 1e-3
 
 
 def test_the_noise_term_is_free_of_q(seed):
     y = rows(N, seed)
-    found = []
+    records = []
     for exact in (True, False):
         part, _ = enumerated(y, exact)
-        found.append((part.log_weight + log_ratio(part, THETA, CENTRE)).logsumexp(0))
-    torch.testing.assert_close(*found, rtol=0, atol=1e-9)
+        records.append((part.log_weight + log_ratio(part, THETA, CENTRE)).logsumexp(0))
+    torch.testing.assert_close(*records, rtol=0, atol=1e-9)
 
 
 def test_draws_are_constants():
@@ -95,19 +95,19 @@ def solve(both, tol, ridge=0.0):
 
 def test_the_m_step_is_the_minimum(seed):
     both = Both(*(enumerated(rows(n, seed), False)[0] for n in (N, N * NU)))
-    found = solve(both, 1e-8, ridge=0.1)
-    assert found.gap < 1e-6
-    K = found.theta.precision
-    at = float(loss(both, found.theta, CENTRE, NU)) + 0.1 * float(K[0, 1] ** 2)
-    assert found.loss == pytest.approx(at, rel=1e-12)
+    solution = solve(both, 1e-8, ridge=0.1)
+    assert solution.gap < 1e-6
+    K = solution.theta.precision
+    at = float(loss(both, solution.theta, CENTRE, NU)) + 0.1 * float(K[0, 1] ** 2)
+    assert solution.loss == pytest.approx(at, rel=1e-12)
     with seeded(seed):
         for _ in range(20):
             move = 0.01 * torch.randn(D, D).double()
             near = K + move + move.T
             near.diagonal().clamp_(min=DIAGONAL_FLOOR)
-            near = found.theta._replace(precision=near)
+            near = solution.theta._replace(precision=near)
             off = float(near.precision[0, 1])
-            assert float(loss(both, near, CENTRE, NU)) + 0.1 * off**2 > found.loss
+            assert float(loss(both, near, CENTRE, NU)) + 0.1 * off**2 > solution.loss
 
 
 def test_data_of_all_rounds_and_the_last_noise_are_kept():

@@ -58,8 +58,8 @@ def test_explained_variances_are_those_of_a_regression(fitted):
     covariance = parameters_of(imputer)[1].mean(0)
     precision = np.linalg.inv(covariance)
     expected = 1 - 1 / (np.diag(precision) * np.diag(covariance))
-    found = imputer.trace_[imputer.n_burn_in_ :, 1]
-    low, high = found.min(0), found.max(0)
+    result = imputer.trace_[imputer.n_burn_in_ :, 1]
+    low, high = result.min(0), result.max(0)
     assert (expected > low - 0.1).all() and (expected < high + 0.1).all()
 
 
@@ -106,8 +106,8 @@ def test_draws_of_the_parameters_name_the_sweeps_that_would_do(fitted):
     with pytest.warns(ConvergenceWarning, match="after .* sweeps R-hat is") as caught:
         imputer.sample_parameters()
     message = str(caught[0].message)
-    found = re.search(r"About ([\d,]+) sweeps.*max_iter=(\d+)", message)
-    sweeps, rounds = found.groups()
+    result = re.search(r"About ([\d,]+) sweeps.*max_iter=(\d+)", message)
+    sweeps, rounds = result.groups()
     fit = "auto", "auto", imputer.n_parameter_draws, int(rounds)
     assert Settings.of(*fit).n_sweeps == int(sweeps.replace(",", ""))
     numbers = clone(imputer).fit(df[["Age", "BMI"]])

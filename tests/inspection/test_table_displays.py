@@ -23,7 +23,7 @@ MISSING = np.array(ROWS, dtype=bool)
 def frame(seed=0, n=60):
     rng = np.random.default_rng(seed)
     start = datetime.datetime(2020, 1, 1)
-    found = pd.DataFrame(
+    result = pd.DataFrame(
         {
             "size": rng.normal(size=n),
             "kind": pd.Categorical(rng.choice(["a", "b", "c"], n)),
@@ -32,8 +32,8 @@ def frame(seed=0, n=60):
         }
     )
     hidden = rng.random((n, 3)) < 0.3
-    found[["size", "kind", "day"]] = found[["size", "kind", "day"]].mask(hidden)
-    return found
+    result[["size", "kind", "day"]] = result[["size", "kind", "day"]].mask(hidden)
+    return result
 
 
 def filled(table, seed=0):
@@ -225,12 +225,12 @@ def curve(shifts, estimates):
 class TestSensitivity:
     def test_numbers_are_places_on_the_axis(self):
         shifts = [{}, {"bmi": 2}, {"bmi": -1.0}]
-        found = curve(shifts, [5.0, 0.0, 4.0])
-        display = SensitivityDisplay.from_curve(found)
+        result = curve(shifts, [5.0, 0.0, 4.0])
+        display = SensitivityDisplay.from_curve(result)
         np.testing.assert_array_equal(display.line_.get_xdata(), [-1, 0, 2])
-        expected = [found.pooled[k].estimate for k in (2, 0, 1)]
+        expected = [result.pooled[k].estimate for k in (2, 0, 1)]
         np.testing.assert_array_equal(display.line_.get_ydata(), expected)
-        low, high = found.pooled[1].interval()
+        low, high = result.pooled[1].interval()
         ends = display.band_.get_paths()[0].vertices
         assert {low, high} <= set(ends[ends[:, 0] == 2][:, 1])
         assert display.tipping_point == {"bmi": 2}
@@ -251,11 +251,13 @@ class TestSensitivity:
 
     def test_names_and_errors(self):
         pooled = pool([[1, 5], [2, 6]], [[1, 1], [1, 1]], names=["a", "b"])
-        found = SensitivityCurve([{}], [pooled])
-        display = SensitivityDisplay.from_curve(found, "b", level=0.5, null=5.5)
+        result = SensitivityCurve([{}], [pooled])
+        display = SensitivityDisplay.from_curve(result, "b", level=0.5, null=5.5)
         assert display.line_.get_ydata()[0] == 5.5
         assert "b (50%" in display.ax_.get_ylabel()
         with pytest.raises(ValueError, match="name must be one of"):
-            SensitivityDisplay.from_curve(found, "c")
-        refused(ValueError, "level", SensitivityDisplay.from_curve, found, "a", level=2)
+            SensitivityDisplay.from_curve(result, "c")
+        refused(
+            ValueError, "level", SensitivityDisplay.from_curve, result, "a", level=2
+        )
         refused(TypeError, "sensitivity_curve", SensitivityDisplay.from_curve, pooled)

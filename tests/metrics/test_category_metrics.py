@@ -82,8 +82,8 @@ def test_the_floor_of_the_log_loss_by_hand():
     levels = {"categories": {0: ["no", "yes"]}}
     true, hidden = [["yes"]], [[True]]
     assert category_log_loss(true, p, hidden, **levels) == pytest.approx(np.log(101))
-    found = category_log_loss(true, p, hidden, floor=0.25, **levels)
-    assert found == pytest.approx(np.log(5))
+    result = category_log_loss(true, p, hidden, floor=0.25, **levels)
+    assert result == pytest.approx(np.log(5))
     assert category_log_loss(true, p, hidden, floor=0, **levels) == np.inf
 
 
@@ -111,10 +111,10 @@ def test_expected_calibration_error_by_hand():
     true, hidden = [["a"], ["a"], ["b"], ["b"]], np.ones((4, 1), dtype=bool)
     levels = {"categories": {0: ["a", "b"]}}
     p = {0: [[0.9, 0.1], [0.9, 0.1], [0.9, 0.1], [0.3, 0.7]]}
-    found = expected_calibration_error(true, p, hidden, **levels)
-    assert found == pytest.approx(0.75 * (0.9 - 2 / 3) + 0.25 * 0.3)
-    found = expected_calibration_error(true, p, hidden, n_bins=1, **levels)
-    assert found == pytest.approx(abs(0.75 - 0.85))
+    result = expected_calibration_error(true, p, hidden, **levels)
+    assert result == pytest.approx(0.75 * (0.9 - 2 / 3) + 0.25 * 0.3)
+    result = expected_calibration_error(true, p, hidden, n_bins=1, **levels)
+    assert result == pytest.approx(abs(0.75 - 0.85))
     ties = {0: [[0.5, 0.5]] * 4}
     assert expected_calibration_error(true, ties, hidden, **levels) == 0
 
@@ -124,8 +124,8 @@ def test_a_probability_at_the_end_of_a_bin_stays_in_it():
     p = {0: [[0.55, 0.45], [0.545, 0.455]]}  # both in the bin from .54 to .55
     true, hidden = [["a"], ["b"]], [[True], [True]]
     options = {"categories": {0: ["a", "b"]}, "n_bins": 100}
-    found = expected_calibration_error(true, p, hidden, **options)
-    assert found == pytest.approx(abs(1 - 0.55 - 0.545) / 2)
+    result = expected_calibration_error(true, p, hidden, **options)
+    assert result == pytest.approx(abs(1 - 0.55 - 0.545) / 2)
 
 
 def test_draws_count_as_frequencies():
@@ -145,9 +145,9 @@ def test_draws_count_as_frequencies():
 def test_ranked_probability_score_is_the_crps_of_codes(rng):
     codes = rng.integers(0, 3, (6, 40))
     true, *draws = (mixed(np.take(GRADES, one), ["S"] * 40) for one in codes)
-    found = ranked_probability_score(true, draws, only(0, (40, 3)))
+    result = ranked_probability_score(true, draws, only(0, (40, 3)))
     expected = crps(codes[0][:, None], codes[1:, :, None], np.ones((40, 1), dtype=bool))
-    assert found == pytest.approx(expected)
+    assert result == pytest.approx(expected)
 
 
 # Properties
@@ -204,8 +204,8 @@ def test_containers_of_probabilities_agree(score):
     assert score(TRUE, arrays, ALL, categories=CATEGORIES) == expected
     cells = TRUE.astype(object).to_numpy()
     ordinal = [0] if score is ranked_probability_score else None
-    found = score(cells, indexed, ALL, columns=ordinal, categories=levels)
-    assert found == expected and score(true, polars, ALL) == expected
+    result = score(cells, indexed, ALL, columns=ordinal, categories=levels)
+    assert result == expected and score(true, polars, ALL) == expected
     assert score(true, polars, pd.DataFrame(ALL)) == expected
 
 
@@ -222,9 +222,9 @@ def test_arrays_of_objects_as_transform_returns_them():
     imputed = TRUE.astype(object).to_numpy()
     imputed[1, 1] = "S"
     assert false_classification_rate(TRUE, imputed, ALL) == 0.25
-    found = brier_score(TRUE, [imputed] * 3, ALL)
-    assert found == pytest.approx(0.5)
-    assert brier_score(TRUE, np.array([imputed] * 3), ALL) == found
+    result = brier_score(TRUE, [imputed] * 3, ALL)
+    assert result == pytest.approx(0.5)
+    assert brier_score(TRUE, np.array([imputed] * 3), ALL) == result
     cells = TRUE.astype(object).to_numpy()
     assert false_classification_rate(cells, imputed, ALL) == 0.25
 
@@ -282,10 +282,10 @@ def test_two_sample_auc_tells_wrong_completions_from_right_ones(rng):
     hidden = only(1, (n, 3)) | only(2, (n, 3))
     # Under the null the standard error of the AUC is at most about 1 / sqrt(6 n),
     # .024, and folds add little; a wrong port is seen in two rows of three.
-    found = two_sample_auc(true, right, hidden, n_splits=2, random_state=0)
-    assert abs(found - 0.5) < 0.13
-    found = two_sample_auc(true, [wrong], hidden, n_splits=2, random_state=0)
-    assert found > 0.7
+    result = two_sample_auc(true, right, hidden, n_splits=2, random_state=0)
+    assert abs(result - 0.5) < 0.13
+    result = two_sample_auc(true, [wrong], hidden, n_splits=2, random_state=0)
+    assert result > 0.7
 
 
 def test_two_sample_auc_keeps_pairs_together(rng):
@@ -313,8 +313,8 @@ def test_two_sample_auc_reads_only_rows_with_hidden_cells(rng):
     hidden[:40, 0] = True
     expected = two_sample_auc(X, imputed, hidden, n_splits=2, random_state=3)
     X[40:], imputed[40:] = 0.0, np.nan
-    found = two_sample_auc(X, imputed, hidden, n_splits=2, random_state=3)
-    assert found == expected
+    result = two_sample_auc(X, imputed, hidden, n_splits=2, random_state=3)
+    assert result == expected
 
 
 # Errors name the column and the remedy

@@ -177,8 +177,8 @@ def test_edge_auc_counts_pairs_in_order(true, strengths):
     assume(edge.any() and not edge.all())
     difference = strengths[edge][:, None] - strengths[~edge]
     expected = np.mean((difference > 0) + 0.5 * (difference == 0))
-    found = edge_auc(symmetric(true, 5), symmetric(strengths, 5))
-    assert found == pytest.approx(expected)
+    result = edge_auc(symmetric(true, 5), symmetric(strengths, 5))
+    assert result == pytest.approx(expected)
 
 
 def test_edge_auc_reads_only_below_the_diagonal():

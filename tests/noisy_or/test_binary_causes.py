@@ -56,9 +56,9 @@ def test_lines_are_positive_and_those_of_their_columns(rows, table):
     cells = cells_of(table)
     everywhere = by_hand(rows, table) @ network.weight.T + network.bias
     expected = everywhere.exp().log1p().gather(1, cells.columns)
-    found = network(*cells)
-    torch.testing.assert_close(found, expected)
-    assert (found > 0).all()
+    result = network(*cells)
+    torch.testing.assert_close(result, expected)
+    assert (result > 0).all()
 
 
 @pytest.mark.parametrize("kind", ["causes", "lines"])

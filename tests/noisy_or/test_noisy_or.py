@@ -227,8 +227,8 @@ def test_the_start_explains_the_rates_of_columns(pictures):
     on, seen = np.nansum(x, 0), (~np.isnan(x)).sum(0)
     expected = 1 - (1 - (on + 0.5) / (seen + 1)) ** 0.1
     np.testing.assert_allclose(-torch.expm1(-causes.leak.detach()), expected, rtol=1e-5)
-    found = -torch.expm1(-causes.weight.detach()).T
-    np.testing.assert_allclose(found, pictures.components, atol=2e-4)
+    result = -torch.expm1(-causes.weight.detach()).T
+    np.testing.assert_allclose(result, pictures.components, atol=2e-4)
     assert causes.prior_logit.sigmoid().tolist() == pytest.approx([1 / 8] * 8)
 
 
@@ -236,8 +236,8 @@ def test_losses_are_minus_the_bound(pictures, seed):
     rows, learner = learner_of("lb-cdi", pictures.data, pictures.components, seed)
     places = torch.tensor([3, 8])
     with torch.no_grad():
-        found = em.loss(learner, rows)(places)
+        result = em.loss(learner, rows)(places)
         cells = rows.cells(places)
         evidence = gather(learner.model.causes(), cells)
         expected = -lower_bound(evidence, em.best_chords(evidence)).mean()
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(result, expected)

@@ -134,8 +134,8 @@ def test_the_tightest_line_has_no_slope(seed):
 def test_with_one_cause_the_lower_bound_is_exact(seed):
     evidence, rng = problem(seed, n_causes=1)
     exact = log_evidence(evidence)
-    found = model.lower_bound(evidence, torch.ones_like(evidence.weight))
-    torch.testing.assert_close(found, exact)
+    result = model.lower_bound(evidence, torch.ones_like(evidence.weight))
+    torch.testing.assert_close(result, exact)
     above = model.upper_bound(evidence, lines(evidence, rng)) - exact
     assert (above[evidence.on.sum(1) > 0] > 0).all()
 

@@ -73,9 +73,9 @@ def test_patterns_are_recovered(fitted, pictures):
     cosine, order = assigned(fitted.components_, pictures.components)
     assert cosine.min() > 0.9
     on = pictures.components > 0
-    found = fitted.components_[order]
-    assert found[on].mean() == pytest.approx(0.8, abs=0.1)
-    assert found[~on].mean() < 0.05
+    result = fitted.components_[order]
+    assert result[on].mean() == pytest.approx(0.8, abs=0.1)
+    assert result[~on].mean() < 0.05
     np.testing.assert_allclose(fitted.prior_, 1 / 8, atol=0.06)
     posterior = fitted.transform(pictures.data)[:, order] > 0.5
     assert (posterior == pictures.causes).mean() > 0.97
@@ -219,8 +219,8 @@ def test_counts_of_words_need_no_preparation():
         make_pipeline(CountVectorizer(binary=binary), NoisyOr(2, **QUICK))
         for binary in (False, True)
     )
-    found = counts.fit_transform(texts)
-    np.testing.assert_array_equal(found, binary.fit_transform(texts))
+    filled = counts.fit_transform(texts)
+    np.testing.assert_array_equal(filled, binary.fit_transform(texts))
 
 
 WRONG = [
@@ -314,9 +314,9 @@ def test_larger_steps_that_find_the_causes_are_silent():
     solver = Adam(learning_rate_init=0.1)
     for seed in range(3):
         model = NoisyOr(3, algorithm="svi", solver=solver, random_state=seed)
-        found, X = model.set_params(max_iter=20).fit(planted(seed)), planted(seed)
+        result, X = model.set_params(max_iter=20).fit(planted(seed)), planted(seed)
         table, _ = estimator.binary_table(NoisyOr(2), X, reset=True)
-        assert found.score(X) > 0.95 * estimator.independent(table, table)
+        assert result.score(X) > 0.95 * estimator.independent(table, table)
 
 
 def test_independent_columns_have_their_likelihood():

@@ -46,10 +46,10 @@ def test_its_gradient_is_finite_everywhere():
 
 
 def test_the_parameters_are_those_it_starts_from(model):
-    found, given = model[0].causes(), model[1]
-    np.testing.assert_allclose(found.weight.detach(), given[0], rtol=1e-10)
-    np.testing.assert_allclose(found.leak.detach(), given[1], rtol=1e-10)
-    np.testing.assert_allclose(found.prior_logit.sigmoid().detach(), given[2])
+    result, given = model[0].causes(), model[1]
+    np.testing.assert_allclose(result.weight.detach(), given[0], rtol=1e-10)
+    np.testing.assert_allclose(result.leak.detach(), given[1], rtol=1e-10)
+    np.testing.assert_allclose(result.prior_logit.sigmoid().detach(), given[2])
 
 
 def joint_of(model, x):
@@ -68,8 +68,8 @@ def by_hand(parameters, x):
 
 
 def test_the_joint_of_all_states(model, table):
-    found = joint_of(model, table)
-    np.testing.assert_allclose(found.exp(), by_hand(model[1], table), rtol=1e-9)
+    result = joint_of(model, table)
+    np.testing.assert_allclose(result.exp(), by_hand(model[1], table), rtol=1e-9)
 
 
 def test_rows_filled_up_are_the_same(model, table):

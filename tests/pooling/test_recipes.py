@@ -46,19 +46,19 @@ def slopes(model):
 def test_average_slopes_are_those_of_the_delta_method():
     models = fit_each(logit, TABLES)
     effects = [model.get_margeff() for model in models]
-    found = pool([e.margeff for e in effects], [e.margeff_cov for e in effects])
+    result = pool([e.margeff for e in effects], [e.margeff_cov for e in effects])
     expected = pool(*zip(*map(slopes, models), strict=True))
-    np.testing.assert_allclose(found.estimate, expected.estimate, rtol=1e-8)
-    np.testing.assert_allclose(found.total, expected.total, rtol=1e-6)
+    np.testing.assert_allclose(result.estimate, expected.estimate, rtol=1e-8)
+    np.testing.assert_allclose(result.total, expected.total, rtol=1e-6)
 
 
 def test_average_slopes_are_those_that_marginaleffects_pools_in_r():
     effects = [model.get_margeff() for model in fit_each(logit, TABLES)]
-    found = pool([e.margeff for e in effects], [e.margeff_cov for e in effects])
+    result = pool([e.margeff for e in effects], [e.margeff_cov for e in effects])
     # its standard errors are by numeric derivatives
-    np.testing.assert_allclose(found.estimate, R["slopes"], rtol=1e-6)
-    np.testing.assert_allclose(found.standard_error, R["slopes_error"], rtol=1e-4)
-    np.testing.assert_allclose(found.dof, R["slopes_dof"], rtol=1e-3)
+    np.testing.assert_allclose(result.estimate, R["slopes"], rtol=1e-6)
+    np.testing.assert_allclose(result.standard_error, R["slopes_error"], rtol=1e-4)
+    np.testing.assert_allclose(result.dof, R["slopes_dof"], rtol=1e-3)
 
 
 def test_average_slopes_of_marginaleffects():
@@ -74,16 +74,16 @@ def test_average_slopes_of_marginaleffects():
             [e["estimate"] for e in effects],
             [e["std_error"] ** 2 for e in effects],
         )
-        found = pool(*estimates, names=effects[0]["term"])
+        result = pool(*estimates, names=effects[0]["term"])
         if models is linear:  # without products slopes are the coefficients
             part = pool_models(models, dof_complete=None).summary().iloc[1:]
             estimate, error = part["coef"], part["se"]
         else:
             expected = pool(*zip(*map(slopes, models), strict=True))
             estimate, error = expected.estimate, expected.standard_error
-        assert found.names == ("x1", "x2")
-        np.testing.assert_allclose(found.estimate, estimate, rtol=1e-4)
-        np.testing.assert_allclose(found.standard_error, error, rtol=1e-3)
+        assert result.names == ("x1", "x2")
+        np.testing.assert_allclose(result.estimate, estimate, rtol=1e-4)
+        np.testing.assert_allclose(result.standard_error, error, rtol=1e-3)
 
 
 def balanced(seed, k=5, g=12):
@@ -122,8 +122,8 @@ def test_pooled_mixed_models_are_those_of_mitml():
     models = fit_each(mixed, TABLES)
     variances = np.array([[one.cov_re.iloc[0, 0], one.scale] for one in models])
     shares = variances[:, 0] / variances.sum(1)
-    found = [*variances.mean(0), shares.mean()]
-    np.testing.assert_allclose(found, R["components"], rtol=1e-4)
+    values = [*variances.mean(0), shares.mean()]
+    np.testing.assert_allclose(values, R["components"], rtol=1e-4)
     fixed = pool_models(models, dof_complete=None)
     np.testing.assert_allclose(fixed.estimate, R["fixed"], rtol=1e-4)
     # those of lme4 are for given variances, and those of statsmodels for estimated ones
@@ -156,8 +156,8 @@ def test_pooled_r_squared_is_that_of_mice():
     pooled = pool(np.arctanh(np.sqrt(squares)), variances)
     # mice takes the normal distribution for Student's t
     ends = pooled.estimate + np.array([0, -1.96, 1.96]) * pooled.standard_error
-    found = np.tanh(ends) ** 2
-    np.testing.assert_allclose(found, R["r2"][:3], rtol=1e-8)
+    value = np.tanh(ends) ** 2
+    np.testing.assert_allclose(value, R["r2"][:3], rtol=1e-8)
 
 
 def study(rng, sees_all):

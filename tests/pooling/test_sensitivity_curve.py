@@ -42,10 +42,10 @@ def test_it_is_the_pooled_analysis_of_the_draws(fitted):
     imputer, X = fitted
     shifts = [{}, {1: 0.5}]
     curve = sensitivity_curve(imputer, X, mean_of_y, shifts, 4, 7)
-    for shift, found in zip(shifts, curve.pooled, strict=True):
+    for shift, result in zip(shifts, curve.pooled, strict=True):
         draws = imputer.sample(X, 4, 7, shift=shift)
         expected = pool(*zip(*fit_each(mean_of_y, draws), strict=True))
-        assert found == expected
+        assert result == expected
     table = curve.summary(level=0.9)
     assert table["shift"].tolist() == shifts
     low, high = curve.pooled[1].interval(0.9)

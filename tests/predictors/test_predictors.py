@@ -94,9 +94,9 @@ def test_predictions_are_averages_over_models_and_draws():
     other = MultipleImputationClassifier(Numbered(), LogisticRegression(), **few)
     other.fit(X, y)
     one = LogisticRegression().fit(np.nan_to_num(X), y)
-    found = other.predict_proba(new)
+    result = other.predict_proba(new)
     expected = np.mean([one.predict_proba(table) for table in tables[:3]], 0)
-    assert_allclose(found, expected)
+    assert_allclose(result, expected)
     assert_array_equal(other.predict(new), expected.argmax(1))
 
 
@@ -143,8 +143,8 @@ def test_probabilities_are_those_without_the_missing_cell(seed, rng):
     values = probability(center[:, None] + spread * nodes)
     exact = values @ weights / weights.sum()
     error = np.sqrt((values**2 @ weights / weights.sum() - exact**2) / n_draws)
-    found = model.predict_proba(new)[:, 1]
-    assert within_standard_errors(found, exact, error)
+    result = model.predict_proba(new)[:, 1]
+    assert within_standard_errors(result, exact, error)
     filled = probability(center[:, None])[:, 0]
     assert not within_standard_errors(filled, exact, error)
 
@@ -183,8 +183,8 @@ def test_noise_is_estimated(seed):
     X, y = regression(seed, 2000)
     X[:, 1] = np.where(np.isnan(X[:, 1]), 0.0, X[:, 1])
     y = 2 * X[:, 1] + np.random.default_rng(seed + 50).normal(size=2000)
-    found = clone(LINEAR).set_params(cv=5).fit(X, y).noise_variance_
-    assert within_standard_errors(found, 1.0, np.sqrt(2 / 2000) * 1.01)
+    noise_variance = clone(LINEAR).set_params(cv=5).fit(X, y).noise_variance_
+    assert within_standard_errors(noise_variance, 1.0, np.sqrt(2 / 2000) * 1.01)
 
 
 def test_ends_of_intervals_are_order_statistics():
@@ -284,8 +284,8 @@ def test_labels_may_be_strings_and_containers_do_not_matter():
         frame = pd.DataFrame(X, columns=list("abc"), dtype="Float64")
         assert_allclose(fitted.predict_proba(frame), expected.predict_proba(X))
         assert set(fitted.predict(frame)) == {"no", "yes"}
-    found = clone(LOGISTIC).fit(X.tolist(), y.tolist()).predict_proba(X.tolist())
-    assert_allclose(found, expected.predict_proba(X))
+    result = clone(LOGISTIC).fit(X.tolist(), y.tolist()).predict_proba(X.tolist())
+    assert_allclose(result, expected.predict_proba(X))
 
 
 def test_a_fitted_imputer_is_kept_in_a_frozen_estimator():
@@ -294,8 +294,8 @@ def test_a_fitted_imputer_is_kept_in_a_frozen_estimator():
     before = dict(vars(fitted))
     predictor = clone(LINEAR).set_params(imputer=FrozenEstimator(fitted))
     expected = clone(LINEAR).fit(X, y).imputer_
-    found = predictor.fit(X[:60], y[:60]).imputer_
-    assert_array_equal(found.covariance_, expected.covariance_)
+    imputer = predictor.fit(X[:60], y[:60]).imputer_
+    assert_array_equal(imputer.covariance_, expected.covariance_)
     frame = pd.DataFrame(X)
     assert np.isfinite(predictor.fit(frame, y).predict(frame)).all()
     assert vars(fitted).keys() == before.keys()
@@ -309,8 +309,8 @@ def test_missing_cells_may_be_anywhere(predictor):
     empty = X.copy()
     empty[:, 1] = np.nan
     for table in (X, np.nan_to_num(X), empty, X[:1], X[2:3], X.astype(np.float32)):
-        found = fitted.predict(table)
-        assert found.shape == (len(table),) and np.isfinite(found).all()
+        predicted = fitted.predict(table)
+        assert predicted.shape == (len(table),) and np.isfinite(predicted).all()
     assert np.isfinite(clone(predictor).fit(empty, y).predict(X)).all()
     X[0, 0] = np.inf
     for call in (fitted.predict, lambda X: clone(predictor).fit(X, y)):
@@ -458,9 +458,9 @@ def test_rows_without_weight_are_no_borders_of_the_default_model():
     X, new = rng.normal(size=(120, 2)), rng.normal(size=(500, 2))
     y, weights = X[:, 0] + rng.normal(size=120), np.repeat([1.0, 0.0], 60)
     predictor = MultipleImputationRegressor(n_estimators=1, n_draws=1, random_state=0)
-    found = clone(predictor).fit(X, y, weights).predict(new)
-    assert_array_equal(found, clone(predictor).fit(X[:60], y[:60]).predict(new))
-    assert (found != clone(predictor).fit(X, y).predict(new)).any()
+    predicted = clone(predictor).fit(X, y, weights).predict(new)
+    assert_array_equal(predicted, clone(predictor).fit(X[:60], y[:60]).predict(new))
+    assert (predicted != clone(predictor).fit(X, y).predict(new)).any()
 
 
 def test_weights_of_a_pipeline_are_routed():
@@ -477,13 +477,13 @@ def test_weights_of_a_pipeline_are_routed():
         model[1].set_fit_request(sample_weight=True)
         imputer = clone(PLAIN).set_fit_request(sample_weight=False)
         predictor.set_params(imputer=imputer).fit(X, y, sample_weight=weights)
-        found = predictor.imputer_.covariance_
-        assert_array_equal(found, clone(PLAIN).fit(X).covariance_)
+        result = predictor.imputer_.covariance_
+        assert_array_equal(result, clone(PLAIN).fit(X).covariance_)
         complete = np.nan_to_num(X)
-        found = predictor.fit(complete, y, sample_weight=weights).predict(complete)
+        result = predictor.fit(complete, y, sample_weight=weights).predict(complete)
         scaled = StandardScaler().fit_transform(complete)
         expected = Ridge().fit(scaled, y, weights).predict(scaled)
-        assert_allclose(found, expected)
+        assert_allclose(result, expected)
         given = {"cv": 2, "params": {"sample_weight": weights}}
         scores = cross_val_score(predictor, X, y, **given)
         assert np.isfinite(scores).all()
@@ -548,9 +548,9 @@ def test_missing_targets_are_an_error(predictor, missing):
 def test_folds_have_whole_groups(by_class):
     groups = np.random.default_rng(0).permutation(np.repeat(np.arange(12), 5))
     y, rng = np.arange(60) % 2, np.random.default_rng(0)
-    found = list(splits(4, y, rng, by_class=by_class, groups=groups))
-    assert len(found) == 4
-    for train, test in found:
+    result = list(splits(4, y, rng, by_class=by_class, groups=groups))
+    assert len(result) == 4
+    for train, test in result:
         assert not set(groups[train]) & set(groups[test])
     apart = list(splits(4, y, rng, by_class=by_class))
     assert any(set(groups[train]) & set(groups[test]) for train, test in apart)
@@ -567,6 +567,6 @@ def test_intervals_leave_out_whole_groups():
     # a model that learns the groups by heart has small errors in their other rows
     model = KNeighborsRegressor(3)
     given = {"cv": 5, "n_estimators": 2, "random_state": 0}
-    found = MultipleImputationRegressor(imputer, model, **given)
-    low, high = found.fit(X, y).interval(X)
+    result = MultipleImputationRegressor(imputer, model, **given)
+    low, high = result.fit(X, y).interval(X)
     assert (high - low).mean() > 8

@@ -68,11 +68,11 @@ def test_the_parameters_are_those_of_the_log_odds(rng):
     intercepts = np.array([0.5, 0.0, -0.5])
     said, true = softmax(logs, 1), softmax(1.5 * logs + intercepts, 1)
     codes = (rng.random((len(true), 1)) > true.cumsum(1)).sum(1)
-    found = Recalibration.of(said, codes, np.ones(len(codes)))
+    result = Recalibration.of(said, codes, np.ones(len(codes)))
     # the information of a row about the slope is at least that of three classes' odds
-    assert found.slope == pytest.approx(1.5, abs=0.1)
-    assert_allclose(found.apply(said).mean(0), true.mean(0), atol=0.02)
-    assert_allclose(found.apply(said), true, atol=0.05)
+    assert result.slope == pytest.approx(1.5, abs=0.1)
+    assert_allclose(result.apply(said).mean(0), true.mean(0), atol=0.02)
+    assert_allclose(result.apply(said), true, atol=0.05)
     same = Recalibration.none(3).apply(said)
     assert same is said
 

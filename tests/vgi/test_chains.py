@@ -120,15 +120,15 @@ def test_the_correction_reaches_the_exact_distribution(name, n_together, seed):
 @pytest.mark.parametrize("n_together", [1, 3])
 @pytest.mark.parametrize("kind", [StandardConditionals, ExtendedConditionals])
 def test_exact_conditionals_are_always_accepted(kind, n_together, seed):
-    density, data, found = FactorDensity.of(MODEL), repeat(n=50), []
+    density, data, result = FactorDensity.of(MODEL), repeat(n=50), []
     sampler = metropolised_gibbs(
         density, conditionals(kind), ALL, n_together=n_together
     )
     with seeded(seed):
         state = sampler.init(data, data.x)
-        run_chain(sampler, state, data, 6, lambda _, v: found.append(v.acceptance))
+        run_chain(sampler, state, data, 6, lambda _, v: result.append(v.acceptance))
     ones = torch.ones(6, len(data.x)).double()
-    torch.testing.assert_close(torch.stack(found), ones, rtol=0, atol=1e-9)
+    torch.testing.assert_close(torch.stack(result), ones, rtol=0, atol=1e-9)
 
 
 class Skewed:
@@ -271,9 +271,9 @@ def test_draws_outside_the_hypercube_are_not_taken(seed):
             assert torch.equal(state.x[visit.outside], before[visit.outside])
     inner = (state.x >= low) & (state.x <= high)
     assert inner[~data.observed].all()
-    found = torch.stack(outside)
-    assert found.any()
-    assert not found[:, data.observed.all(1)].any()
+    values = torch.stack(outside)
+    assert values.any()
+    assert not values[:, data.observed.all(1)].any()
 
 
 def test_the_corrected_sampler_is_exact_in_the_hypercube(seed):
@@ -303,8 +303,8 @@ def test_hypercubes():
     columns = torch.tensor([0, 1, 0, 1])
     assert cube.outside(value, columns).tolist() == [False, True, True, True]
     ends = torch.tensor([1e30, torch.inf, nan, -torch.inf])
-    found = unbounded(2).outside(ends, columns).tolist()
-    assert found == [False, True, True, True]
+    values = unbounded(2).outside(ends, columns).tolist()
+    assert values == [False, True, True, True]
 
 
 def test_nothing_is_recorded():
@@ -339,8 +339,8 @@ class Conditionals:
         p, number = self.probabilities, Normal(SHIFT[k], 1.0)
         density = Normal(SHIFT, 1.0).log_prob(x[..., 3:]).exp()
         levels = torch.zeros(*columns.shape, 4).double()
-        for column, found in enumerate((p[:, j, k].movedim(0, -1), p[i, :, k])):
-            levels[..., : found.shape[-1]] += (columns == column)[..., None] * found
+        for column, result in enumerate((p[:, j, k].movedim(0, -1), p[i, :, k])):
+            levels[..., : result.shape[-1]] += (columns == column)[..., None] * result
         levels += (columns == 2)[..., None] * p[i, j] * density
         return NumberOrLevel(number, levels.log(), SIZES[columns])
 
@@ -386,11 +386,12 @@ def test_observed_cells_condition_the_levels(seed):
     density = Normal(SHIFT, 1.0).log_prob(torch.tensor(0.7)).exp()
     expected = (joint[1] * density).flatten()
     expected = expected / expected.sum()
-    found = torch.bincount((x[:, 1] * 4 + x[:, 2]).long(), minlength=12)
-    assert p_common(found, expected) > FAILURE
+    result = torch.bincount((x[:, 1] * 4 + x[:, 2]).long(), minlength=12)
+    assert p_common(result, expected) > FAILURE
     wrong = joint[0].flatten()
     assert (
-        abs(found / N_LEVELS - expected).sum() < abs(found / N_LEVELS - wrong).sum() / 2
+        abs(result / N_LEVELS - expected).sum()
+        < abs(result / N_LEVELS - wrong).sum() / 2
     )
 
 

@@ -84,10 +84,10 @@ def test_chains_of_the_exact_conditionals_always_accept_and_keep_the_law(
 
 @pytest.mark.slow
 def test_scores_are_within_their_errors(fitted, data, seed):
-    found = score(fitted, data, streams(data, seed), n_draws=512, n_sweeps=1)
+    result = score(fitted, data, streams(data, seed), n_draws=512, n_sweeps=1)
     exact = em.log_prob(fitted.normal, data)
-    assert (abs(found.log_prob - exact) < GATE * found.error).all()
-    assert found.error.median() < 0.1
+    assert (abs(result.log_prob - exact) < GATE * result.error).all()
+    assert result.error.median() < 0.1
     off = fitted._replace(pair=fitted.pair._replace(model=Doubled(fitted.pair.model)))
     wrong = score(off, data, streams(data, seed), n_draws=512, n_sweeps=1)
     assert (abs(wrong.log_prob - exact) > GATE * wrong.error).any()
@@ -114,8 +114,8 @@ def test_scores_are_finite_where_the_conditionals_are_wrong(fitted, data, seed):
     astray = fitted._replace(pair=fitted.pair._replace(conditionals=away.double()))
     exact = em.log_prob(fitted.normal, data)
     numbers = streams(data, seed)
-    found = score(astray, data, numbers, n_draws=1152, n_sweeps=1)
-    assert (abs(found.log_prob - exact) < 0.8).all()
+    result = score(astray, data, numbers, n_draws=1152, n_sweeps=1)
+    assert (abs(result.log_prob - exact) < 0.8).all()
     chains = draw(astray, data, numbers, n_chains=8, n_sweeps=1)
     part = dequantised_rows(astray, data, numbers(3), 64)
     x, log_q = sweep_from(
@@ -135,10 +135,10 @@ def test_scores_find_a_density_where_no_proposal_of_the_fit_is(
     flow = SplineFlow(there.mean, torch.linalg.cholesky(there.covariance)).double()
     moved = fitted._replace(pair=fitted.pair._replace(model=flow))
     exact, numbers = em.log_prob(there, data), streams(data, seed)
-    found = score(moved, data, numbers, n_draws=768, n_sweeps=1)
-    near = abs(found.log_prob - exact) < GATE * found.error + 0.05
+    result = score(moved, data, numbers, n_draws=768, n_sweeps=1)
+    near = abs(result.log_prob - exact) < GATE * result.error + 0.05
     assert near.double().mean() > 0.9
-    assert found.error.median() < 1  # no single draw has all of the weight
+    assert result.error.median() < 1  # no single draw has all of the weight
     part = dequantised_rows(moved, data, numbers(3), 768)
     chains = draw(moved, data, numbers, n_chains=8, n_sweeps=1)
     safe = normal_draw(normal, part, numbers(5))
@@ -176,10 +176,10 @@ def test_the_error_of_a_dominating_weight_has_no_bound():
 def test_complete_rows_have_exact_scores(fitted, normal):
     x = torch.randn(5, 4).double()
     data = Incomplete(x, torch.ones(5, 4).bool())
-    found = score(fitted, data, streams(data, 0), n_draws=8, n_sweeps=1)
+    result = score(fitted, data, streams(data, 0), n_draws=8, n_sweeps=1)
     exact = torch.distributions.MultivariateNormal(*normal).log_prob(x)
-    torch.testing.assert_close(found.log_prob, exact)
-    assert (found.error < 1e-10).all()
+    torch.testing.assert_close(result.log_prob, exact)
+    assert (result.error < 1e-10).all()
 
 
 def test_held_out_cells_are_scored_by_the_conditional(fitted, normal, data):
@@ -190,9 +190,9 @@ def test_held_out_cells_are_scored_by_the_conditional(fitted, normal, data):
         chains = fit.make_chains(start, 1)
         cells = (~data.observed).nonzero(as_tuple=True)
         truth = torch.randn(len(cells[0]))
-        found = fit.held_out_log_prob(pair, chains, cells, truth)
+        result = fit.held_out_log_prob(pair, chains, cells, truth)
     q = pair.conditionals.at(chains.x[0][cells[0]], cells[1])
-    torch.testing.assert_close(found, q.log_prob(truth), atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(result, q.log_prob(truth), atol=1e-3, rtol=1e-3)
 
 
 def test_rows_are_grouped_by_what_they_miss(fitted):

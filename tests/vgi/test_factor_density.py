@@ -37,16 +37,16 @@ def test_against_the_dense_normal(shape, model, seed):
     torch.manual_seed(seed)
     x = torch.randn(*shape, D).double()
     dense = MultivariateNormal(model.mean, model.covariance())
-    found = FactorDensity.of(model).log_prob(x)
-    torch.testing.assert_close(found, dense.log_prob(x), rtol=1e-11, atol=1e-11)
+    log_prob = FactorDensity.of(model).log_prob(x)
+    torch.testing.assert_close(log_prob, dense.log_prob(x), rtol=1e-11, atol=1e-11)
     single = FactorDensity.of(model).float().log_prob(x.float())
     assert single.dtype == torch.float32
-    torch.testing.assert_close(single.double(), found.detach(), rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(single.double(), log_prob.detach(), rtol=1e-5, atol=1e-4)
 
 
 def test_no_rows(model):
-    found = FactorDensity.of(model).log_prob(torch.zeros(3, 0, D).double())
-    assert found.shape == (3, 0)
+    log_prob = FactorDensity.of(model).log_prob(torch.zeros(3, 0, D).double())
+    assert log_prob.shape == (3, 0)
 
 
 def test_gradients_of_rows_and_parameters(model, seed):
@@ -102,8 +102,8 @@ def test_little_noise_costs_no_digits(model, seed):
     x = model.mean + torch.randn(4, K).double() @ model.loadings.T
     x = x + 1e-4 * torch.randn(4, D).double()
     exact = MultivariateNormal(quiet.mean, quiet.covariance()).log_prob(x)
-    found = FactorDensity.of(quiet).log_prob(x)
-    torch.testing.assert_close(found, exact, rtol=1e-6, atol=0)
+    log_prob = FactorDensity.of(quiet).log_prob(x)
+    torch.testing.assert_close(log_prob, exact, rtol=1e-6, atol=0)
 
 
 # The density of complete rows that a latent variable model and an encoder make
@@ -155,11 +155,11 @@ def test_its_exponential_is_unbiased(model_latents, n_draws, seed):
     )
     density.n_draws = n_draws
     with torch.no_grad():
-        found = density.log_prob(x.expand(20000, -1, -1))
+        log_prob = density.log_prob(x.expand(20000, -1, -1))
     truth = exact(model_latents).log_prob(x)
-    assert abs(z_mean((found - truth).exp(), 1.0)).max() < GATE
-    assert abs(z_mean(found - truth, 0.0)).max() > GATE  # control: its logarithm
-    assert ((found - truth).mean(0) < 0).all()
+    assert abs(z_mean((log_prob - truth).exp(), 1.0)).max() < GATE
+    assert abs(z_mean(log_prob - truth, 0.0)).max() > GATE  # control: its logarithm
+    assert ((log_prob - truth).mean(0) < 0).all()
 
 
 @pytest.mark.parametrize("n_draws", [1, 5])
@@ -170,7 +170,7 @@ def test_gradients_are_those_of_the_bound(model_latents, n_draws, seed):
     x = x.clone().requires_grad_()
     # an encoder so wrong that the bound of five draws differs from the density
     density = LatentDensity(model_latents, LinearEncoder(1.3, 0.2), n_draws=n_draws)
-    (found,) = torch.autograd.grad(density.log_prob(x).sum(), x)
+    (result,) = torch.autograd.grad(density.log_prob(x).sum(), x)
     q = density.posterior(x, None)
     z = q.rsample((n_draws,))
     log_weight = model_latents.likelihood(z).log_prob(x).sum(
@@ -180,7 +180,7 @@ def test_gradients_are_those_of_the_bound(model_latents, n_draws, seed):
     (expected,) = torch.autograd.grad(plain.sum(), x)
     (control,) = torch.autograd.grad(exact(model_latents).log_prob(x).sum(), x)
     apart, biased = (
-        z_mean((found - other).view(4, -1, 3), 0.0, axis=1)
+        z_mean((result - other).view(4, -1, 3), 0.0, axis=1)
         for other in (expected, control)
     )
     assert abs(apart).max() < GATE
@@ -188,8 +188,10 @@ def test_gradients_are_those_of_the_bound(model_latents, n_draws, seed):
 
 
 def test_no_rows_have_no_density(model_latents):
-    found = LatentDensity(model_latents, LinearEncoder()).log_prob(torch.zeros(2, 0, 3))
-    assert found.shape == (2, 0)
+    log_prob = LatentDensity(model_latents, LinearEncoder()).log_prob(
+        torch.zeros(2, 0, 3)
+    )
+    assert log_prob.shape == (2, 0)
 
 
 def test_the_same_numbers_give_the_same_value(model_latents):

@@ -67,9 +67,9 @@ def test_all_columns_are_each_column(kind, head, shared, x):
         alone = numbers(q.at(x, column(j, x)))
         assert_close(together[..., j], alone)
     mixed = torch.randint(D, (N,))
-    found = numbers(q.at(x, mixed))
+    result = numbers(q.at(x, mixed))
     picked = together.gather(-1, mixed.expand(3, N).unsqueeze(-1)).squeeze(-1)
-    assert_close(found, picked)
+    assert_close(result, picked)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -78,8 +78,8 @@ def test_leading_shapes_are_free(kind, x):
     tables = torch.randn(3, 2, N, D).double()
     columns = torch.randint(D, (3, 2, N))
     assert q.all(tables).batch_shape == tables.shape
-    found = numbers(q.at(tables, columns))
-    assert_close(found[:, 2, 1], numbers(q.at(tables[2, 1], columns[2, 1])))
+    result = numbers(q.at(tables, columns))
+    assert_close(result[:, 2, 1], numbers(q.at(tables[2, 1], columns[2, 1])))
     assert_close(numbers(q.all(tables))[:, 1, 0], numbers(q.all(tables[1, 0])))
 
 
@@ -117,8 +117,8 @@ def test_several_columns_of_each_row(kind, shared, x):
     repeated = tables.expand(5, 3, N, D)
     for rule in (q.at, q.blind):
         q.body.register_forward_hook(lambda _, inputs, __: seen.append(len(inputs[0])))
-        found, known = (numbers(rule(rows, columns)) for rows in (tables, repeated))
-        assert_close(found, known)
+        result, known = (numbers(rule(rows, columns)) for rows in (tables, repeated))
+        assert_close(result, known)
     assert seen[0] == (3 * N if kind == "extended" else 15 * N)
 
 
@@ -166,9 +166,9 @@ def test_one_network_a_row():
         torch.full((20,), 3),
         torch.arange(20) % 2,
     ):
-        found = networks.of_one(h, columns)
+        result = networks.of_one(h, columns)
         exact = torch.stack([plain(*pair) for pair in zip(h, columns, strict=True)])
-        assert_close(found, exact)
+        assert_close(result, exact)
         apart = networks(h.expand(D, 20, 3))
         assert_close(apart[columns, torch.arange(20)], exact)
     assert networks.of_one(h[:0], columns[:0]).shape == (0, 2)
@@ -180,21 +180,23 @@ def test_gradients_of_one_network_a_row():
     columns = torch.tensor([0, 2, 2, 0, 0])
     weights = torch.randn(5, 2).double()
     leaves = [h, *networks.parameters()]
-    found = torch.autograd.grad((networks.of_one(h, columns) * weights).sum(), leaves)
+    gradients = torch.autograd.grad(
+        (networks.of_one(h, columns) * weights).sum(), leaves
+    )
     apart = networks(h.expand(3, 5, 2))[columns, torch.arange(5)]
     exact = torch.autograd.grad((apart * weights).sum(), leaves)
-    for mine, known in zip(found, exact, strict=True):
+    for mine, known in zip(gradients, exact, strict=True):
         assert_close(mine, known)
-    assert (found[1][1] == 0).all()  # of the column that no row is of
+    assert (gradients[1][1] == 0).all()  # of the column that no row is of
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_networks_start_at_nothing(kind, x):
     """q_j is then N(0, 1), and learns: also where the last layer is zero."""
     q = KINDS[kind](D, NormalHead(), nn.Identity(), D, (3,)).double()
-    found = q.all(x)
-    assert (found.loc == 0).all()
-    assert (found.scale == 1).all()
+    result = q.all(x)
+    assert (result.loc == 0).all()
+    assert (result.scale == 1).all()
     q.all(x).log_prob(x).sum().backward()
     assert (q.slopes.grad[~torch.eye(D).bool()] != 0).all()
     assert (q.networks.weights[-1].grad != 0).any()
@@ -207,14 +209,14 @@ def test_anchors_are_the_exact_conditionals(kind, x):
     covariance, mean = root @ root.T + torch.eye(D), torch.randn(D).double()
     q = KINDS[kind](D, NormalHead(), nn.Identity(), D, (3,)).double()
     anchor(q, mean, torch.linalg.inv(covariance))
-    found = q.all(x)
+    result = q.all(x)
     for j in range(D):
         rest = [k for k in range(D) if k != j]
         gain = torch.linalg.solve(covariance[rest][:, rest], covariance[rest, j])
         loc = mean[j] + (x - mean)[:, rest] @ gain
         std = (covariance[j, j] - gain @ covariance[rest, j]).sqrt()
-        assert_close(found.loc[:, j], loc)
-        assert_close(found.scale[:, j], std.expand(N))
+        assert_close(result.loc[:, j], loc)
+        assert_close(result.scale[:, j], std.expand(N))
         one = q.at(x, column(j, x))
         assert_close(numbers(one), numbers(Normal(loc, std)))
 
@@ -288,11 +290,11 @@ def test_standard_conditionals_do_not_depend_on_their_cell(column):
 
 def test_all_columns_are_those_of_one_at_a_time():
     q, x = made(), rows()
-    found = q.all(x)
-    assert found.batch_shape == x.shape
+    result = q.all(x)
+    assert result.batch_shape == x.shape
     for column in range(D_MIXED):
         columns = torch.full((N_MIXED,), column)
-        for one, all_of in zip(parts(q.at(x, columns)), parts(found), strict=True):
+        for one, all_of in zip(parts(q.at(x, columns)), parts(result), strict=True):
             assert_close(one, all_of[:, column])
 
 
@@ -300,9 +302,11 @@ def test_chains_and_selected_cells_are_batches():
     q = made()
     x = torch.stack([rows(), rows()])
     columns = torch.randint(D_MIXED, (3, 2, N_MIXED))
-    found = q.at(x, columns)
-    assert found.batch_shape == columns.shape
-    for one, whole in zip(parts(q.at(x[1], columns[2, 1])), parts(found), strict=True):
+    conditional = q.at(x, columns)
+    assert conditional.batch_shape == columns.shape
+    for one, whole in zip(
+        parts(q.at(x[1], columns[2, 1])), parts(conditional), strict=True
+    ):
         assert_close(one, whole[2, 1])
 
 
@@ -311,18 +315,20 @@ def test_without_networks_probabilities_are_linear():
     with torch.no_grad():
         for leaf in q.networks.parameters():
             leaf.zero_()
-    found = q.at(x, torch.full((N_MIXED,), 1))
+    result = q.at(x, torch.full((N_MIXED,), 1))
     inputs = q.inputs(x) * q.inputs.others[1]
     logits = inputs @ q.slopes[1:4].T + q.intercepts[1:4]
-    assert_close(found.log_probabilities, logits.log_softmax(-1))
-    found = q.at(x, torch.full((N_MIXED,), 2)).number
+    assert_close(result.log_probabilities, logits.log_softmax(-1))
+    result = q.at(x, torch.full((N_MIXED,), 2)).number
     inputs = q.inputs(x) * q.inputs.others[2]
-    assert_close(found.loc, inputs @ q.slopes[4] + q.intercepts[4])
-    assert_close(found.scale, q.log_scales[2].exp().expand(N_MIXED))
+    assert_close(result.loc, inputs @ q.slopes[4] + q.intercepts[4])
+    assert_close(result.scale, q.log_scales[2].exp().expand(N_MIXED))
 
 
 def test_numbers_may_be_mixtures():
     q = made(head=MixtureHead()).at(rows(), torch.arange(N_MIXED) % D_MIXED)
-    found = q.candidates(3)
-    assert found.values.shape == (N_MIXED, 3) and found.values.isfinite().all()
-    assert_close(found.weights.sum(-1), torch.ones(N_MIXED).double())
+    candidates = q.candidates(3)
+    assert (
+        candidates.values.shape == (N_MIXED, 3) and candidates.values.isfinite().all()
+    )
+    assert_close(candidates.weights.sum(-1), torch.ones(N_MIXED).double())

@@ -93,11 +93,11 @@ def test_entropies(head, parts, seed):
     for q, points, weights in of_each(head, parts):
         log_q = q.log_prob(points)[:, 0]
         exact = -(log_q.exp() * log_q.where(log_q > -700, 0.0)) @ weights
-        found = entropy(q, points)
-        if found.dim() == 2:  # at draws
-            found = (log_q.exp() * found[:, 0]) @ weights
+        result = entropy(q, points)
+        if result.dim() == 2:  # at draws
+            result = (log_q.exp() * result[:, 0]) @ weights
         torch.testing.assert_close(
-            found.squeeze(), exact, rtol=0, atol=max(1e-8, precision(head))
+            result.squeeze(), exact, rtol=0, atol=max(1e-8, precision(head))
         )
 
 

@@ -72,12 +72,12 @@ def test_of_complete_rows_it_is_plain_maximum_likelihood(seed):
 
 def scores(model, data, x):
     """Differentiate the loss of each table by the mean and the diagonal."""
-    rows, found = torch.arange(N), []
+    rows, result = torch.arange(N), []
     for one in x:
         loss = mcem.completed_loss(model, data, one[None])(rows)
         leaves = (model.mean, model.log_diagonal)
-        found.append(torch.cat(torch.autograd.grad(loss, leaves)))
-    return torch.stack(found)
+        result.append(torch.cat(torch.autograd.grad(loss, leaves)))
+    return torch.stack(result)
 
 
 @pytest.mark.slow

@@ -53,8 +53,8 @@ def rows(n, seed):
 @pytest.fixture(scope="module")
 def q():
     with seeded(0):
-        found = conditionals.mixed_conditionals(normal(), families(), NormalHead())
-    return found.double().requires_grad_(False)
+        result = conditionals.mixed_conditionals(normal(), families(), NormalHead())
+    return result.double().requires_grad_(False)
 
 
 def test_levels_are_counted():
@@ -64,24 +64,24 @@ def test_levels_are_counted():
 def test_conditionals_start_near_the_latent_normal(q, seed):
     """By their mean log-probabilities, beside shares and the exact ones by counts."""
     x, _ = rows(20_000, seed)
-    found = q.all(x)
+    result = q.all(x)
     for column, size in ((1, 3), (2, 2)):
         codes = x[:, column].long()
-        own = found.log_prob(x)[:, column]
+        own = result.log_prob(x)[:, column]
         shares = torch.bincount(codes) / len(x)
         gain = own - shares.log()[codes]
         assert z_mean(gain, 0.0) > 2 * GATE
         for k in range(size):  # calibrated on average
-            p = found.log_probabilities[:, column, k].exp()
+            p = result.log_probabilities[:, column, k].exp()
             assert abs(float((p - (codes == k).double()).mean())) < 0.02
     for column in (0, 3):
         latent = rows(20_000, seed)[1][:, column]
-        error = latent - found.number.loc[:, column]
+        error = latent - result.number.loc[:, column]
         # the conditionals start from 2**14 rows that are drawn
         both = (1 / 20_000 + 1 / 2**14) ** 0.5
         assert abs(error.mean()) < GATE * both * error.std()
         assert error.std() == pytest.approx(
-            float(found.number.scale[0, column]), rel=0.03
+            float(result.number.scale[0, column]), rel=0.03
         )
         assert error.std() < 0.9 * latent.std()
 
@@ -93,15 +93,15 @@ def test_of_two_columns_they_are_exact():
     part = NORMAL._replace(levels=(Ordinal.of([1], [torch.tensor([0.0])]),))
     pair = Normal(torch.zeros(2).double(), covariance)
     with seeded(0):
-        found = conditionals.mixed_conditionals(pair, part, NormalHead()).double()
-    found.requires_grad_(False)
+        values = conditionals.mixed_conditionals(pair, part, NormalHead()).double()
+    values.requires_grad_(False)
     both = torch.tensor([[0.0, 0.0], [0.0, 1.0]]).double()
-    number = found.at(both, torch.zeros(2, dtype=torch.long)).number
+    number = values.at(both, torch.zeros(2, dtype=torch.long)).number
     mean = correlation * (2 / torch.pi) ** 0.5
     np.testing.assert_allclose(number.loc, [-mean, mean], atol=0.03)
     np.testing.assert_allclose(number.scale, (1 - mean**2) ** 0.5, rtol=0.02)
     x = torch.tensor([[-1.0, 0.0], [0.0, 0.0], [1.5, 0.0]]).double()
-    level = found.at(x, torch.ones(3, dtype=torch.long)).log_probabilities[:, 1].exp()
+    level = values.at(x, torch.ones(3, dtype=torch.long)).log_probabilities[:, 1].exp()
     exact = Univariate(0.0, 1.0).cdf(
         correlation * x[:, 0] / (1 - correlation**2) ** 0.5
     )
@@ -116,20 +116,22 @@ def test_rows_are_completed_by_the_latent_normal_model(seed):
     observed[:, 0] = True
     data = Incomplete(x.where(observed, 0.0), observed)
     with seeded(seed + 1):
-        found = LatentNormal.of(normal(), families()).completed(data, 2)
-    assert found.shape == (2, *x.shape)
-    torch.testing.assert_close(found[:, :, 0], x[:, 0].expand(2, -1), atol=1e-6, rtol=0)
+        result = LatentNormal.of(normal(), families()).completed(data, 2)
+    assert result.shape == (2, *x.shape)
+    torch.testing.assert_close(
+        result[:, :, 0], x[:, 0].expand(2, -1), atol=1e-6, rtol=0
+    )
     high = x[:, 0] > 0.5
     for column in (1, 2, 3):
         values = x[:, column].unique()
         for some in (high, ~high):
             shares = [
                 (one[:, None] == values).double().mean(0)
-                for one in (x[some, column], found[0, some, column])
+                for one in (x[some, column], result[0, some, column])
             ]
             assert abs(shares[0] - shares[1]).max() < 0.06
         apart = x[high, column].mean() - x[~high, column].mean()
-        drawn = found[0, high, column].mean() - found[0, ~high, column].mean()
+        drawn = result[0, high, column].mean() - result[0, ~high, column].mean()
         assert abs(apart) > 0.2 and abs(drawn - apart) < 0.15  # control
 
 
@@ -150,9 +152,9 @@ def test_networks_start_at_zero(kind, q):
         make = partial(
             conditionals.mixed_conditionals, normal(), families(), NormalHead()
         )
-        found = make(kind).double().requires_grad_(False).all(x)
-    assert found.log_probabilities.shape == (30, D, 3)
-    change = found.log_prob(x) - q.all(x).log_prob(x)
+        result = make(kind).double().requires_grad_(False).all(x)
+    assert result.log_probabilities.shape == (30, D, 3)
+    change = result.log_prob(x) - q.all(x).log_prob(x)
     assert abs(change).mean() < 0.05  # but for the rows that both are made from
 
 
@@ -178,6 +180,8 @@ def test_values_are_intervals_and_other_numbers_are_not():
     density = model._completed(table).likelihood(z).log_prob(table)[:, 3].exp()
     value = x[:1].clone()
     value[:, 3] = 0.75
-    found = model._completed(value).likelihood(z[:1]).log_prob(value)[0, 3].exp()
-    torch.testing.assert_close(torch.trapezoid(density, grid), found, atol=1e-4, rtol=0)
+    values = model._completed(value).likelihood(z[:1]).log_prob(value)[0, 3].exp()
+    torch.testing.assert_close(
+        torch.trapezoid(density, grid), values, atol=1e-4, rtol=0
+    )
     assert model.log_prob(moved).isfinite().all()

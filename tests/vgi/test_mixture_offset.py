@@ -61,7 +61,7 @@ def test_conditionals_start_there(seed):
             conditionals.at(x, columns),
             conditionals.offset(x, columns),
         )
-        for found in (q.mean, every.mean[:, j]):
-            torch.testing.assert_close(found, mean)
-        for found in (q.stddev, every.stddev[:, j]):
-            torch.testing.assert_close(found, log_scale.exp())
+        for result in (q.mean, every.mean[:, j]):
+            torch.testing.assert_close(result, mean)
+        for result in (q.stddev, every.stddev[:, j]):
+            torch.testing.assert_close(result, log_scale.exp())

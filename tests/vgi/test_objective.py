@@ -103,10 +103,10 @@ def test_the_bound_of_candidates_by_hand():
     weights.requires_grad_()
     entropy = torch.tensor([0.7, 0.0]).double()
     log_p = torch.tensor([-1.0, -2.0, -4.0, -3.0]).double()
-    found = Redrawn(torch.zeros(4, 2), used, weights, entropy).bound(log_p)
+    bound = Redrawn(torch.zeros(4, 2), used, weights, entropy).bound(log_p)
     exact = torch.tensor([-0.2 - 0.6 - 2.0 + 0.7, -3.0]).double()
-    torch.testing.assert_close(found, exact)
-    (slopes,) = torch.autograd.grad(found.sum(), weights)
+    torch.testing.assert_close(bound, exact)
+    (slopes,) = torch.autograd.grad(bound.sum(), weights)
     middle = (0.2 * -1 + 0.3 * -2) / 0.5
     expected = [[-1 - middle, -2 - middle, -4 - middle], [0.0, 0.0, 0.0]]
     torch.testing.assert_close(slopes, torch.tensor(expected).double())
@@ -115,8 +115,8 @@ def test_the_bound_of_candidates_by_hand():
 def test_of_one_missing_cell_it_is_the_likelihood(model, rows):
     x, columns = rows
     log_p, _ = log_prob_observed(model, x, without(x, columns))
-    found = integrated(FactorDensity.of(model), exact(model), x, columns)
-    torch.testing.assert_close(found, log_p, rtol=0, atol=1e-10)
+    result = integrated(FactorDensity.of(model), exact(model), x, columns)
+    torch.testing.assert_close(result, log_p, rtol=0, atol=1e-10)
 
 
 def test_elsewhere_it_is_below_by_the_divergence(model, rows):
@@ -199,9 +199,11 @@ def test_without_a_closed_entropy_it_is_estimated(model, rows, seed):
     anchor(q, model.mean, model.precision())
     with torch.no_grad():  # the only component starts a scale to the left
         q.intercepts += q.log_scales.exp()
-        found = vgi(FactorDensity.of(model), q, x.expand(50, -1), columns.expand(1, 50))
+        values = vgi(
+            FactorDensity.of(model), q, x.expand(50, -1), columns.expand(1, 50)
+        )
     # log p - log q is then the same at every draw
-    torch.testing.assert_close(found, log_p.expand(50), rtol=0, atol=1e-8)
+    torch.testing.assert_close(values, log_p.expand(50), rtol=0, atol=1e-8)
 
 
 def test_regressions_score_observed_cells_blindly(model, rows):
@@ -209,11 +211,11 @@ def test_regressions_score_observed_cells_blindly(model, rows):
     weights = torch.rand(12).double()
     for kind in (StandardConditionals, ExtendedConditionals):
         q = exact(model, kind)
-        found = regression(q, x, columns, weights)
+        scores = regression(q, x, columns, weights)
         rest = without(x, columns)
         joint = MultivariateNormal(model.mean, model.covariance()).log_prob(x)
         log_p, _ = log_prob_observed(model, x, rest)
-        torch.testing.assert_close(found, weights * (joint - log_p))
+        torch.testing.assert_close(scores, weights * (joint - log_p))
 
 
 # The variational Gibbs objective of levels against sums over all rows of a table
@@ -275,7 +277,7 @@ def rows_of(sizes, n):
 
 def exact_bound(model, q, x, columns):
     """Compute J of rows by the sum of eq. (1) of `skvnce.vgi.training`."""
-    found = []
+    records = []
     for row, j in zip(x, columns[0].tolist(), strict=True):
         log_q = q.at(row[None], torch.tensor([j])).log_probabilities[0]
         terms = []
@@ -283,8 +285,8 @@ def exact_bound(model, q, x, columns):
             moved = row.clone()
             moved[j] = k
             terms.append(log_q[k].exp() * (model.log_prob(moved[None])[0] - log_q[k]))
-        found.append(sum(terms))
-    return torch.stack(found)
+        records.append(sum(terms))
+    return torch.stack(records)
 
 
 def gradients(value, *modules):
@@ -295,10 +297,10 @@ def gradients(value, *modules):
 def test_values_and_gradients_are_those_of_the_sum():
     model, q = Table(SIZES), conditionals(SIZES)
     x, columns = rows_of(SIZES, 40)
-    found, exact = vgi(model, q, x, columns), exact_bound(model, q, x, columns)
-    torch.testing.assert_close(found, exact)
+    result, exact = vgi(model, q, x, columns), exact_bound(model, q, x, columns)
+    torch.testing.assert_close(result, exact)
     pairs = zip(
-        gradients(found.mean(), model, q),
+        gradients(result.mean(), model, q),
         gradients(exact.mean(), model, q),
         strict=True,
     )
@@ -311,16 +313,16 @@ def test_values_and_gradients_are_those_of_the_sum():
 def test_of_one_missing_level_it_is_the_likelihood():
     model = Table(SIZES)
     x, columns = rows_of(SIZES, 30)
-    found = vgi(model, Exact(model), x, columns)
+    values = vgi(model, Exact(model), x, columns)
     likelihood = [
         model.log_table().logsumexp(j)[
             tuple(int(cell) for k, cell in enumerate(row) if k != j)
         ]
         for row, j in zip(x, columns[0].tolist(), strict=True)
     ]
-    torch.testing.assert_close(found, torch.stack(likelihood))
+    torch.testing.assert_close(values, torch.stack(likelihood))
     other = vgi(model, Exact(Table(SIZES)), x, columns)
-    assert (other < found).all()  # by the divergence of q
+    assert (other < values).all()  # by the divergence of q
 
 
 class OfLogits:
@@ -343,9 +345,9 @@ def test_of_many_levels_it_is_unbiased():
     x = torch.tensor([1.0, 3.0]).double().expand(n, -1)
     columns, logits = torch.ones(1, n, dtype=torch.long), torch.randn(size).double()
     wide = logits.expand(n, -1).clone().requires_grad_()
-    found = redraw(OfLogits(wide), x, columns)
-    assert len(found.tables) == n * MOST_LEVELS < n * size
-    bound = found.bound(model.log_prob(found.tables))[0]
+    result = redraw(OfLogits(wide), x, columns)
+    assert len(result.tables) == n * MOST_LEVELS < n * size
+    bound = result.bound(model.log_prob(result.tables))[0]
     slopes = torch.autograd.grad(bound.sum(), wide)[0]
     one = logits.clone().requires_grad_()
     exact = exact_bound(model, OfLogits(one), x[:1], columns[:, :1])[0]
@@ -360,7 +362,7 @@ def test_of_many_levels_it_is_unbiased():
 def test_regressions_score_levels_by_their_probabilities():
     q = conditionals(SIZES)
     x, columns = rows_of(SIZES, 20)
-    found = regression(q, x, columns[0], torch.ones(20))
+    scores = regression(q, x, columns[0], torch.ones(20))
     table = q.at(x, columns[0]).log_probabilities
     value = x.gather(-1, columns[0][:, None]).long()
-    torch.testing.assert_close(found, table.gather(-1, value)[:, 0])
+    torch.testing.assert_close(scores, table.gather(-1, value)[:, 0])

@@ -166,8 +166,8 @@ def test_log_determinants_by_finite_differences(seed):
     log_det = torch.stack(columns, -1).slogdet()[1]  # of dT/du
     apart = (y - x).square().sum(-1) / (2 * 0.3**2)
     expected = CURVED.log_prob(x) - apart + log_det
-    found = log_projected(CURVED, data, x, y, 0.3)
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    result = log_projected(CURVED, data, x, y, 0.3)
+    torch.testing.assert_close(result, expected, atol=1e-5, rtol=1e-5)
     assert log_det.std() > 0.2
 
 

@@ -57,13 +57,13 @@ def test_it_starts_as_the_normal(d, kind):
 def test_the_log_determinant_is_that_of_the_jacobian(d, kind):
     model, x = flow(d, kind, 0.3).requires_grad_(False), rows(d, 20)
     u, log_det = model.to_base(x)
-    for row, base, found in zip(x, u, log_det, strict=True):
+    for row, base, result in zip(x, u, log_det, strict=True):
         row, base = row[None], base[None]
         forward = torch.autograd.functional.jacobian(lambda x: model.to_base(x)[0], row)
         back = torch.autograd.functional.jacobian(model.from_base, base)
         forward, back = (j[0, :, 0] for j in (forward, back))
-        assert found == pytest.approx(float(forward.slogdet()[1]), abs=1e-9)
-        assert found == pytest.approx(-float(back.slogdet()[1]), abs=1e-6)
+        assert result == pytest.approx(float(forward.slogdet()[1]), abs=1e-9)
+        assert result == pytest.approx(-float(back.slogdet()[1]), abs=1e-6)
 
 
 @pytest.mark.parametrize(("d", "kind"), SIZES)
@@ -139,8 +139,8 @@ def test_splines_equal_those_of_zuko(n_bins, seed):
             for n in (n_bins, n_bins, n_bins - 1)
         ]
         x = 3 * torch.randn(50, 3).double()
-    found = outputs(MonotonicRQSTransform, knots, x)
-    torch.testing.assert_close(found, outputs(Reference, knots, x), rtol=0, atol=1e-8)
-    torch.testing.assert_close(found[2], x, rtol=0, atol=1e-8)
+    result = outputs(MonotonicRQSTransform, knots, x)
+    torch.testing.assert_close(result, outputs(Reference, knots, x), rtol=0, atol=1e-8)
+    torch.testing.assert_close(result[2], x, rtol=0, atol=1e-8)
     other = outputs(Reference, [knots[1], knots[0], knots[2]], x)  # a control
-    assert (found[0] - other[0]).abs().max() > 0.1
+    assert (result[0] - other[0]).abs().max() > 0.1

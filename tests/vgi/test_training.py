@@ -98,7 +98,7 @@ def test_observed_cells_and_other_rows_stay():
 def test_values_under_the_mask_are_never_read():
     _, data = simulate(30)
     blind = Incomplete(data.x.where(data.observed, torch.nan), data.observed)
-    found = []
+    records = []
     for table in (data, blind):
         with seeded(5):
             chains = training.Chains(table, training.from_marginals(table, 2))
@@ -106,8 +106,8 @@ def test_values_under_the_mask_are_never_read():
             settings = training.TrainingSettings(2, 1, 16, 0.01, 0.01)
             training.warm_up_conditionals(pair.conditionals, chains, n_epochs=1)
             training.train(pair, chains, settings, n_epochs=2)
-            found.append((chains.x, pair.model.loadings, pair.conditionals.slopes))
-    assert all(torch.equal(*parts) for parts in zip(*found, strict=True))
+            records.append((chains.x, pair.model.loadings, pair.conditionals.slopes))
+    assert all(torch.equal(*parts) for parts in zip(*records, strict=True))
 
 
 def test_the_first_imputations_are_observed_values_of_the_column():
@@ -217,10 +217,10 @@ def test_complete_and_incomplete_rows_count_alike():
     exact = -torch.cat([pair.model.log_prob(x[:3]), marginal]).mean()
     loss = training.visit_loss(pair, chains, training.TrainingSettings(1, 1))
     with torch.no_grad():
-        found = torch.stack([loss(torch.arange(8)) for _ in range(300)])
+        values = torch.stack([loss(torch.arange(8)) for _ in range(300)])
     # the entropy is closed, and so log p of a draw is what varies
-    assert abs(z_mean(found, exact.item())) < GATE
-    assert abs(z_mean(found, exact.item() + 0.1)) > GATE  # control
+    assert abs(z_mean(values, exact.item())) < GATE
+    assert abs(z_mean(values, exact.item() + 0.1)) > GATE  # control
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -258,8 +258,8 @@ def test_warm_regressions_of_complete_rows_are_those_of_least_squares():
     for j in range(D):
         rest = [k for k in range(D) if k != j]
         design = torch.cat([x[:, rest], torch.ones(400, 1).double()], 1)
-        found = torch.linalg.lstsq(design, x[:, [j]])
-        slopes = found.solution[:, 0]
+        result = torch.linalg.lstsq(design, x[:, [j]])
+        slopes = result.solution[:, 0]
         residual = x[:, j] - design @ slopes
         inverse = torch.linalg.inv(design.T @ design)
         error = (inverse.diagonal() * residual.square().mean()).sqrt()
@@ -323,12 +323,12 @@ def test_it_comes_near_em_and_beats_marginal_imputation(kind):
     assert (np.diff(em.objectives) > -1e-8 * len(data.x)).all()
     filled = training.from_marginals(data, 5).flatten(0, 1)
     poor = fitted(Incomplete(filled, torch.ones_like(filled).bool())).model
-    found = pair.model.factors()
+    result = pair.model.factors()
     apart = kl_divergence(
-        *(MultivariateNormal(m.mean, m.covariance()) for m in (em.model, found))
+        *(MultivariateNormal(m.mean, m.covariance()) for m in (em.model, result))
     )
     assert float(apart) < 0.01
-    assert divergence(found) < divergence(poor) / 10
+    assert divergence(result) < divergence(poor) / 10
     assert torch.equal(chains.x[:, data.observed], data.x[data.observed].expand(5, -1))
     assert np.mean(losses[-10:]) < losses[0]
 
@@ -392,7 +392,7 @@ def test_the_schedule_scales_both_learning_rates():
         training.TrainingSettings(1, 1, 60, 0.1, 0.1),
         n_epochs=50,
         schedule=lambda epoch: float(epoch < 2),
-        on_epoch=look,
+        on_round=look,
     )
     assert len(kept) == 4
     names = [name for name, _ in pair.named_parameters()]

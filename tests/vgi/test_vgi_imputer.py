@@ -65,11 +65,11 @@ def test_draws_have_the_conditional_normal(seed):
     imputer = VGIImputer(NORMAL, n_steps=3, random_state=0).fit(X)
     draws = imputer.sample(X[:60], n_draws=200, random_state=0, as_array=True)
     cells = np.isnan(X[:60])
-    wanted = same_normal(imputer, X).transform(X[:60])[cells]
+    expected = same_normal(imputer, X).transform(X[:60])[cells]
     inside = draws[:, cells]
-    far = np.minimum(wanted - np.nanmin(X), np.nanmax(X) - wanted) > 2.5
+    far = np.minimum(expected - np.nanmin(X), np.nanmax(X) - expected) > 2.5
     assert far.sum() > 10
-    apart = (inside.mean(0) - wanted) / (inside.std(0) / np.sqrt(200))
+    apart = (inside.mean(0) - expected) / (inside.std(0) / np.sqrt(200))
     assert abs(apart[far]).max() < GATE
     assert (draws[:, ~cells] == X[:60][~cells]).all()
 
@@ -80,15 +80,15 @@ def test_scores_of_a_normal_are_exact_within_their_errors(X):
         clone(NORMAL).set_params(n_importance_samples=128), random_state=0
     ).fit(X)
     exact, X = same_normal(imputer, X), X[:80]
-    found, error = imputer.score_samples(X, return_std=True)
-    apart = found - exact.score_samples(X)
+    result, error = imputer.score_samples(X, return_std=True)
+    apart = result - exact.score_samples(X)
     complete = ~np.isnan(X).any(1)
     np.testing.assert_allclose(apart[complete], 0, atol=2e-2)  # of the EM's tolerance
     holed = ~complete & ~np.isnan(X).all(1)
     assert (error[holed] > 0).all() and np.median(error[holed]) < 0.1
     assert (abs(apart[holed]) < GATE * error[holed] + 2e-2).mean() > 0.97
-    np.testing.assert_array_equal(found, imputer.score_samples(X))
-    assert imputer.score(X) == pytest.approx(found.mean())
+    np.testing.assert_array_equal(result, imputer.score_samples(X))
+    assert imputer.score(X) == pytest.approx(result.mean())
 
 
 def curved(seed, n=150):
@@ -149,11 +149,11 @@ def test_an_autoencoder_learns_a_curve(seed):
     """The log-density of other rows gains, over that of the normal distribution."""
     X, new = hide(*curved(seed, n=400)), hide(*curved(seed + 1000, n=2000))
     options = {"n_estimators": 1, "on_misfit": "ignore", "random_state": 0}
-    found = []
+    records = []
     for max_iter in (0, 8):
         model = IncompleteDensity("vae", max_iter=max_iter)
-        found.append(VGIImputer(model, **options).fit(X))
-    gain = found[1].score_samples(new) - found[0].score_samples(new)
+        records.append(VGIImputer(model, **options).fit(X))
+    gain = records[1].score_samples(new) - records[0].score_samples(new)
     assert p_mean(gain, 0.0, alternative="greater") < FAILURE
 
 
@@ -162,8 +162,8 @@ def test_an_untrained_autoencoder_is_the_normal(seed):
     X = hide(*normal_table(seed))
     model = IncompleteDensity("vae", max_iter=0, n_importance_samples=256)
     imputer = VGIImputer(model, n_estimators=1, random_state=0).fit(X)
-    found, error = imputer.score_samples(X, return_std=True)
-    apart = found - same_normal(imputer, X).score_samples(X)
+    result, error = imputer.score_samples(X, return_std=True)
+    apart = result - same_normal(imputer, X).score_samples(X)
     assert abs(apart).max() < 2e-2 and error.max() < 1e-3
 
 
@@ -206,8 +206,8 @@ def test_a_module_of_ones_own_comes_back(X, brief):
     row = X[~np.isnan(X).any(1)][:1]
     member = imputer.estimators_[0]
     score = torch.tensor((row - member.location_) / member.scale_)
-    found = module.log_prob(score).item() - np.log(member.scale_).sum()
-    assert imputer.score_samples(row)[0] == pytest.approx(found, rel=1e-6)
+    value = module.log_prob(score).item() - np.log(member.scale_).sum()
+    assert imputer.score_samples(row)[0] == pytest.approx(value, rel=1e-6)
 
 
 class Drifting(nn.Module):

@@ -30,6 +30,10 @@ class Lowest(NamedTuple):
     point: Tensor
 
 
+# the loss and its gradient (n_parameters,) at a point (n_parameters,)
+Evaluate = Callable[[np.ndarray], tuple[float, np.ndarray]]
+
+
 def minimise(
     value: Callable[[Tensor], Tensor],  # smooth, differentiated by autograd
     # (n_parameters,): an entry with a finite lower bound has no L1 weight
@@ -39,10 +43,30 @@ def minimise(
     *,
     tol: float = 1e-6,  # largest entry of the projected gradient at which to stop
     max_iter: int = 1000,
-    # called with the objective after each iteration
-    on_step: Callable[[float], bool] = lambda loss: False,
 ) -> Certified:  # its gap is the largest violation of the optimality conditions
     """Minimise ``value(v) + sum weight |v|`` subject to ``v >= lower``."""
+
+    def evaluate(at: np.ndarray) -> tuple[float, np.ndarray]:
+        point = torch.from_numpy(at).requires_grad_()
+        loss = value(point)
+        (gradient,) = torch.autograd.grad(loss, point)
+        return float(loss.detach()), gradient.numpy()
+
+    options = {"tol": tol, "max_iter": max_iter}
+    return _minimise(evaluate, start, weight, lower, **options)
+
+
+def _minimise(
+    evaluate: Evaluate,
+    start: Tensor,
+    weight: Tensor,
+    lower: Tensor,
+    *,
+    tol: float,
+    max_iter: int,
+    # called with the objective after each iteration
+    on_step: Callable[[float], bool] = lambda loss: False,
+) -> Certified:
     split = (weight > 0).nonzero().squeeze(-1).numpy()
     penalty = weight.numpy()[split]
     bounds = [(None if b == -np.inf else b, None) for b in lower.tolist()]
@@ -59,7 +83,8 @@ def minimise(
         return whole
 
     def objective(parts: np.ndarray) -> tuple[float, np.ndarray]:
-        loss, gradient = _value_and_gradient(value, joined(parts))
+        tell("evaluating the objective")
+        loss, gradient = evaluate(joined(parts))
         l1 = penalty @ (parts[split] + parts[len(start) :])
         # the loss depends on the difference of the two parts, the L1 term on their sum
         by_negative = penalty - gradient[split]
@@ -84,7 +109,7 @@ def minimise(
         callback=shown,
     )
     point = torch.from_numpy(joined(result.x))
-    violation = _violation(value, point, weight, lower)
+    violation = _violation(evaluate, point, weight, lower)
     return Certified(point, float(result.fun), violation, int(result.nit))
 
 
@@ -113,19 +138,27 @@ def minimise_parameters(
             for leaf, part in zip(leaves, vector.split(sizes), strict=True):
                 leaf.copy_(part.view_as(leaf))
 
-    def value(vector: Tensor) -> Tensor:
-        move(vector.detach())
+    def evaluate(scaled: np.ndarray) -> tuple[float, np.ndarray]:
+        nonlocal best
+        vector = torch.from_numpy(scaled) * unit
+        move(vector)
+        at, slope = torch.zeros((), dtype=torch.float64), torch.zeros_like(vector)
         try:
-            at, slope = _total(parts(), leaves)
+            for part in parts():
+                if not part.requires_grad:  # rows without draws train no posterior
+                    at = at + part
+                    continue
+                # zeros instead of None: a part need not depend on all parameters
+                gradients = torch.autograd.grad(part, leaves, materialize_grads=True)
+                at, slope = at + part.detach().to(at), slope + flat(gradients)
         except torch.linalg.LinAlgError as error:  # a scale too small or too large
             raise NotFinite(str(error)) from error
         if not (at.isfinite() and slope.isfinite().all()):
             raise NotFinite(f"the loss is {float(at)}, or its gradient is not finite")
-        nonlocal best
         if at < best.loss:
-            best = Lowest(float(at), vector.detach().clone())
-        # the tangent at this point, which has the value and the gradient of the loss
-        return at + slope @ (vector - vector.detach())
+            best = Lowest(float(at), vector)
+        # the gradient in the scaled parameters is `unit` times that in the parameters
+        return float(at), (slope * unit).numpy()
 
     free = torch.zeros_like(best.point), torch.full_like(best.point, -inf)
     shown: list[float] = []
@@ -137,15 +170,9 @@ def minimise_parameters(
     for restart in range(_RESTARTS + 1):
         unit = 0.1**restart  # the length of the first step of L-BFGS
         n_remaining = max(1, max_iter - len(shown))
-        # the gradient in the scaled parameters is `unit` times that in the parameters
         options = {"tol": tol * unit, "max_iter": n_remaining, "on_step": count}
         try:
-            minimum = minimise(
-                lambda scaled, unit=unit: value(scaled * unit),
-                best.point / unit,
-                *free,
-                **options,
-            )
+            minimum = _minimise(evaluate, best.point / unit, *free, **options)
             break
         except NotFinite:  # the step was too long
             # the modules are left at the best point if this raises an error
@@ -157,42 +184,16 @@ def minimise_parameters(
     return Certified(point, minimum.objective, gap, len(shown))
 
 
-def _total(parts: Iterable[Tensor], leaves: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Sum the values of the parts and their gradients."""
-    n_parameters = sum(leaf.numel() for leaf in leaves)
-    at = torch.zeros((), dtype=torch.float64)
-    slope = at.new_zeros(n_parameters)
-    for part in parts:
-        if not part.requires_grad:  # rows without draws do not train a posterior
-            at = at + part
-            continue
-        # zeros instead of None: a part need not depend on all parameters
-        gradients = torch.autograd.grad(part, leaves, materialize_grads=True)
-        at, slope = at + part.detach().to(at), slope + flat(gradients)
-    return at, slope
-
-
 def flat(tensors: Iterable[Tensor]) -> Tensor:
     """Join tensors into a vector of float64 on the CPU."""
     return torch.cat([tensor.flatten().double().cpu() for tensor in tensors])
 
 
-def _value_and_gradient(
-    value: Callable[[Tensor], Tensor], at: np.ndarray
-) -> tuple[float, np.ndarray]:
-    tell("evaluating the objective")
-    point = torch.from_numpy(at).requires_grad_()
-    loss = value(point)
-    (gradient,) = torch.autograd.grad(loss, point)
-    return float(loss.detach()), gradient.numpy()
-
-
 def _violation(
-    value: Callable[[Tensor], Tensor], point: Tensor, weight: Tensor, lower: Tensor
+    evaluate: Evaluate, point: Tensor, weight: Tensor, lower: Tensor
 ) -> float:
     """Bound the distance of minus the gradient from the subdifferential."""
-    _, gradient = _value_and_gradient(value, point.numpy())
-    gradient = torch.from_numpy(gradient)
+    gradient = torch.from_numpy(evaluate(point.numpy())[1])
     at_zero = (gradient.abs() - weight).clamp(min=0)
     elsewhere = (gradient + weight * point.sign()).abs()
     violation = torch.where((point == 0) & (weight > 0), at_zero, elsewhere)

@@ -113,8 +113,8 @@ def train_while_better(
     # makes the function that scores held-out cells by copies of the modules
     scores_of: Callable[[list[nn.Module]], Callable[[], Tensor]],
     mean: Callable[[Tensor], Tensor],  # of gains of scores
-    # trains, calling functions after each round and each step
-    train: Callable[[Callable[[int, float], bool], Callable[[], None]], object],
+    # trains, calling the functions `on_round` and `on_step`
+    train: Callable[..., object],
     # called with the round, its loss and its gain; stops by returning True
     on_round: Callable[[int, float, float], bool],
     share: float | None,  # see `Averaged`
@@ -133,7 +133,7 @@ def train_while_better(
         stop = best.record(n_round, gain)
         return on_round(n_round, loss, gain) or stop
 
-    train(record, averaged.update)
+    train(on_round=record, on_step=averaged.update)
     chosen = best.restore()
     # the best round is one of the averages, which the modules then get
     averaged.replace()

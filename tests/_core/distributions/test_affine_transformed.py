@@ -61,9 +61,9 @@ def test_values_broadcast_against_the_batch(seed):
     parts = some(seed, 3, 4)  # c chains of 4 rows
     z = torch.randn(6, 4, K).double()
     expected = torch.stack([known(*parts).log_prob(value) for value in z])
-    found = oblique(*parts).log_prob(z[:, None])
-    assert found.shape == (6, 3, 4)
-    torch.testing.assert_close(found, expected)
+    log_prob = oblique(*parts).log_prob(z[:, None])
+    assert log_prob.shape == (6, 3, 4)
+    torch.testing.assert_close(log_prob, expected)
     turned = oblique(*parts).log_prob(z[:, None].flip(-2))
     assert (turned != expected).all()  # control: rows in another order
     torch.testing.assert_close(  # fewer dimensions than the batch
@@ -167,13 +167,13 @@ def test_draws_of_a_mixture_carry_its_gradient(seed):
     many = leaves(N)
     q = AffineTransformed(NormalMixture(*many[:3]), *many[3:])
     z = draw(q, numbers(seed, N, K + 1))
-    found = torch.autograd.grad(z.prod(-1).sum(), many)
-    for mine, true in zip(found, exact, strict=True):
+    gradients = torch.autograd.grad(z.prod(-1).sum(), many)
+    for mine, true in zip(gradients, exact, strict=True):
         moving = mine.flatten(1).std(0) > 0  # not below the diagonal of the root
         assert moving.sum() >= mine[0].numel() - 1
         off = z_mean(mine.flatten(1)[:, moving], true.flatten()[moving])
         assert abs(off).max() < GATE
-    wrong = z_mean(found[1].flatten(1), 1.2 * exact[1].flatten())
+    wrong = z_mean(gradients[1].flatten(1), 1.2 * exact[1].flatten())
     assert abs(wrong).max() > GATE
 
 

@@ -42,23 +42,25 @@ def between(exact, low, high):
 
 
 def test_probabilities_of_the_bounds(bounded, parameters):
-    found = bounded.log_inside
+    log_inside = bounded.log_inside
     for j, exact in enumerate(scipys(parameters)):
         share = between(exact, LOW[j], HIGH[j])
-        np.testing.assert_allclose(found[:, j].exp(), share, rtol=1e-8)
-    assert (found[:, 2] == 0).all()
+        np.testing.assert_allclose(log_inside[:, j].exp(), share, rtol=1e-8)
+    assert (log_inside[:, 2] == 0).all()
 
 
 def test_quantiles_are_truncated(bounded, parameters):
     for level in LEVELS:
-        found = bounded.icdf(torch.full_like(parameters[0], level))
+        quantiles = bounded.icdf(torch.full_like(parameters[0], level))
         for j, exact in enumerate(scipys(parameters)):
-            share = between(exact, LOW[j], found[:, j].numpy())
+            share = between(exact, LOW[j], quantiles[:, j].numpy())
             share /= between(exact, LOW[j], HIGH[j])
             np.testing.assert_allclose(share, level, atol=1e-7)
-            assert (found[:, j] >= LOW[j]).all() and (found[:, j] <= HIGH[j]).all()
+            assert (quantiles[:, j] >= LOW[j]).all() and (
+                quantiles[:, j] <= HIGH[j]
+            ).all()
         free = stats.norm(parameters[0][:, 2], parameters[1][:, 2])
-        np.testing.assert_allclose(found[:, 2], free.ppf(level), rtol=1e-6)
+        np.testing.assert_allclose(quantiles[:, 2], free.ppf(level), rtol=1e-6)
 
 
 def test_observed_cells_count_as_without_bounds(bounded, parameters):
@@ -77,8 +79,8 @@ def test_bounds_far_out_leave_draws_inside():
     loc, scale = torch.zeros(1, 3).double(), torch.ones(1, 3).double()
     ends = torch.tensor([1e3, 1e3]).double(), torch.tensor([1e3 + 1, np.inf]).double()
     far = BoundedCells(Cells(loc, scale, FAMILIES), torch.tensor(PLACES), *ends)
-    found = far.icdf(torch.full_like(loc, 0.5))[0]
-    assert 1e3 <= found[0] <= 1e3 + 1 and 1e3 <= found[1] < np.inf
+    result = far.icdf(torch.full_like(loc, 0.5))[0]
+    assert 1e3 <= result[0] <= 1e3 + 1 and 1e3 <= result[1] < np.inf
     assert far.log_inside.isfinite().all()
 
 

@@ -45,31 +45,31 @@ def log_share(low, high):
 def exact_log_prob(loc, scale):
     """Compute all cells of ROWS by scipy."""
     x, loc, scale = np.array(ROWS), loc.numpy(), scale.numpy()
-    found = np.empty_like(x)
-    found[:, 0] = stats.norm.logpdf(x[:, 0], loc[:, 0], scale[:, 0])
-    found[:, 1] = stats.t.logpdf(x[:, 1], 4, loc[:, 1], scale[:, 1])
+    result = np.empty_like(x)
+    result[:, 0] = stats.norm.logpdf(x[:, 0], loc[:, 0], scale[:, 0])
+    result[:, 1] = stats.t.logpdf(x[:, 1], 4, loc[:, 1], scale[:, 1])
     larger = x[:, 2] == PAIR[1]
-    found[:, 2] = stats.bernoulli.logpmf(larger, 1 / (1 + np.exp(-loc[:, 2])))
+    result[:, 2] = stats.bernoulli.logpmf(larger, 1 / (1 + np.exp(-loc[:, 2])))
     for column, values, edges in zip((3, 4), VALUES, EDGES, strict=True):
         place = np.array([values.index(v) for v in x[:, column]])
         low, high = (
             (np.array(edges)[place + k] - loc[:, column]) / scale[:, column]
             for k in (0, 1)
         )
-        found[:, column] = log_share(low, high)
-    return found
+        result[:, column] = log_share(low, high)
+    return result
 
 
 @pytest.mark.parametrize(
     ("dtype", "rtol"), [(torch.float64, 1e-9), (torch.float32, 2e-5)]
 )
 def test_every_family_against_scipy(dtype, rtol, parameters):
-    found = Cells(*(p.to(dtype) for p in parameters), ALL)
-    log_prob = found.log_prob(torch.tensor(ROWS, dtype=dtype))
+    cells = Cells(*(p.to(dtype) for p in parameters), ALL)
+    log_prob = cells.log_prob(torch.tensor(ROWS, dtype=dtype))
     assert log_prob.dtype == dtype
     expected = exact_log_prob(*parameters)
     np.testing.assert_allclose(log_prob, expected, rtol=rtol, atol=rtol)
-    many = found.log_prob(torch.tensor(ROWS, dtype=dtype).expand(3, 2, 4, 5))
+    many = cells.log_prob(torch.tensor(ROWS, dtype=dtype).expand(3, 2, 4, 5))
     torch.testing.assert_close(many, log_prob.expand(3, 2, 4, 5))  # leading dimensions
 
 
@@ -92,8 +92,8 @@ def one_rounded(loc, scale, values, edges):
 def test_far_tails_have_their_logarithms(loc, dtype, rtol):
     """Differences of the cdf are 0 there, or have lost their digits."""
     at, scale = (torch.tensor([v], dtype=dtype) for v in (loc, 1.0))
-    found = one_rounded(at, scale, [-0.5, 0.5], [-1.0, 0.0, 1.0])
-    log_prob = found.log_prob(torch.tensor([[-0.5], [0.5]], dtype=dtype))[:, 0]
+    result = one_rounded(at, scale, [-0.5, 0.5], [-1.0, 0.0, 1.0])
+    log_prob = result.log_prob(torch.tensor([[-0.5], [0.5]], dtype=dtype))[:, 0]
     for value, low, high in zip(log_prob, (-1.0, 0.0), (0.0, 1.0), strict=True):
         a, b = (low - loc, high - loc) if loc > 0 else (loc - high, loc - low)
         above, below = stats.norm.logcdf([b, a])
@@ -106,8 +106,8 @@ def test_nothing_is_infinite_however_far(dtype):
     loc = torch.tensor([-1e6, -60.0, 0.0, 60.0, 1e6], dtype=dtype)[:, None]
     loc.requires_grad_()
     log_scale = torch.full((5, 1), -3.0, dtype=dtype, requires_grad=True)
-    found = one_rounded(loc, log_scale.exp(), [-0.5, 0.5], [-1.0, 0.0, 1.0])
-    log_prob = found.log_prob(torch.full((5, 1), 0.5, dtype=dtype))
+    result = one_rounded(loc, log_scale.exp(), [-0.5, 0.5], [-1.0, 0.0, 1.0])
+    log_prob = result.log_prob(torch.full((5, 1), 0.5, dtype=dtype))
     log_prob.sum().backward()
     for value in (log_prob, loc.grad, log_scale.grad):
         assert value.isfinite().all()
@@ -130,9 +130,9 @@ def test_values_that_nobody_has_are_the_nearest(parameters):
     off[:, 3:] += torch.where(off[:, 3:] > 0, 0.2, -0.2)
     off[1, 3:] = exact([0.1, 50.0])  # beyond the last edge
     off[3, 3:] = exact([50.0, -50.0])
-    found = Cells(*parameters, ALL)
+    cells = Cells(*parameters, ALL)
     torch.testing.assert_close(
-        found.log_prob(off)[:, 3:], found.log_prob(x)[:, 3:], rtol=0, atol=0
+        cells.log_prob(off)[:, 3:], cells.log_prob(x)[:, 3:], rtol=0, atol=0
     )
     near = ALL.nearest(off[:, 3:])
     assert torch.equal(near, x[:, 3:])
@@ -170,26 +170,26 @@ def test_quantiles_invert_the_distribution_functions(parameters):
 @pytest.mark.parametrize("u", [1e-300, 1e-30, 1e-6, 0.01, 0.3, 0.7, 1 - 1e-9])
 def test_quantiles_of_t(u):
     zero, one = torch.zeros(1).double(), torch.ones(1).double()
-    found = Cells(zero, one, families(student=[0])).icdf(exact([u]))
-    np.testing.assert_allclose(found, stats.t.ppf(u, 4), rtol=1e-7)
+    quantiles = Cells(zero, one, families(student=[0])).icdf(exact([u]))
+    np.testing.assert_allclose(quantiles, stats.t.ppf(u, 4), rtol=1e-7)
 
 
 def test_quantiles_of_t_about_the_median():
     u = 0.5 + torch.linspace(-1e-3, 1e-3, 101).double()[:, None]
     zero, one = torch.zeros(1).double(), torch.ones(1).double()
-    found = Cells(zero, one, families(student=[0])).icdf(u)
-    np.testing.assert_allclose(found, stats.t.ppf(u, 4), atol=3e-8)
+    quantiles = Cells(zero, one, families(student=[0])).icdf(u)
+    np.testing.assert_allclose(quantiles, stats.t.ppf(u, 4), atol=3e-8)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_draws_are_finite_and_of_one_type(dtype, parameters):
     """Discrete columns have values alone, to the last digit of their type."""
-    found = Cells(*(p.to(dtype) for p in parameters), ALL)
-    x = found.icdf(uniforms(dtype=dtype))
+    cells = Cells(*(p.to(dtype) for p in parameters), ALL)
+    x = cells.icdf(uniforms(dtype=dtype))
     assert x.dtype == dtype and x.isfinite().all()
     for column, values in ((2, PAIR), (3, VALUES[0]), (4, VALUES[1])):
         assert torch.isin(x[..., column], torch.tensor(values, dtype=dtype)).all()
-    assert found.log_prob(x).isfinite().all()
+    assert cells.log_prob(x).isfinite().all()
 
 
 # Missing cells
@@ -222,18 +222,18 @@ def test_missing_cells_of_rounded_columns_are_normal(parameters):
     loc, scale = parameters
     observed = torch.tensor([[1, 1, 1, 1, 0], [0, 0, 0, 0, 1]]).bool().repeat(2, 1)
     cells = Cells(loc, scale, ALL)
-    found, plain = ScoredCells(cells, observed), cells.log_prob(exact(ROWS))
+    result, plain = ScoredCells(cells, observed), cells.log_prob(exact(ROWS))
     normal = torch.distributions.Normal(loc, scale)
     expected = plain.clone()
     at = [3, 4]
     expected[:, at] = plain[:, at].where(
         observed[:, at], normal.log_prob(exact(ROWS))[:, at]
     )
-    torch.testing.assert_close(found.log_prob(exact(ROWS)), expected)
+    torch.testing.assert_close(result.log_prob(exact(ROWS)), expected)
     assert (expected != plain)[:, at].eq(~observed[:, at]).all()  # control
     level = torch.full((4, 5), 0.3).double()
-    torch.testing.assert_close(found.icdf(level)[:, at], normal.icdf(level)[:, at])
-    torch.testing.assert_close(found.icdf(level)[:, :3], cells.icdf(level)[:, :3])
+    torch.testing.assert_close(result.icdf(level)[:, at], normal.icdf(level)[:, at])
+    torch.testing.assert_close(result.icdf(level)[:, :3], cells.icdf(level)[:, :3])
 
 
 def test_scores_of_missing_cells_have_a_finite_gradient(parameters):
@@ -255,12 +255,12 @@ def test_cells_are_taken_from_several_draws(parameters):
     index = torch.tensor([[2, 0, 1, 1], [0, 0, 2, 1]])
     x = exact(ROWS)
     every = Cells(loc, scale, ALL).log_prob(x)
-    found = Cells(loc, scale, ALL).take(index).log_prob(x)
+    log_prob = Cells(loc, scale, ALL).take(index).log_prob(x)
     for k, chosen in enumerate(index):
         for row, draw in enumerate(chosen):
-            assert torch.equal(found[k, row], every[draw, row])
+            assert torch.equal(log_prob[k, row], every[draw, row])
     observed = torch.ones(4, 5).bool()
     scored = ScoredCells(Cells(loc, scale, ALL), ~observed)
     again = scored.take(index).log_prob(x)
     assert torch.equal(again[1, 1], scored.log_prob(x)[0, 1])
-    assert not torch.equal(again, found)
+    assert not torch.equal(again, log_prob)

@@ -23,9 +23,9 @@ def test_density_and_moments_against_quadrature(logit):
     density = unit.log_prob(u, eta).exp()
     mean = float(weights @ (density * u))
     assert float(weights @ density) == pytest.approx(1.0, abs=1e-10)
-    found = [float(part) for part in unit.moments(eta)]
+    values = [float(part) for part in unit.moments(eta)]
     square = float(weights @ (density * (u - mean) ** 2))
-    assert found == pytest.approx([mean, square], abs=1e-10)
+    assert values == pytest.approx([mean, square], abs=1e-10)
     if abs(logit) < 10:  # torch's clamps its probability
         reference = torch.distributions.ContinuousBernoulli(logits=eta).log_prob(u)
         torch.testing.assert_close(unit.log_prob(u, eta), reference, rtol=0, atol=2e-5)
@@ -55,8 +55,8 @@ def test_gradients_are_means():
 
 def test_logits_of_means():
     mean = torch.tensor([0.01, 0.3, 0.5, 0.7, 0.99]).double()
-    found = unit.moments(unit.logit_of(mean))[0]
-    torch.testing.assert_close(found, mean, rtol=0, atol=1e-10)
+    result = unit.moments(unit.logit_of(mean))[0]
+    torch.testing.assert_close(result, mean, rtol=0, atol=1e-10)
     assert unit.logit_of(torch.tensor([0.0, 1.0]).double()).isfinite().all()
 
 
@@ -86,9 +86,9 @@ def test_cells_have_densities_between_their_ends(cells):
 
 def test_quantiles_of_cells_are_between_their_ends(cells):
     level = torch.tensor([0.0, 0.3, 1.0]).double()[:, None, None].expand(3, 4, 3)
-    found = cells.icdf(level)[..., 1:]
+    result = cells.icdf(level)[..., 1:]
     low, high = cells.families.ends.unbind(-1)
-    torch.testing.assert_close(found[0], low.expand(4, 2))
-    torch.testing.assert_close(found[2], high.expand(4, 2))
+    torch.testing.assert_close(result[0], low.expand(4, 2))
+    torch.testing.assert_close(result[2], high.expand(4, 2))
     expected = low + (high - low) * unit.quantile(level[1, :, 1:], cells.loc[:, 1:])
-    torch.testing.assert_close(found[1], expected)
+    torch.testing.assert_close(result[1], expected)

@@ -19,8 +19,8 @@ def initial(seed):
 
 @pytest.fixture
 def free(initial):
-    found = FreeNormal(initial)
-    return shaken(found, 0.5)
+    result = FreeNormal(initial)
+    return shaken(result, 0.5)
 
 
 def test_eq_1_by_dense_algebra(free, initial):
@@ -46,13 +46,13 @@ def test_all_forms_agree(free):
     )
     torch.testing.assert_close(normal.covariance.logdet(), free.log_det().detach())
     assert not normal.covariance.requires_grad
-    for found, expected in (
+    for result, expected in (
         (inverted.mean, free.mean()),
         (inverted.precision, free.precision()),
         (inverted.log_det, free.log_det()),
     ):
-        assert (found == expected).all()
-        assert found.requires_grad
+        assert (result == expected).all()
+        assert result.requires_grad
 
 
 def test_square(free):

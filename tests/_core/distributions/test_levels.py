@@ -39,11 +39,11 @@ def test_probabilities_are_those_of_scipy_and_sum_to_one(cells):
     table, blocks = cells.level_probabilities, FAMILIES.level_blocks()
     assert {j: block.stop - block.start for j, block in blocks.items()} == N_LEVELS
     for column, block in blocks.items():
-        found = table[:, block].numpy()
-        np.testing.assert_allclose(found.sum(1), 1, atol=1e-8)
+        values = table[:, block].numpy()
+        np.testing.assert_allclose(values.sum(1), 1, atol=1e-8)
         for row in range(6):
             np.testing.assert_allclose(
-                found[row], expected(cells, column, row), rtol=1e-5, atol=1e-9
+                values[row], expected(cells, column, row), rtol=1e-5, atol=1e-9
             )
     np.testing.assert_allclose(table.sum(1), 4, atol=1e-8)  # others are 0
 
@@ -53,9 +53,9 @@ def test_log_probabilities_are_their_logarithms(cells):
         for code in range(N_LEVELS[column]):
             x = torch.zeros(6, 5).double()
             x[:, column] = code + 1e-9 * (-1) ** code  # as maps to scores round
-            found = cells.log_prob(x)[:, column].exp()
+            values = cells.log_prob(x)[:, column].exp()
             torch.testing.assert_close(
-                found, cells.level_probabilities[:, block][:, code]
+                values, cells.level_probabilities[:, block][:, code]
             )
 
 
@@ -86,9 +86,9 @@ def test_gradients(cells):
 def test_gradients_are_finite_far_out(code):
     loc = torch.tensor([[-90.0] * 10, [90.0] * 10], requires_grad=True)
     scale = torch.full((2, 10), 0.03, requires_grad=True)
-    found = Cells(loc, scale, FAMILIES).log_prob(torch.full((2, 5), float(code)))
-    found.sum().backward()
-    assert found.isfinite().all()
+    log_prob = Cells(loc, scale, FAMILIES).log_prob(torch.full((2, 5), float(code)))
+    log_prob.sum().backward()
+    assert log_prob.isfinite().all()
     assert loc.grad.isfinite().all() and scale.grad.isfinite().all()
 
 
@@ -106,11 +106,11 @@ def test_logits_follow_normal_utilities():
         others = [other for other in range(3) if other != k]
         below = np.prod([norm.cdf(z, mean[o], deviation[o]) for o in others], 0)
         exact.append(np.trapezoid(below * norm.pdf(points), points))
-    found = family.probabilities(logits, deviation)[0].numpy()
-    np.testing.assert_allclose(found, exact, atol=0.02)
+    values = family.probabilities(logits, deviation)[0].numpy()
+    np.testing.assert_allclose(values, exact, atol=0.02)
     assert abs(softmax(mean.numpy()) - exact).max() > 0.1  # control: not scaled
 
 
 def test_tables_of_numbers_have_no_probabilities():
-    found = Cells(torch.zeros(3, 2), torch.ones(3, 2), NORMAL)
-    assert found.level_probabilities.shape == (3, 0) and NORMAL.level_blocks() == {}
+    result = Cells(torch.zeros(3, 2), torch.ones(3, 2), NORMAL)
+    assert result.level_probabilities.shape == (3, 0) and NORMAL.level_blocks() == {}

@@ -24,8 +24,8 @@ def observed():
 def in_batches(normal, x, observed, kinds=2):
     factored = prepare(normal)
     for batch in arrange(x, observed, kinds=kinds):
-        found = batch.condition(factored)
-        yield batch, found, normal.mean + found.completed()
+        conditional = batch.condition(factored)
+        yield batch, conditional, normal.mean + conditional.completed()
 
 
 def covariance_of(found, weight):
@@ -42,7 +42,7 @@ def test_every_pattern_against_dense_algebra(
     monkeypatch.setattr("skvnce._core.distributions.normal._CELLS_AT_ONCE", cells)
     x = x.where(observed, torch.nan)  # what is hidden is never read
     rows_seen, used = [], set()
-    for batch, found, filled in in_batches(normal, x, observed, kinds):
+    for batch, result, filled in in_batches(normal, x, observed, kinds):
         used.add(batch.kind)
         for i, row in enumerate(batch.rows):
             rows_seen.append(int(row))
@@ -50,10 +50,10 @@ def test_every_pattern_against_dense_algebra(
             torch.testing.assert_close(filled[i], expected)
             one = torch.zeros(len(batch.rows)).double()
             one[i] = 2.0
-            torch.testing.assert_close(covariance_of(found, one), 2 * covariance)
+            torch.testing.assert_close(covariance_of(result, one), 2 * covariance)
             if batch.kind is ByMissing:
-                torch.testing.assert_close(found.variance()[i], covariance.diagonal())
-            assert found.log_prob[i] == pytest.approx(float(log_prob), abs=1e-10)
+                torch.testing.assert_close(result.variance()[i], covariance.diagonal())
+            assert result.log_prob[i] == pytest.approx(float(log_prob), abs=1e-10)
     assert sorted(rows_seen) == list(range(len(observed)))
     assert len(used) == kinds
 
@@ -66,23 +66,23 @@ def test_draws_have_the_conditional_covariance(kinds, normal, x, observed, monke
         n_draws, n, width = shape
         return torch.eye(n_draws).double()[:, None, :width].expand(-1, n, -1)
 
-    for _, found, _ in in_batches(normal, x, observed, kinds):
+    for _, result, _ in in_batches(normal, x, observed, kinds):
         with monkeypatch.context() as patch:
             patch.setattr("skvnce._core.distributions.normal.normal_numbers", basis)
-            roots = found.draw(D) - found.completed()
-        for i in range(len(found.batch.rows)):
-            one = torch.zeros(len(found.batch.rows)).double()
+            roots = result.draw(D) - result.completed()
+        for i in range(len(result.batch.rows)):
+            one = torch.zeros(len(result.batch.rows)).double()
             one[i] = 1.0
             root = roots[:, i]
-            torch.testing.assert_close(root.T @ root, covariance_of(found, one))
+            torch.testing.assert_close(root.T @ root, covariance_of(result, one))
 
 
 def test_batches_are_bounded(x, observed, monkeypatch):
     monkeypatch.setattr("skvnce._core.distributions.normal._CELLS_AT_ONCE", 20)
-    found = arrange(x, observed)
-    assert len(found) > 6
-    assert all(len(b.rows) == 1 or b.block.shape[1] ** 2 <= 20 for b in found)
-    assert all(b.block.shape[1] <= (D + 1) // 2 for b in found)
+    result = arrange(x, observed)
+    assert len(result) > 6
+    assert all(len(b.rows) == 1 or b.block.shape[1] ** 2 <= 20 for b in result)
+    assert all(b.block.shape[1] <= (D + 1) // 2 for b in result)
 
 
 def test_a_singular_matrix_is_mended_with_a_warning():
@@ -106,8 +106,8 @@ def test_rows_of_one_mask_share_its_blocks(normal, x, observed):
     y, factored = torch.stack([x, x.flip(0), 2 * x]), prepare(normal)
     shared = arrange(y, observed, kinds=1)
     for batch in shared:
-        found = batch.condition(factored)
-        assert found.log_prob.shape == (3, len(batch.rows))
+        conditional = batch.condition(factored)
+        assert conditional.log_prob.shape == (3, len(batch.rows))
         noise = torch.randn(3, *batch.block.shape).double()
         for i in range(3):
             (alone,) = (
@@ -116,9 +116,9 @@ def test_rows_of_one_mask_share_its_blocks(normal, x, observed):
                 if torch.equal(part.rows, batch.rows)
             )
             one = alone.condition(factored)
-            torch.testing.assert_close(found.log_prob[i], one.log_prob)
-            torch.testing.assert_close(found.completed()[i], one.completed())
-            torch.testing.assert_close(found.at(noise)[i], one.at(noise[i]))
+            torch.testing.assert_close(conditional.log_prob[i], one.log_prob)
+            torch.testing.assert_close(conditional.completed()[i], one.completed())
+            torch.testing.assert_close(conditional.at(noise)[i], one.at(noise[i]))
             cells = torch.randn(3, *x[batch.rows].shape).double()
             gathered = batch.gather_cells(cells)
             assert torch.equal(gathered[i], alone.gather_cells(cells[i]))

@@ -135,10 +135,10 @@ def test_nothing_overflows_far_from_all_components(dtype):
         assert z.isfinite().all()
         assert q.log_prob(z).isfinite().all()
         for row in z:
-            found = torch.autograd.grad(
+            gradients = torch.autograd.grad(
                 row.sum(), (logits, loc, scale), retain_graph=True
             )
-            assert all(g.isfinite().all() for g in found)
+            assert all(g.isfinite().all() for g in gradients)
 
 
 def test_a_draw_has_its_value_without_gradient(seed):

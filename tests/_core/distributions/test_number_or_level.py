@@ -36,12 +36,12 @@ def categoricals(logits):
 def test_cells_have_the_densities_of_their_kinds():
     q, logits = made(4)
     value = torch.tensor([0.3, 1.0, 2.0, 6.0, -1.0, 4.0]).double().expand(4, -1)
-    found = q.log_prob(value)
+    log_prob = q.log_prob(value)
     for j, one in categoricals(logits).items():
-        torch.testing.assert_close(found[:, j], one.log_prob(value[:, j]))
+        torch.testing.assert_close(log_prob[:, j], one.log_prob(value[:, j]))
     numbers = [0, 4]
     expected = Normal(0.5, 2.0).log_prob(value[:, numbers])
-    torch.testing.assert_close(found[:, numbers], expected)
+    torch.testing.assert_close(log_prob[:, numbers], expected)
 
 
 def test_quantiles_are_draws():
@@ -58,10 +58,10 @@ def test_all_levels_are_enumerated_exactly():
     """The mean of a function and its gradient are those of a sum over all levels."""
     q, logits = made(3)
     f = torch.randn(3, len(SIZES), WIDEST).double()
-    found = q.candidates(WIDEST)
+    candidates = q.candidates(WIDEST)
     levels = SIZES > 0
-    part = f.gather(-1, found.values.long().clamp(0, WIDEST - 1))
-    mean = (found.weights * part).sum(-1)[:, levels]
+    part = f.gather(-1, candidates.values.long().clamp(0, WIDEST - 1))
+    mean = (candidates.weights * part).sum(-1)[:, levels]
     exact = [
         (one.probs * f[:, j, : SIZES[j]]).sum(-1)
         for j, one in categoricals(logits).items()
@@ -74,20 +74,20 @@ def test_all_levels_are_enumerated_exactly():
     ]
     torch.testing.assert_close(*gradients)
     entropy = [one.entropy() for one in categoricals(logits).values()]
-    torch.testing.assert_close(found.entropy[:, levels], torch.stack(entropy, 1))
+    torch.testing.assert_close(candidates.entropy[:, levels], torch.stack(entropy, 1))
 
 
 def test_numbers_are_drawn_once():
     q, _ = made(2)
     torch.manual_seed(0)
-    found = q.candidates(3)
+    candidates = q.candidates(3)
     torch.manual_seed(0)
     drawn = q.number.rsample()
     numbers = SIZES == 0
-    torch.testing.assert_close(found.values[:, numbers, 0], drawn[:, numbers])
-    assert found.weights[:, numbers].tolist() == [[[1.0, 0.0, 0.0]] * 2] * 2
+    torch.testing.assert_close(candidates.values[:, numbers, 0], drawn[:, numbers])
+    assert candidates.weights[:, numbers].tolist() == [[[1.0, 0.0, 0.0]] * 2] * 2
     torch.testing.assert_close(
-        found.entropy[:, numbers], q.number.entropy()[:, numbers]
+        candidates.entropy[:, numbers], q.number.entropy()[:, numbers]
     )
 
 
@@ -101,13 +101,15 @@ def test_the_rest_is_estimated_without_bias(most):
     q = NumberOrLevel(number, wide, SIZES.expand(n, -1))
     f = torch.randn(len(SIZES), WIDEST).double()
     slopes = f.expand(n, -1, -1).clone().requires_grad_()
-    found = q.candidates(most)
-    assert found.values.shape[-1] == most
-    mean = found.weights * slopes.gather(-1, found.values.long().clamp(0, WIDEST - 1))
+    candidates = q.candidates(most)
+    assert candidates.values.shape[-1] == most
+    mean = candidates.weights * slopes.gather(
+        -1, candidates.values.long().clamp(0, WIDEST - 1)
+    )
     mean = mean.sum(-1)
     gradients = torch.autograd.grad(mean[:, SIZES > 0].sum(), [wide, slopes])
-    control = found.weights.detach().clone()
-    codes = found.values[..., -1:].long().clamp(0, WIDEST - 1)
+    control = candidates.weights.detach().clone()
+    codes = candidates.values[..., -1:].long().clamp(0, WIDEST - 1)
     control[..., -1:] = q.log_probabilities.exp().gather(-1, codes).detach()
     for j, one in categoricals(logits).items():
         p, level_values = one.probs[0], f[j, : SIZES[j]]
@@ -124,13 +126,13 @@ def test_the_rest_is_estimated_without_bias(most):
 def test_a_level_of_probability_zero_is_no_candidate():
     logits = torch.tensor([[0.0, -200.0, -300.0, -400.0]])
     number = Normal(torch.zeros(1), 1.0)
-    found = NumberOrLevel(number, logits, torch.tensor([4])).candidates(3)
-    assert found.weights[0].tolist() == [1.0, 0.0, 0.0]
-    assert found.entropy[0] == pytest.approx(0, abs=1e-6)
+    candidates = NumberOrLevel(number, logits, torch.tensor([4])).candidates(3)
+    assert candidates.weights[0].tolist() == [1.0, 0.0, 0.0]
+    assert candidates.entropy[0] == pytest.approx(0, abs=1e-6)
 
 
 def test_one_draw_of_a_mixture_has_its_density_as_entropy():
     q = UnivariateMixture(*torch.randn(2, 5, 3), torch.ones(5, 3))
-    found = drawn_once(q)
-    torch.testing.assert_close(found.entropy, -q.log_prob(found.values[:, 0]))
-    assert (found.weights == 1).all()
+    result = drawn_once(q)
+    torch.testing.assert_close(result.entropy, -q.log_prob(result.values[:, 0]))
+    assert (result.weights == 1).all()

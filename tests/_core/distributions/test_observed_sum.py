@@ -37,11 +37,11 @@ def test_sums_and_slopes_are_those_of_the_cells(rounded, far, seed):
     width = 2 if rounded == (0, 1) else 4
     x, observed, loc, scale = table(seed, rounded, width)
     cells = Cells(far * loc, scale, rounded_at(*rounded))
-    found = cells.sum_observed(x.where(observed, torch.nan), observed)
+    sums = cells.sum_observed(x.where(observed, torch.nan), observed)
     each = cells.log_prob(x)
-    assert torch.allclose(found, each.where(observed, 0.0).sum(-1), rtol=1e-9)
-    assert not torch.allclose(found, each.sum(-1), rtol=1e-3)
-    slopes = torch.autograd.grad(found.sum(), (loc, scale), retain_graph=True)
+    assert torch.allclose(sums, each.where(observed, 0.0).sum(-1), rtol=1e-9)
+    assert not torch.allclose(sums, each.sum(-1), rtol=1e-3)
+    slopes = torch.autograd.grad(sums.sum(), (loc, scale), retain_graph=True)
     expected = torch.autograd.grad(each.where(observed, 0.0).sum(), (loc, scale))
     for one, other in zip(slopes, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-7)
@@ -54,8 +54,8 @@ def test_known_cells_are_used(seed):
     rows = torch.tensor([4, 1])
     part = kinds.intervals(x).take(rows)
     cells = Cells(loc[:, rows], scale[:, rows], kinds).with_intervals(part)
-    found = cells.sum_observed(torch.zeros(2, 4).double(), observed[rows])
-    torch.testing.assert_close(found, whole[:, rows])
+    sums = cells.sum_observed(torch.zeros(2, 4).double(), observed[rows])
+    torch.testing.assert_close(sums, whole[:, rows])
 
 
 def test_other_families_and_gradients_in_x_take_the_slow_way(seed):
@@ -71,8 +71,8 @@ def test_other_families_and_gradients_in_x_take_the_slow_way(seed):
         scored.sum_observed(x, every), scored.log_prob(x).sum(-1)
     )
     moved = x.clone().requires_grad_()
-    found = Cells(loc, scale, rounded_at()).sum_observed(moved, observed).sum()
-    (slope,) = torch.autograd.grad(found, moved)
+    total = Cells(loc, scale, rounded_at()).sum_observed(moved, observed).sum()
+    (slope,) = torch.autograd.grad(total, moved)
     expected = (-(x - loc) / scale.square()).sum(0).where(observed, 0.0)
     torch.testing.assert_close(slope, expected.detach())
 

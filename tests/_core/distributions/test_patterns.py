@@ -31,27 +31,30 @@ def test_every_pattern_against_dense_algebra(
     x = x.where(observed, torch.nan)  # what is hidden is never read
     factored, rows_seen, used = prepare(normal), [], set()
     for group in incomplete.grouped(x, observed, kinds=kinds):
-        found = group.condition(factored)
-        log_prob, variance = found.log_prob(factored), found.variance(factored)
+        conditional = group.condition(factored)
+        log_prob, variance = (
+            conditional.log_prob(factored),
+            conditional.variance(factored),
+        )
         used.add(group.by_observed)
         for i, row in enumerate(group.rows):
             rows_seen.append(int(row))
             filled, covariance, density = conditioned(normal, x[row], observed[row])
-            torch.testing.assert_close(normal.mean + found.completed[i], filled)
+            torch.testing.assert_close(normal.mean + conditional.completed[i], filled)
             torch.testing.assert_close(variance[i], covariance.diagonal())
             torch.testing.assert_close(log_prob[i], density)
             one, total = torch.zeros(len(group.rows)).double(), Covariances.of(x)
             one[i] = 2.0
-            found.add_covariances(total, one)
+            conditional.add_covariances(total, one)
             torch.testing.assert_close(total.total(factored), 2 * covariance)
     assert sorted(rows_seen) == list(range(len(observed)))
     assert len(used) == kinds
 
 
 def test_rows_of_a_pattern_share_its_block(x, observed):
-    found = incomplete.grouped(x, observed)
-    assert sum(len(group.block) for group in found) == 2**D < len(x)
-    for group in found:
+    groups = incomplete.grouped(x, observed)
+    assert sum(len(group.block) for group in groups) == 2**D < len(x)
+    for group in groups:
         for row, pattern in zip(group.rows, group.pattern, strict=True):
             inside = observed[row] if group.by_observed else ~observed[row]
             block = group.block[pattern]
@@ -60,14 +63,14 @@ def test_rows_of_a_pattern_share_its_block(x, observed):
 
 def test_groups_are_bounded(x, observed, monkeypatch):
     monkeypatch.setattr(incomplete, "_CELLS_AT_ONCE", 20)
-    found = incomplete.grouped(x, observed)
-    assert len(found) > 6
-    widths = [group.block.shape[1] for group in found]
-    for group, width in zip(found, widths, strict=True):
+    result = incomplete.grouped(x, observed)
+    assert len(result) > 6
+    widths = [group.block.shape[1] for group in result]
+    for group, width in zip(result, widths, strict=True):
         assert len(group.rows) == 1 or len(group.rows) * max(width**2, D) <= 20
     assert max(widths) <= (D + 1) // 2
     smaller = incomplete.grouped(x, observed, width=3)
-    most = [max(len(group.rows) for group in groups) for groups in (found, smaller)]
+    most = [max(len(group.rows) for group in groups) for groups in (result, smaller)]
     assert most == [20 // D, 20 // 3**2]
 
 
@@ -81,9 +84,9 @@ def test_patterns_of_many_columns_are_distinguished(d, seed):
         other[:, j] = ~other[:, j]
         masks = torch.cat([masks, other])
     rows = torch.randint(len(masks), (200,), generator=generator)
-    found, pattern = incomplete.patterns(masks[rows])
-    assert torch.equal(found[pattern], masks[rows])
-    assert len(found) == len(masks[rows].unique(dim=0))
+    result, pattern = incomplete.patterns(masks[rows])
+    assert torch.equal(result[pattern], masks[rows])
+    assert len(result) == len(masks[rows].unique(dim=0))
 
 
 @pytest.mark.parametrize("width", [2, 20])
@@ -92,9 +95,9 @@ def test_a_singular_block_is_mended_with_a_warning(width):
     matrix[:2, :2] = 1.0
     block = torch.stack([torch.arange(width), torch.arange(1, width + 1)])
     with pytest.warns(RuntimeWarning, match="of its diagonal was added"):
-        found = incomplete.Blocks.of(matrix, block).by_pattern()
-    torch.testing.assert_close(found[1], torch.eye(width).double(), atol=1e-6, rtol=0)
-    assert (found[0, :2, :2].abs() > 1e4).all()
+        result = incomplete.Blocks.of(matrix, block).by_pattern()
+    torch.testing.assert_close(result[1], torch.eye(width).double(), atol=1e-6, rtol=0)
+    assert (result[0, :2, :2].abs() > 1e4).all()
 
 
 def test_an_empty_table_has_no_groups():

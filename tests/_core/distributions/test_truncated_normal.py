@@ -204,10 +204,10 @@ def test_mean_and_quantiles(case):
     loc, scale, low, high = case
     a, b = (low - loc) / scale, (high - loc) / scale
     exact = truncnorm(a, b, loc, scale)
-    found = bounded(case)
+    result = bounded(case)
     u = torch.linspace(0.001, 0.999, 41, dtype=torch.float64)
-    assert_allclose(found.icdf(u), exact.ppf(u.numpy()), rtol=1e-8, atol=1e-9)
-    assert_allclose(found.mean, _mean(*case), rtol=1e-8, atol=1e-10)
+    assert_allclose(result.icdf(u), exact.ppf(u.numpy()), rtol=1e-8, atol=1e-9)
+    assert_allclose(result.mean, _mean(*case), rtol=1e-8, atol=1e-10)
 
 
 def _mean(loc, scale, low, high):
@@ -228,11 +228,11 @@ def _mean(loc, scale, low, high):
 @pytest.mark.parametrize("case", [(0.0, 1.0, 50.0, 60.0), (0.0, 1e-3, -9.0, -1.0)])
 def test_far_tails_are_nearly_exponential(case):
     loc, scale, low, high = case
-    found = bounded(case)
+    result = bounded(case)
     inner = low if low > 0 else high
     excess = scale**2 / abs(inner - loc)
-    assert abs(float(found.mean) - inner) == pytest.approx(excess, rel=1e-3)
-    draw = found.icdf(torch.tensor(0.5, dtype=torch.float64))
+    assert abs(float(result.mean) - inner) == pytest.approx(excess, rel=1e-3)
+    draw = result.icdf(torch.tensor(0.5, dtype=torch.float64))
     assert abs(float(draw) - inner) == pytest.approx(np.log(2) * excess, rel=1e-3)
 
 
@@ -240,13 +240,13 @@ def test_everything_stays_inside(seed):
     rng = np.random.default_rng(seed)
     low = torch.tensor(rng.normal(size=4000) * 10)
     high = low + torch.tensor(10 ** rng.uniform(-9, 2, size=4000))
-    found = BoundedNormal(
+    result = BoundedNormal(
         torch.tensor(rng.normal(size=4000) * 30),
         torch.tensor(10 ** rng.uniform(-3, 1, size=4000)),
         low,
         high,
     )
-    for value in (found.mean, found.icdf(torch.tensor(rng.uniform(size=4000)))):
+    for value in (result.mean, result.icdf(torch.tensor(rng.uniform(size=4000)))):
         assert value.isfinite().all()
         assert ((value >= low) & (value <= high)).all()
 
@@ -259,19 +259,19 @@ SPANS += [(3.0, 0.5, -np.inf, np.inf), (0.0, 1.0, 6.0, 6.5), (0.0, 2.0, -1.0, -0
 def test_density_cdf_and_entropy_against_scipy(case):
     loc, scale, low, high = case
     a, b = (low - loc) / scale, (high - loc) / scale
-    exact, found = truncnorm(a, b, loc, scale), bounded(case)
+    exact, result = truncnorm(a, b, loc, scale), bounded(case)
     x = exact.ppf(np.linspace(0.02, 0.98, 21))
     at = torch.tensor(x)
     narrow = high - low < 1e-3
     rtol = 1e-7 if narrow else 1e-9
-    assert_allclose(found.log_prob(at), exact.logpdf(x), rtol=rtol)
+    assert_allclose(result.log_prob(at), exact.logpdf(x), rtol=rtol)
     outside = torch.tensor([low - 1, high + 1]).double()
-    assert (found.log_prob(outside) == -np.inf).all()
-    assert_allclose(found.cdf(at), exact.cdf(x), rtol=1e-6, atol=1e-10)
+    assert (result.log_prob(outside) == -np.inf).all()
+    assert_allclose(result.cdf(at), exact.cdf(x), rtol=1e-6, atol=1e-10)
     if narrow:  # scipy loses digits; it is uniform nearly
-        assert float(found.entropy()) == pytest.approx(np.log(high - low), abs=1e-6)
+        assert float(result.entropy()) == pytest.approx(np.log(high - low), abs=1e-6)
     else:
-        assert float(found.entropy()) == pytest.approx(_entropy(found, x), abs=1e-6)
+        assert float(result.entropy()) == pytest.approx(_entropy(result, x), abs=1e-6)
 
 
 def _entropy(found, x):

@@ -49,10 +49,10 @@ def test_quantiles_invert_the_cdf(case, dtype):
     u = u.double()
     torch.testing.assert_close(q.cdf(q.icdf(u)), u, rtol=0, atol=1e-9)
     single = UnivariateMixture(q.logits.to(dtype), q.loc.to(dtype), q.scale.to(dtype))
-    found = single.icdf(u.to(dtype))
-    assert found.dtype == dtype
+    quantiles = single.icdf(u.to(dtype))
+    assert quantiles.dtype == dtype
     tolerance = 1e-9 if dtype == torch.float64 else 1e-5
-    torch.testing.assert_close(q.cdf(found.double()), u, rtol=0, atol=tolerance)
+    torch.testing.assert_close(q.cdf(quantiles.double()), u, rtol=0, atol=tolerance)
 
 
 def test_of_one_component_it_is_the_normal(seed):

@@ -54,9 +54,9 @@ def test_losses_are_means_over_rows(seed):
         losses.append((epoch, value))
         return epoch == 2
 
-    found = run(loss, [("v", v)], on_epoch=stop)
-    assert found == pytest.approx([4.5] * 2)  # batches of unequal size
-    assert losses == list(enumerate(found, 1))
+    result = run(loss, [("v", v)], on_epoch=stop)
+    assert result == pytest.approx([4.5] * 2)  # batches of unequal size
+    assert losses == list(enumerate(result, 1))
 
 
 def test_the_learning_rate_falls_along_half_a_cosine():
@@ -128,14 +128,14 @@ def go(loss, named, **settings):
         "on_epoch": lambda epoch, loss: False,
     }
     settings = {**defaults, **settings}
-    found = descend(
+    result = descend(
         loss,
         named,
         optimiser=optimiser,
         schedule=Schedule(optimiser, rate),
         **settings,
     )
-    return found, rates
+    return result, rates
 
 
 def test_the_schedule_is_notified_of_every_epoch():
@@ -164,7 +164,7 @@ def test_batches_are_asked_for_once_an_epoch():
         return v.sum() + rows.double().mean()
 
     stop = []
-    found, rates = go(
+    result, rates = go(
         loss,
         [("v", v)],
         batches=give,
@@ -174,8 +174,8 @@ def test_batches_are_asked_for_once_an_epoch():
     assert calls == [0, 2]
     assert batches == [[3], [0, 0, 1]] * 2
     # the mean over rows of the values before each step
-    assert found == pytest.approx([(3 + 3 * (1 / 3 - 1)) / 4, (1 + 3 * (-13 / 6)) / 4])
-    assert stop == list(enumerate(found, 1))
+    assert result == pytest.approx([(3 + 3 * (1 / 3 - 1)) / 4, (1 + 3 * (-13 / 6)) / 4])
+    assert stop == list(enumerate(result, 1))
     assert rates == [0, 1, 2]
 
 
@@ -248,9 +248,9 @@ def test_its_steps_are_those_of_torch(amsgrad, seed):
         make(one, lambda n: 0.9**n)
         for make, one in ((Schedule, mine), (torch.optim.lr_scheduler.LambdaLR, other))
     ]
-    found = trained(ours, mine, seed, falling[0])
+    result = trained(ours, mine, seed, falling[0])
     expected = trained(theirs, other, seed, falling[1])
-    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(result, expected, rtol=1e-10, atol=1e-12)
     plain = FlatAdam(network(seed).parameters(), lr=RATE)
     assert (trained(network(seed), plain, seed) - expected).abs().max() > 1e-3
 

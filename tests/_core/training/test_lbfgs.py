@@ -47,7 +47,7 @@ def optimality(gradient, point, weight, lower):
 def test_the_same_minimum_as_proximal_gradient(quadratic):
     Q, G, weight, lower = quadratic
     start = torch.linspace(-1, 1, D).double()
-    found = minimise(lambda v: v @ Q @ v / 2 - G @ v, start, weight, lower, tol=1e-9)
+    minimum = minimise(lambda v: v @ Q @ v / 2 - G @ v, start, weight, lower, tol=1e-9)
     certified = proximal.minimise(
         proximal.Quadratic(
             lambda A: Q @ A,
@@ -61,9 +61,9 @@ def test_the_same_minimum_as_proximal_gradient(quadratic):
         tol=1e-14,
     )
     reference = certified.point.ravel()
-    torch.testing.assert_close(found.point, reference, rtol=0, atol=1e-5)
-    assert found.objective == pytest.approx(certified.objective, rel=1e-9)
-    assert torch.equal(found.point == 0, reference == 0)
+    torch.testing.assert_close(minimum.point, reference, rtol=0, atol=1e-5)
+    assert minimum.objective == pytest.approx(certified.objective, rel=1e-9)
+    assert torch.equal(minimum.point == 0, reference == 0)
     assert 0 < (reference == 0).sum() < D - 3
     assert (start == torch.linspace(-1, 1, D).double()).all()
 
@@ -77,11 +77,11 @@ def test_optimality_of_a_function_that_is_not_quadratic(quadratic, seed):
         return torch.nn.functional.softplus(-sign * (rows @ v)).mean()
 
     weight = weight * 0.2
-    found = minimise(value, torch.zeros(D).double(), weight, lower, tol=1e-7)
-    point = found.point.requires_grad_()
+    minimum = minimise(value, torch.zeros(D).double(), weight, lower, tol=1e-7)
+    point = minimum.point.requires_grad_()
     (gradient,) = torch.autograd.grad(value(point), point)
     violation = optimality(gradient, point, weight, lower)
-    assert violation == pytest.approx(found.gap, abs=1e-15)
+    assert violation == pytest.approx(minimum.gap, abs=1e-15)
     assert violation < 1e-5
     assert abs(float(gradient[2])) < 1e-5  # neither penalised nor bounded
     assert 0 < (point[3:] == 0).sum() < D - 3
@@ -108,12 +108,12 @@ def test_parameters_of_modules_move_in_place():
         yield (first - target).square().sum()
         yield (second + first[0, 0]).square()
 
-    found = minimise_parameters(loss, [first, second], tol=1e-6)
+    minimum = minimise_parameters(loss, [first, second], tol=1e-6)
     torch.testing.assert_close(first.detach(), target, atol=1e-5, rtol=0)
     assert float(second.detach()) == pytest.approx(-1, abs=1e-5)
-    assert found.objective == pytest.approx(0, abs=1e-10)
+    assert minimum.objective == pytest.approx(0, abs=1e-10)
     assert first.grad is None
-    assert found.gap < 1e-5
+    assert minimum.gap < 1e-5
 
 
 def test_summands_are_added_up_and_freed(quadratic):
@@ -132,10 +132,10 @@ def test_summands_are_added_up_and_freed(quadratic):
     for pieces in (D, 3):
         v = torch.zeros(D, dtype=torch.float64, requires_grad=True)
         references = []
-        found = minimise_parameters(lambda n=pieces: parts(n), [v], tol=1e-9)
-        points.append(found.point)
-        torch.testing.assert_close(v.detach(), found.point)
-        torch.testing.assert_close(found.point, torch.linalg.solve(Q, G))
+        minimum = minimise_parameters(lambda n=pieces: parts(n), [v], tol=1e-9)
+        points.append(minimum.point)
+        torch.testing.assert_close(v.detach(), minimum.point)
+        torch.testing.assert_close(minimum.point, torch.linalg.solve(Q, G))
     assert max(alive) <= 1  # the last one of all, while the next is made
 
 
@@ -166,9 +166,9 @@ def test_steps_to_singular_matrices_are_taken_back():
             met.append(float(v) >= 5)
         yield (torch.linalg.cholesky((5 - v)[:, None]).log() * -4 - 10 * v).sum()
 
-    found = minimise_parameters(parts, [v], max_iter=50)
+    minimum = minimise_parameters(parts, [v], max_iter=50)
     assert any(met)  # the control
-    assert float(found.point) == pytest.approx(4.8, abs=1e-6)
+    assert float(minimum.point) == pytest.approx(4.8, abs=1e-6)
     with pytest.raises(NotFinite, match="positive-definite"):
         minimise_parameters(lambda: [torch.linalg.cholesky(-v[:, None] - 9).sum()], [v])
 
@@ -183,11 +183,11 @@ def test_steps_beyond_the_finite_region_are_taken_back():
         yield values[-1]
 
     steps = []
-    found = minimise_parameters(parts, [v], on_step=steps.append)
+    minimum = minimise_parameters(parts, [v], on_step=steps.append)
     assert not all(value.isfinite() for value in values)  # it did go there
-    assert found.n_iter == len(steps)
+    assert minimum.n_iter == len(steps)
     assert float(v.detach()) == pytest.approx(5 - np.log(200) / 200, abs=1e-6)
-    assert found.gap < 1e-6
+    assert minimum.gap < 1e-6
     with torch.no_grad():
         v.zero_()
     assert minimise_parameters(parts, [v], max_iter=4).n_iter <= 5

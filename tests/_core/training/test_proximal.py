@@ -60,13 +60,13 @@ class Problem:
 @pytest.mark.parametrize("i", PROBLEMS)
 def test_the_exact_solution(i, seed):
     problem = Problem([seed, i])
-    found, exact = problem.solve(tol=1e-13), problem.exact()
-    point = found.point.numpy().ravel()
+    result, exact = problem.solve(tol=1e-13), problem.exact()
+    point = result.point.numpy().ravel()
     np.testing.assert_allclose(point, exact, atol=1e-5)
-    assert found.objective == pytest.approx(problem.objective(point), rel=1e-12)
-    assert found.objective == pytest.approx(problem.objective(exact), rel=1e-10)
-    assert 0 <= found.gap + 1e-15
-    assert found.gap < 1e-12 * max(1, abs(found.objective))
+    assert result.objective == pytest.approx(problem.objective(point), rel=1e-12)
+    assert result.objective == pytest.approx(problem.objective(exact), rel=1e-10)
+    assert 0 <= result.gap + 1e-15
+    assert result.gap < 1e-12 * max(1, abs(result.objective))
     np.testing.assert_array_equal(point == 0, exact == 0)
 
 
@@ -82,9 +82,9 @@ def test_the_gap_bounds_the_suboptimality_wherever_it_stops(i, seed):
     problem = Problem([seed, i])
     best = problem.objective(problem.exact())
     for max_iter in (1, 2, 3, 5, 10, 30):
-        found = problem.solve(tol=1e-13, max_iter=max_iter)
-        assert found.n_iter <= max_iter
-        assert -1e-12 <= found.objective - best <= found.gap + 1e-12
+        solution = problem.solve(tol=1e-13, max_iter=max_iter)
+        assert solution.n_iter <= max_iter
+        assert -1e-12 <= solution.objective - best <= solution.gap + 1e-12
 
 
 @pytest.mark.parametrize("i", PROBLEMS)
@@ -109,9 +109,9 @@ def test_upper_bounds_mirror_lower_ones(i, seed):
     quadratic, weight, lower = problem.torch()
     mirrored = quadratic._replace(target=-quadratic.target)
     limits = weight, torch.full_like(lower, -torch.inf), -lower
-    found = minimise(mirrored, torch.zeros(5, 1).double(), *limits, tol=1e-13)
+    minimum = minimise(mirrored, torch.zeros(5, 1).double(), *limits, tol=1e-13)
     exact = problem.exact()
-    np.testing.assert_allclose(found.point.numpy().ravel(), -exact, atol=1e-5)
+    np.testing.assert_allclose(minimum.point.numpy().ravel(), -exact, atol=1e-5)
     assert certify(mirrored, -torch.tensor(exact)[:, None], *limits)[1] < 1e-12
     for _ in range(20):
         a = np.maximum(rng.normal(size=5), problem.lower)
@@ -123,24 +123,24 @@ def test_entries_of_infinite_weight_are_left_out(seed):
     problem, left_out = Problem(seed, weight=0.0), [2, 4]
     problem.lower[:] = -np.inf
     problem.weight[left_out] = np.inf
-    found, free = problem.solve(tol=1e-14), np.array([0, 1, 3])
+    result, free = problem.solve(tol=1e-14), np.array([0, 1, 3])
     exact = np.zeros(5)
     exact[free] = np.linalg.solve(problem.Q[np.ix_(free, free)], problem.G[free])
-    point = found.point.numpy().ravel()
+    point = result.point.numpy().ravel()
     assert (point[left_out] == 0).all()
     np.testing.assert_allclose(point, exact, atol=1e-6)
-    assert found.objective == pytest.approx(-problem.G @ exact / 2, rel=1e-10)
-    assert 0 <= found.gap + 1e-15
-    assert found.gap < 1e-12 * max(1, abs(found.objective))
+    assert result.objective == pytest.approx(-problem.G @ exact / 2, rel=1e-10)
+    assert 0 <= result.gap + 1e-15
+    assert result.gap < 1e-12 * max(1, abs(result.objective))
 
 
 def test_a_start_outside_the_bounds_and_the_start_itself(seed):
     problem = Problem(seed)
     quadratic, *limits = problem.torch()
     start = torch.full((5, 1), -9.0).double()
-    found = minimise(quadratic, start, *limits, tol=1e-13)
+    minimum = minimise(quadratic, start, *limits, tol=1e-13)
     torch.testing.assert_close(
-        found.point, problem.solve(tol=1e-13).point, rtol=0, atol=1e-5
+        minimum.point, problem.solve(tol=1e-13).point, rtol=0, atol=1e-5
     )
     assert (start == -9).all()
 
@@ -153,5 +153,5 @@ def test_a_step_found_from_an_unlucky_vector():
     )
     problem = Problem(0)
     problem.Q = np.eye(5) + 99 * np.outer(largest, largest) / (largest @ largest)
-    found = problem.solve(tol=1e-10)
-    assert found.objective - problem.objective(problem.exact()) < 1e-8
+    solution = problem.solve(tol=1e-10)
+    assert solution.objective - problem.objective(problem.exact()) < 1e-8
