@@ -377,8 +377,8 @@ def are_logarithms_likelier(scale, x, L, weights):
         _entropy(z - _factor(z, p, weights) * p, weights)
         for z, p in zip(x.T, L.T, strict=True)
     ]
-    log_slopes, _ = scale.log_slopes(x[:, 0])
-    gain = weights @ log_slopes + weights.sum() * (entropies[0] - entropies[1])
+    gain = weights.sum() * (entropies[0] - entropies[1])
+    gain += weights @ scale.log_slopes(x[:, 0])
     return bool(gain > _EVIDENCE)
 
 

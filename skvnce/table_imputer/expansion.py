@@ -47,15 +47,6 @@ class Ranks(NamedTuple):
         """Map standardised numbers to scores; see `follow`."""
         return follow(x, *self)
 
-    def log_slopes(self, x):
-        """Compute logarithms of slopes, over windows of knots, and count windows."""
-        values, first = np.unique(self.knots, return_index=True)
-        half, at = int(np.ceil(np.sqrt(len(values)) / 2)), np.arange(len(values))
-        ends = (at - half).clip(0), (at + half).clip(max=len(values) - 1)
-        rises = [v[ends[1]] - v[ends[0]] for v in (self.values[first], values)]
-        log_slopes = np.interp(x, values, np.log(rises[0] / rises[1]))
-        return log_slopes, len(values) / (2 * half)
-
 
 class Logarithms(NamedTuple):
     """Standardised logarithms of a column of positive numbers."""
@@ -80,8 +71,8 @@ class Logarithms(NamedTuple):
         return size * (1 + self.scale * (scores - inside)) + self.origin
 
     def log_slopes(self, x):
-        """Compute logarithms of slopes, and count parameters: centre and scale."""
-        return -np.log((x - self.origin) * self.scale), 0.0
+        """Compute logarithms of slopes at observed numbers."""
+        return -np.log((x - self.origin) * self.scale)
 
 
 class Part(NamedTuple):

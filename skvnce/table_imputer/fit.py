@@ -155,11 +155,15 @@ def _likelier_logarithms(model):
         if score is None:
             continue
         rows = some_rows(rows, MOST_ROWS, model.settings.seed + q)
-        filled, _ = model.held_out_predictions(q, rows)
-        x, weights = X[rows, part.base[0]], training.weights[rows]
+        x, weights, gone = (
+            X[rows, part.base[0]],
+            training.weights[rows],
+            np.isnan(X[rows]),
+        )
+        gone[:, part.block] = True
+        others = np.delete(model.completed(X[rows], gone), part.block, 1)
         both = np.column_stack([x, score.of(x)])
         strength = model.settings.share * X.shape[1]
-        others = np.delete(filled, part.block, 1)
         L = _fold_predictions(others, both, weights, training.folds[rows], strength)
         if are_logarithms_likelier(score, both, L, weights):
             likelier[q] = score

@@ -310,7 +310,9 @@ def unscaled(part, values):
     digits = _DIGITS - int(np.ceil(np.log10(scale)))
     spacing = 4 * np.spacing(abs(centre) + scale)
     digits = min(digits, int(np.floor(-np.log10(spacing))))
-    return np.round(values * scale + centre, min(max(digits, -300), 300))
+    values = np.round(values * scale + centre, min(max(digits, -300), 300))
+    # far below the deviation, rounding leaves no sign
+    return values if part.link is None else np.maximum(values, part.link.least * scale)
 
 
 def explain_singular(weights):

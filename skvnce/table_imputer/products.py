@@ -363,24 +363,28 @@ def _slopes_over_errors(P, R, w):
         return np.nan_to_num(slopes / errors, posinf=0.0, neginf=0.0)
 
 
-def is_normal(x, score, A, products, scale, weights):
+def is_normal(x, score, A, products, knots, weights):
     """Say whether a target with products is likelier than its normal scores without.
 
     If a number is skewed given all others, as money is, its regressions bend and a
     product may seem to be there, but the density of a normal distribution does not tell
     which factors belong to it.  Likelihoods are those of numbers as they are (Box and
-    Cox 1964); each window of the slope of ranks is a parameter (Akaike 1974).
+    Cox 1964); each window of the scores' slope is a parameter (Akaike 1974).
 
-    `x`, `score`, `weights` (n,); `A` (n, m): all others; `products` (n, k); `scale`,
-    see `expansion.Part`.  Returns bool.
+    `x`, `score`, `weights` (n,); `A` (n, m): all others; `products` (n, k); `knots`,
+    pair of ndarray: see `expansion.Part`.  Returns bool.
     """
     root, A = np.sqrt(weights)[:, None], np.column_stack([np.ones(len(x)), A])
     pairs = (np.column_stack([A, products]), x), (A, score)
     rests = [_without(root * B, root * cells[:, None]) for B, cells in pairs]
     sizes = np.log([max((rest**2).sum(), 1e-300) for rest in rests])
-    log_slopes, n_parameters = scale.log_slopes(x)
-    gain = weights @ log_slopes + weights.sum() / 2 * (sizes[0] - sizes[1])
-    return bool(gain < n_parameters)
+    values, first = np.unique(knots[0], return_index=True)
+    half, at = int(np.ceil(np.sqrt(len(values)) / 2)), np.arange(len(values))
+    ends = (at - half).clip(0), (at + half).clip(max=len(values) - 1)
+    rises = [v[ends[1]] - v[ends[0]] for v in (knots[1][first], values)]
+    log_slopes = weights @ np.interp(x, values, np.log(rises[0] / rises[1]))
+    gain = log_slopes + weights.sum() / 2 * (sizes[0] - sizes[1])
+    return bool(gain < len(values) / (2 * half))
 
 
 def selection(X, factor, columns, filled, weights):

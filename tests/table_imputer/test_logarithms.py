@@ -125,6 +125,19 @@ def test_skewed_noise_of_a_line_is_no_logarithm(spread, seed):
     assert p_share(chosen["product"], N_TABLES, 0.9, "less") > FAILURE
 
 
+def test_draws_of_logarithms_are_positive(rng):
+    """Also far below the deviation of the numbers, where floats have no digits."""
+    x = rng.normal(size=300)
+    y = np.exp(5 * x + 2 * rng.normal(size=300))
+    X = np.column_stack([np.where(rng.random(300) < 0.3, np.nan, y), x])
+    imputer = TableImputer(random_state=0).fit(X)
+    assert any(part.link for part in imputer._fitted.model.expansion.parts)
+    draws = imputer.sample(X, 5, random_state=0, as_array=True)
+    assert (np.array(draws)[..., 0] > 0).all() and (
+        imputer.transform(X)[:, 0] > 0
+    ).all()
+
+
 def test_entropies_are_those_of_normal_and_of_uniform_numbers(rng):
     n = 4000
     assert abs(_entropy(rng.random(n), np.ones(n))) < 0.1
