@@ -95,7 +95,7 @@ def balanced(seed, k=5, g=12):
 
 
 def test_variance_components_are_those_of_the_analysis_of_variance():
-    transformed = functions("variance_components")["transformed"]
+    fisher = functions("variance_components")["fisher"]
     for seed in range(3):
         table, k, g = balanced(seed), 5, 12
         model = smf.mixedlm("y ~ 1", table, groups=table["group"]).fit()
@@ -106,7 +106,7 @@ def test_variance_components_are_those_of_the_analysis_of_variance():
         estimate = model.cov_re.iloc[0, 0]
         np.testing.assert_allclose(estimate, (between - within) / k, rtol=1e-4)
         np.testing.assert_allclose(model.scale, within, rtol=1e-4)
-        z, variance = transformed(estimate / (estimate + model.scale), k, g)
+        z, variance = fisher(estimate / (estimate + model.scale), k, g)
         np.testing.assert_allclose(z, np.log(between / within) / 2, rtol=1e-4)
         # of half the logarithm of an F-distributed number
         exact = (polygamma(1, (g - 1) / 2) + polygamma(1, g * (k - 1) / 2)) / 4
