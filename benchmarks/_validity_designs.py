@@ -4,7 +4,6 @@ Missing values are missing at random given columns that are always observed.
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -322,11 +321,6 @@ def lognormal(rng, u):
     return np.exp(norm.ppf(u))
 
 
-def gammas(rng, u):
-    """Return values of a gamma distribution of shape 1."""
-    return gamma.ppf(u, 1.0)
-
-
 def percent(rng, u):
     """Return values between 0 and 100, few of them near the ends."""
     return 100 * beta.ppf(u, 2, 1.5)
@@ -342,19 +336,14 @@ def zero_inflated(rng, u):
     return np.where(u < 0.4, 0, gamma.ppf(np.clip((u - 0.4) / 0.6, 0, 1), 2.0))
 
 
-def counts(rng, u, mean):
-    """Return counts."""
-    return poisson.ppf(u, mean).astype(float)
-
-
 for _name, _shape, _slope in (
     ("lognormal", lognormal, 0.4),
-    ("gamma", gammas, 0.7),
+    ("gamma", lambda _, u: gamma.ppf(u, 1.0), 0.7),
     ("percent", percent, 0.03),
     ("percent, ends", percent_ends, 0.02),
     ("zero-inflated", zero_inflated, 0.5),
-    ("counts, mean 2", partial(counts, mean=2), 0.5),
-    ("counts, mean 8", partial(counts, mean=8), 0.25),
+    ("counts, mean 2", lambda _, u: poisson.ppf(u, 2).astype(float), 0.5),
+    ("counts, mean 8", lambda _, u: poisson.ppf(u, 8).astype(float), 0.25),
 ):
     _truth = {"w": _slope, "x": 0.4}
     add(_name, shaped(_shape, _truth), _truth, "w", ("w", "x", "y"))
