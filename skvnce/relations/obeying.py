@@ -88,10 +88,15 @@ def _solved(
     solved = _in_turn(bounds, formulas, cells)
     n_held = which_hold(bounds, formulas, solved, cells.free).sum(1)
 
+    # whole numbers stay whole, but equations of the user hold at any rate
+    whole = (bounds.unit >= 1) & all(one.rule.tier >= 0 for one in formulas)
+
     def take(rows: np.ndarray, new: np.ndarray) -> None:
         """Take new cells of rows in which more formulas hold by them."""
         n_new = which_hold(bounds, formulas, new, cells.free[rows]).sum(1)
-        better = n_new > n_held[rows]
+        part = np.where(cells.free[rows] & whole, new, 0.0)
+        is_whole = (abs(part - np.rint(part)) < _WHOLE).all(1)
+        better = (n_new > n_held[rows]) & is_whole
         solved[rows[better]], n_held[rows[better]] = new[better], n_new[better]
 
     smooth = [checked for checked in formulas if not is_set(bounds, checked.rule)]
@@ -118,12 +123,8 @@ def _solved(
     if not sets:
         # last, cells with more digits than their columns have: rounding of one cell
         # may leave other formulas without a solution
-        # equations of the user hold at any rate
-        whole = (bounds.unit >= 1) & all(one.rule.tier >= 0 for one in formulas)
         for rows, joint in unrounded:
-            part = np.where(cells.free[rows] & whole, joint, 0.0)
-            is_whole = (abs(part - np.rint(part)) < _WHOLE).all(1)
-            take(rows[is_whole], joint[is_whole])
+            take(rows, joint)
     return solved, n_held == len(formulas)
 
 
