@@ -8,7 +8,6 @@ from scipy import stats
 from scipy.special import roots_legendre
 from torch.distributions import MultivariateNormal
 
-from skvnce.contrast import objective
 from skvnce.graphs.score_matching import saturating_weight
 
 # standard errors; chance exceeds it in one of 100 000 tests of 150 comparisons each
@@ -189,15 +188,3 @@ def score_matching_loss(model, x, weight=saturating_weight):
     )
     h, slope = weight(x.detach())
     return (slope * score + h * (curvature + score.square() / 2)).sum(-1).mean()
-
-
-def divergence(log_q_over_p, log_ratio, nu, log_weight=None):
-    """Compute the f-divergence of Lemma 1 of VNCE, eq. (16), of each row.
-
-    It is zero if q is the posterior of the model, and increases with nu to KL(q || p).
-    """
-    log_weight = objective._weights(log_q_over_p, log_weight)
-    log_kappa = objective.log_is_data(log_ratio, nu)
-    log_rest = objective.log_is_noise(log_ratio, nu)
-    inside = log_rest + objective.replace_unweighted(log_q_over_p, log_weight)
-    return (log_weight.exp() * torch.logaddexp(log_kappa, inside)).sum(0)

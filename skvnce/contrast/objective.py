@@ -214,6 +214,23 @@ def mean_over_draws(
     return mean + ((of_draw - share * others) * (log_score - log_score.detach())).sum(0)
 
 
+def divergence(
+    log_q_over_p: Tensor,  # (n_draws, n): log q(z | x) - log p(z | x) at draws z of q
+    log_ratio: Tensor,  # (n,): log phi(x) - log p_y(x)
+    noise_ratio: float,  # nu
+    log_weight: Tensor | None = None,  # (n_draws, n): as in `log_marginal`
+) -> Tensor:  # (n,)
+    """Compute the f-divergence of Lemma 1, eq. (16), of each row.
+
+    It is zero if q is the posterior of the model, and increases with nu to KL(q || p).
+    """
+    log_weight = _weights(log_q_over_p, log_weight)
+    log_kappa = log_is_data(log_ratio, noise_ratio)
+    log_rest = log_is_noise(log_ratio, noise_ratio)
+    inside = log_rest + replace_unweighted(log_q_over_p, log_weight)
+    return (log_weight.exp() * torch.logaddexp(log_kappa, inside)).sum(0)
+
+
 def _weights(values: Tensor, log_weight: Tensor | None) -> Tensor:
     """Return the weights, by default the same for all draws."""
     if log_weight is None:

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from oracles import divergence
 
 from skvnce._core.models import Draws
 from skvnce.contrast.objective import (
     data_term,
+    divergence,
     log_marginal,
     log_ratio,
     nce,

@@ -7,11 +7,12 @@ landmark x.  Means over q are by Gauss-Hermite quadrature, log p(x) by a grid.
 import numpy as np
 import pytest
 import torch
-from oracles import divergence, line_rule
+from oracles import line_rule
 from scipy import integrate, special, stats
 from torch.distributions import Independent, MultivariateNormal, Normal, kl_divergence
 
 from skvnce._core.training.lbfgs import minimise
+from skvnce.contrast.objective import divergence
 
 VARIANCE = 0.3  # of x given z, as in the authors' code
 ZERO, EYE = torch.zeros(2).double(), torch.eye(2).double()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from _energies import UnnormalisedScaleMixture
-from oracles import divergence, line_rule
+from oracles import line_rule
 from scale_mixture import NormalScaleMixture
 from torch.distributions import Normal
 
@@ -18,6 +18,7 @@ from skvnce._core.models import log_joint_of_states
 from skvnce._core.training.lbfgs import minimise
 from skvnce.contrast.objective import (
     data_term,
+    divergence,
     log_is_data,
     log_is_noise,
     log_marginal,

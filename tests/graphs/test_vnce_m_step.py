@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from oracles import divergence, orthant_rule
+from oracles import orthant_rule
 
 from skvnce._core.distributions.truncated_normal import TruncatedNormal
 from skvnce._core.models import Draws, observed_log_prob
 from skvnce._core.random import seeded
-from skvnce.contrast.objective import nce
+from skvnce.contrast.objective import divergence, nce
 from skvnce.graphs.em import DIAGONAL_FLOOR, Penalty, Theta, to_model
 from skvnce.graphs.vnce import (
     Both,
