@@ -193,7 +193,7 @@ class ColumnModel(NamedTuple):
         # beyond the outermost window its local mean is one error, which all cells there
         # would share, and of which the draws do not know
         x = mean + residuals.residual[pick] - np.where(at == first, 0.0, local)
-        x = x if self.part.link is None else self.part.link.numbers(x)
+        x = self.part.off_scale(x)
         donor = residuals.donor[pick]
         for end, value in shape.masses:
             x = np.where(donor == value, value, x)
@@ -231,8 +231,7 @@ class ColumnModel(NamedTuple):
         size = self._size_of_window()
         _, first = self.residuals.window(predicted, size)
         near = self.residuals.residual[first[:, None] + np.arange(size)]
-        x = predicted + np.quantile(near, levels, axis=1)
-        return x if self.part.link is None else self.part.link.numbers(x)
+        return self.part.off_scale(predicted + np.quantile(near, levels, axis=1))
 
     def _size_of_window(self):
         return min(_DRAWN_FROM * self.n_completions, len(self.residuals.residual))
@@ -257,12 +256,12 @@ def fit_column(expansion, part, cells, rows, weights, n_trees, seed):
     `weights` (n,); `n_trees`, int or None: None chooses it: the more, the fewer rows
     there are; `seed`, int.  Returns ColumnModel.
     """
-    rows, link = rows.on(part), part.link
+    rows = rows.on(part)
     C, n = rows.L.shape[:2]
     codes = np.zeros(n, np.int64) if part.is_number else part.codes(cells)
     if part.is_number:
         numbers = ((cells - part.centre) / part.scale)[..., None]
-        truth = numbers if link is None else link.of(numbers)
+        truth = part.on_scale(numbers)
     else:
         truth = np.eye(part.n_levels)[codes]
     model = _start(expansion, part, truth, codes, rows, weights)

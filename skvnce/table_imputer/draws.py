@@ -412,7 +412,7 @@ def _chosen(expansion, part, laws, targets, proposals, S, rng):
     targets.
     """
     x = np.stack(proposals)  # which the laws do not read
-    place, scores = part.place, x if part.link is None else part.link.of(x)
+    place, scores = part.place, part.on_scale(x)
     with_others, prior = (
         _normal_log_density(law, law.means(S)[..., place], scores, place)
         for law in laws
@@ -450,9 +450,7 @@ def _density_of_targets(expansion, part, targets, x, S):
 
 def _cells(part, responses):
     """Return the cells of a column (..., n_base), drawn with its logarithms."""
-    if part.link is None:
-        return responses[..., : len(part.base)]
-    return part.link.numbers(responses[..., 1:])
+    return part.off_scale(responses[..., part.place :])
 
 
 def _normal_log_density(law, mean, x, place=0):

@@ -105,6 +105,14 @@ class Part(NamedTuple):
         """Scale on which it is predicted and drawn; None: as it is."""
         return self.score if isinstance(self.score, Logarithms) else None
 
+    def on_scale(self, x):
+        """Map standardised numbers to the scale on which they are predicted."""
+        return x if self.link is None else self.link.of(x)
+
+    def off_scale(self, x):
+        """Map numbers of that scale to standardised ones."""
+        return x if self.link is None else self.link.numbers(x)
+
     @property
     def place(self):
         """Place of the scale of a number among its responses."""

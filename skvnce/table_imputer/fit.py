@@ -131,7 +131,8 @@ def _with_logarithms(model):
         fitted = _fit_normal(
             model.order, expansion, model.training, model.settings, model.mates
         )
-        linear = {q: _linear_in(q, fitted) for q in logarithms}
+        normals = _normals(fitted)
+        linear = {q: _linear_in(q, fitted, normals) for q in logarithms}
         most = {q: max(linear[q].values(), default=0.0) for q in logarithms}
         if max(most.values()) < _LINEAR:
             for q, shares in linear.items():
@@ -182,13 +183,18 @@ def _fold_predictions(A, Z, weights, folds, strength):
     return L
 
 
-def _linear_in(q, model):
+def _normals(model):
+    """Return the fitted distribution, of which conditional ones are asked for."""
+    active = np.ones((1, model.expansion.width), bool)
+    return Normals.of([model.normal[:2]], active)
+
+
+def _linear_in(q, model, normals):
     """Map columns that are linear in a column, given its logarithms, to how much.
 
     That is the squared partial correlation with the numbers, if it is no chance.
     """
     parts, shares = model.expansion.parts, {}
-    normals = Normals.of([model.normal[:2]], np.ones((1, model.expansion.width), bool))
     observed, factor = ~np.isnan(model.training.cells), parts[q]
     n_both = model.training.weights @ (observed & observed[:, [q]])
     for part, n in zip(parts, n_both, strict=True):
@@ -243,9 +249,7 @@ def _fit_with(model, chosen):
     training, X = model.training, model.training_matrix()
     expansion = model.expansion.with_products(X, training.weights, chosen)
     model = _fit_normal(model.order, expansion, training, model.settings, model.mates)
-    normals = Normals.of(
-        [model.normal[:2]], np.ones((1, X.shape[1] + len(chosen)), bool)
-    )
+    normals = _normals(model)
     products = [
         p._replace(tells=_dependents(expansion, normals, p)) if p.tells else p
         for p in expansion.products
