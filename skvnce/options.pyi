@@ -1,10 +1,10 @@
 from skvnce._imputer.parts.chunks import Chunks as Chunks
 from skvnce._imputer.validation import LBFGS as LBFGS
 from skvnce._imputer.validation import Adam as Adam
-from skvnce.autoencoder.lair import ACMWG as ACMWG
-from skvnce.autoencoder.lair import LAIR as LAIR
-from skvnce.autoencoder.lair import MWG as MWG
-from skvnce.autoencoder.lair import TorchVAE as TorchVAE
+from skvnce.autoencoder.options import ACMWG as ACMWG
+from skvnce.autoencoder.options import LAIR as LAIR
+from skvnce.autoencoder.options import MWG as MWG
+from skvnce.autoencoder.options import TorchVAE as TorchVAE
 from skvnce.vgi.options import MCEM as MCEM
 from skvnce.vgi.options import VGI as VGI
 from skvnce.vgi.options import IncompleteDensity as IncompleteDensity

@@ -2,11 +2,13 @@
 
 import ast
 import importlib
+import importlib.util
 import inspect
 import pkgutil
 import re
 import subprocess
 import sys
+from inspect import isclass, ismodule
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,7 @@ INTERFACE = {
         "estimator",
         "factor_analysis_estimator",
         "lair",
+        "options",
         "column_scores",
         "model",
     },
@@ -263,6 +266,47 @@ def test_examples_import_nothing_private(path):
     assert list(private(path.read_text())) == []
 
 
+def unresolved(source):
+    """List the names that a source takes from modules of skvnce, and that they lack."""
+    nodes, modules = list(ast.walk(ast.parse(source))), {}
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith("skvnce."):
+            for alias in node.names:
+                value = taken(importlib.import_module(node.module), alias.name)
+                modules[alias.asname or alias.name] = value if ismodule(value) else None
+                if value is None:
+                    yield f"{node.module}.{alias.name}"
+    for node in nodes:
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            module = modules.get(node.value.id)
+            if module and taken(module, node.attr) is None:
+                yield f"{module.__name__}.{node.attr}"
+
+
+def taken(home, name):
+    """Return what a module has of a name, or its submodule of that name, or None."""
+    full = f"{home.__name__}.{name}"
+    if hasattr(home, name) or not hasattr(home, "__path__"):
+        return getattr(home, name, None)
+    return importlib.import_module(full) if importlib.util.find_spec(full) else None
+
+
+BENCHMARKS = sorted(Path(__file__).parents[1].joinpath("benchmarks").glob("*.py"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES + BENCHMARKS, ids=lambda path: path.stem)
+def test_what_examples_and_benchmarks_take_from_skvnce_is_there(path):
+    assert list(unresolved(path.read_text())) == []
+
+
+def test_names_that_are_gone_are_listed():
+    source = (
+        "from skvnce import TableImputer, gone\nfrom skvnce.vgi import training\n"
+        "training.train, training.missing"
+    )
+    assert [*unresolved(source)] == ["skvnce.gone", "skvnce.vgi.training.missing"]
+
+
 def run(code):
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
@@ -311,6 +355,12 @@ def test_public_names():
 def test_options_are_public_names_of_their_module_only():
     assert sorted(options.__all__) == options.__all__ == dir(options)
     assert len(options.__all__) == 10
+    # the pages of source link all classes of a file to pages of one namespace
+    classes = {
+        value for name in skvnce.__all__ if isclass(value := getattr(skvnce, name))
+    }
+    files = {getattr(options, name).__module__ for name in options.__all__}
+    assert not files & {cls.__module__ for cls in classes}
     for name in options.__all__:
         assert getattr(options, name).__name__ == name
         assert not hasattr(getattr(options, name), "fit")
