@@ -33,7 +33,7 @@ def is_frame(X: ArrayLike) -> bool:
 
 def names_of(X: ArrayLike) -> list:
     """List the names of the columns of a data frame; none of an array."""
-    return list(getattr(X, "column_names", X.columns)) if is_frame(X) else []
+    return list(frames.column_names(X)) if is_frame(X) else []
 
 
 def is_missing(value: object) -> bool:

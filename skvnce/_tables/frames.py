@@ -99,12 +99,18 @@ def cell_errors_named(X: ArrayLike, text_remedy: str = TEXT_REMEDY) -> Iterator[
         raise kind(f"{str(error).rstrip('.')}. {where}") from error
 
 
+def column_names(X: ArrayLike) -> Sequence:
+    """Return the names of the columns of a data frame."""
+    # attributes of pandas may be columns, also one named "column_names"
+    is_of_pyarrow = not hasattr(X, "iloc") and hasattr(X, "column_names")
+    return X.column_names if is_of_pyarrow else X.columns
+
+
 def column_label(X: ArrayLike, column: int) -> str:
     """Return the name of a column of a data frame, or its index."""
-    names = getattr(X, "column_names", getattr(X, "columns", None))
-    if names is None:
+    if not hasattr(X, "columns"):
         return str(column)
-    name = names[column]
+    name = column_names(X)[column]
     return repr(name.item() if isinstance(name, np.generic) else name)
 
 

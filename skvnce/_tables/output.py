@@ -390,7 +390,9 @@ def _values_of(schema, tables, missing, X):
         return tables
     returned = schema.returned
     values = as_objects(X, columns, returned, tables, missing[:, returned])
-    is_single = values.dtype != object and getattr(X, "dtype", None) == np.float32
+    # a data frame has no type of its own, but may have a column of that name
+    dtype = None if is_frame(X) else getattr(X, "dtype", None)
+    is_single = values.dtype != object and dtype == np.float32
     return values.astype(np.float32) if is_single else values
 
 

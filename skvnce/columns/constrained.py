@@ -18,7 +18,7 @@ from skvnce._imputer.validation import (
     needs_memory,
     read_table,
 )
-from skvnce._tables.cells import is_frame
+from skvnce._tables.cells import is_frame, names_of
 from skvnce._tables.schema import Encoded
 from skvnce._tables.values import NO_LIMITS
 from skvnce._types import ByColumn, Seed, TableLike
@@ -472,7 +472,7 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
     def _check_names(self, X):
         """Raise an error for columns of equations that X does not have."""
         if is_frame(X):
-            names_of_X = list(getattr(X, "column_names", X.columns))
+            names_of_X = names_of(X)
         elif len(getattr(X, "shape", ())) == 2:
             names_of_X = range(X.shape[1])
         else:  # `fit` checks X

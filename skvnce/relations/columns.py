@@ -4,6 +4,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.sparse import issparse
 from sklearn.utils import check_array
 
 from skvnce._tables.cells import TIMES, Cells, cells_of_columns, is_frame, names_of
@@ -115,7 +116,7 @@ def read_columns(X: ArrayLike) -> Columns:
     """Read a table; the sample of its rows is the same in each call."""
     reject_no_table(X)
     reject_parts(X, reader="find_relations")
-    if hasattr(X, "toarray"):  # sparse
+    if issparse(X):
         check_array(X, input_name="X")  # which says so
     X = X if is_frame(X) else readable(X)
     sources = cells_of_columns(X)
