@@ -285,6 +285,8 @@ def _log_agreement(results: np.ndarray, sizes: np.ndarray) -> float:
     It is at most prod over keys of sum_v p_v^(size of the key), and the number of ways
     to give keys results by that of orders of the results: less for rare ones.
     """
+    if (sizes == 1).all():  # shuffled results agree, too
+        return 0.0
     counts = np.bincount(results)
     counts = counts[counts > 0]
     orders = lgamma(len(results) + 1) - sum(lgamma(n + 1) for n in counts.tolist())

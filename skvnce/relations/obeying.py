@@ -283,7 +283,7 @@ def _moved_factors(
         rows, pair = np.flatnonzero(missing[:, k] & missing[:, other]), [k, other]
         places = [rule.columns[k], rule.columns[other]]
         # the other one is solved for; a factor may be finer than a rounded total tells
-        if not set(places[is_rounded:]) <= set(checked.solves):
+        if not len(rows) or not set(places[is_rounded:]) <= set(checked.solves):
             continue
         low = np.maximum(ends[0][rows][:, pair], bounds.low[places])
         high = np.minimum(ends[1][rows][:, pair], bounds.high[places])
