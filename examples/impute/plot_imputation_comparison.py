@@ -43,10 +43,10 @@ truth, hidden = X[400:], hidden[400:]
 # ------------
 # Scikit-learn's `IterativeImputer` is the usual alternative.  It imputes means by
 # default.  With `sample_posterior=True`, set before the fit, each call of `transform`
-# returns another draw.  The ends of the intervals that we ask for are values of 39
+# returns another draw.  The ends of the intervals that we ask for are values of 19
 # draws, without interpolation.
 
-DRAWS = 39
+DRAWS = 19
 
 
 def gaussian():
@@ -96,7 +96,7 @@ print(scores.round(3).to_string())
 # Left: the error on unseen rows.  Right: coverage minus the nominal level of intervals,
 # which should be zero at every level.
 
-levels = np.linspace(0.1, 0.9, 17)
+levels = np.linspace(0.1, 0.9, 9)
 colors = {"mean": "0.5", "IterativeImputer": "#D55E00", "GaussianImputer": "#0072B2"}
 markers = {"mean": "s", "IterativeImputer": "D", "GaussianImputer": "o"}
 fig, axes = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
