@@ -366,7 +366,13 @@ def draw_cells(normals, expansion, X, proposers, rng):
                 for (model, centre), law in zip(of_laws, laws, strict=False)
             ]
             if targets is None:
-                drawn[q] = of_laws[0].model.draw(predicted[0], rng)
+                model = of_laws[0].model
+                if part.is_number and parts_told(expansion, part):
+                    # nothing chooses among draws of a forest: its target may be far
+                    # away by a square of this column, and so on in each sweep
+                    ends = model.residuals.prediction[[0, -1]]
+                    predicted[0] = predicted[0].clip(*ends)
+                drawn[q] = model.draw(predicted[0], rng)
             else:
                 # with the last draw the choice leaves its target invariant (Andrieu,
                 # Lee and Vihola 2018, iterated sampling importance resampling)
