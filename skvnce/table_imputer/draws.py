@@ -245,8 +245,11 @@ def parts_told(expansion, part):
     return [other for other in parts if other.base[0] != part.base[0]]
 
 
-def laws_of(expansion, normals, q):
+def laws_of(expansion, normals, q, *, by_forest=False):
     """Regress a column of the table on all others.
+
+    A factor that is drawn by a forest is regressed without products: nothing chooses
+    among its draws, and by squares of each other two such factors would run away.
 
     A factor that is chosen by its targets has a second law, without these.  The first
     is without their normal scores, as densities of the targets are not of these.  Such
@@ -260,6 +263,9 @@ def laws_of(expansion, normals, q):
         scores = other.block[1:2] if other.score else other.block[:0]
         block, without = joined(block, scores), joined(without, other.block)
     n_base = len(part.responses)
+    if parts and by_forest:
+        products = np.array([product.at for product in expansion.products], int)
+        return [normals.conditional(joined(part.block, products), n_base)]
     laws = [normals.conditional(block, n_base)]
     if parts:
         laws.append(normals.conditional(without, n_base))
@@ -292,8 +298,12 @@ def proposers_of(posterior, expansion, q, cells, weights, n_trees, most_rows, se
     if q in posterior.columns:
         return posterior.columns[q]
     part, states = expansion.parts[q], posterior.states
-    laws = laws_of(expansion, posterior.normals.of_turns(np.arange(len(states))), q)
-    centres = [law.average() for law in laws_of(expansion, posterior.normals, q)]
+    of_states = posterior.normals.of_turns(np.arange(len(states)))
+    laws, centres = (
+        laws_of(expansion, normals, q, by_forest=n_trees != 0)
+        for normals in (of_states, posterior.normals)
+    )
+    centres = [law.average() for law in centres]
 
     def fitted(k, rows, column):
         X = states[:, rows]
@@ -336,9 +346,11 @@ def draw_cells(normals, expansion, X, proposers, rng):
     for q, of_laws in proposers.items():
         model = of_laws[0].model
         # a forest has learned what the targets tell
-        targets = targets_of(expansion, normals, q) if model.trees is None else None
+        by_forest = model.trees is not None
+        targets = None if by_forest else targets_of(expansion, normals, q)
         rows = np.flatnonzero(gone[:, model.part.base[0]])
-        plans[q] = rows, laws_of(expansion, normals, q), targets
+        laws = laws_of(expansion, normals, q, by_forest=by_forest)
+        plans[q] = rows, laws, targets
     for _ in range(_SWEEPS):
         for q, of_laws in proposers.items():
             rows, laws, targets = plans[q]
@@ -354,7 +366,13 @@ def draw_cells(normals, expansion, X, proposers, rng):
                 for (model, centre), law in zip(of_laws, laws, strict=False)
             ]
             if targets is None:
-                drawn[q] = of_laws[0].model.draw(predicted[0], rng)
+                model = of_laws[0].model
+                if part.is_number and parts_told(expansion, part):
+                    # nothing chooses among draws of a forest: its target may be far
+                    # away by a square of this column, and so on in each sweep
+                    ends = model.residuals.prediction[[0, -1]]
+                    predicted[0] = predicted[0].clip(*ends)
+                drawn[q] = model.draw(predicted[0], rng)
             else:
                 # with the last draw the choice leaves its target invariant (Andrieu,
                 # Lee and Vihola 2018, iterated sampling importance resampling)

@@ -57,7 +57,8 @@ def fit_table(problem, interactions, settings):
     `interactions`, "auto", None or list of (int, int): which products the model has.
     Returns TableModel.
     """
-    cells, weights = problem.cells, problem.weights
+    signs, weights = signs_of(problem), problem.weights
+    cells = problem.cells * signs
     rng = np.random.default_rng([settings.seed, 0])
     order = content_order(cells, weights)
     order = order[~np.isin(order, problem.followers)]
@@ -69,7 +70,7 @@ def fit_table(problem, interactions, settings):
     folds = row_folds(cells[rows], _FOLDS).numpy()
     training = Training(cells[rows], weights[rows], folds, weights.sum())
     mates = _mates(order, problem.relations)
-    model = _fit_normal(order, expansion, training, settings, mates)
+    model = _fit_normal((order, signs), expansion, training, settings, mates)
     model = _with_logarithms(model)
     chosen = _confirmed(model, _products(model, interactions))
     if chosen:
@@ -82,6 +83,13 @@ def fit_table(problem, interactions, settings):
     return model
 
 
+def signs_of(problem):
+    """Return -1 for columns of numbers of which none is positive, else 1 (p,)."""
+    highest = np.fmax.reduce(problem.cells, 0)
+    is_negative = (highest <= 0) & (np.fmin.reduce(problem.cells, 0) < 0)
+    return np.where(is_negative & (problem.n_categories == 0), -1.0, 1.0)
+
+
 def _mates(order, relations):
     """List the columns of each relation by the column that follows, in an order."""
     mates, place = [[] for _ in order], {int(j): q for q, j in enumerate(order)}
@@ -92,8 +100,11 @@ def _mates(order, relations):
     return mates
 
 
-def _fit_normal(order, expansion, training, settings, mates):
-    """Fit the normal distribution to the training rows, and without each fold."""
+def _fit_normal(columns, expansion, training, settings, mates):
+    """Fit the normal distribution to the training rows, and without each fold.
+
+    `columns`: their order and their signs, see `TableModel`.
+    """
     X, weights = expansion.matrix(training.cells), training.weights
     strength = settings.share * X.shape[1]
     if not X.shape[1]:
@@ -108,7 +119,7 @@ def _fit_normal(order, expansion, training, settings, mates):
             of_rest = fit_em(X[rest], weights[rest], strength, _ROUNDS, start)
             held_out.append(Normal.of(of_rest.mean, of_rest.covariance))
     return TableModel(
-        order,
+        *columns,
         expansion,
         fit,
         held_out,
@@ -129,7 +140,7 @@ def _with_logarithms(model):
             parts[q] = parts[q]._replace(score=score)
         expansion = model.expansion._replace(parts=parts)
         fitted = _fit_normal(
-            model.order, expansion, model.training, model.settings, model.mates
+            model[:2], expansion, model.training, model.settings, model.mates
         )
         normals = _normals(fitted)
         linear = {q: _linear_in(q, fitted, normals) for q in logarithms}
@@ -248,7 +259,7 @@ def _fit_with(model, chosen):
     """Fit again with products of columns."""
     training, X = model.training, model.training_matrix()
     expansion = model.expansion.with_products(X, training.weights, chosen)
-    model = _fit_normal(model.order, expansion, training, model.settings, model.mates)
+    model = _fit_normal(model[:2], expansion, training, model.settings, model.mates)
     normals = _normals(model)
     products = [
         p._replace(tells=_dependents(expansion, normals, p)) if p.tells else p

@@ -51,6 +51,9 @@ class TableModel(NamedTuple):
     """
 
     order: np.ndarray  # (p,), places of the columns in the rows that are filled
+    # of each column of these rows, -1 or 1: negative numbers are modelled as positive
+    # ones, so that losses have logarithms as incomes do
+    signs: np.ndarray
     expansion: Expansion
     normal: Fit
     held_out: list  # of Normal, without the rows of each fold
@@ -66,7 +69,7 @@ class TableModel(NamedTuple):
 
     def fill(self, nodes, limits=None):
         """Fill missing cells; see `skvnce._imputer.fitted.CellModel`."""
-        filled, probabilities = nodes.copy(), {}
+        filled, probabilities = nodes * self.signs, {}
         cells = filled[:, self.order]
         for q, rows, completions in self._completed_gaps(cells):
             part, node = self.expansion.parts[q], self.order[q]
@@ -79,27 +82,32 @@ class TableModel(NamedTuple):
                 continue
             filled[rows, node] = predicted.argmax(1)
             probabilities[node] = in_rows(predicted, rows, len(nodes))
-        return filled, probabilities
+        return self._signed(filled), probabilities
 
     def points(self, nodes, levels, limits=None):
         """Compute quantiles of missing cells; see `skvnce._imputer.fill`."""
-        probabilities, points = {}, np.repeat(nodes[None], len(levels), 0)
-        cells = nodes[:, self.order]
+        nodes, probabilities = nodes * self.signs, {}
+        points, cells = np.repeat(nodes[None], len(levels), 0), nodes[:, self.order]
         for q, rows, completions in self._completed_gaps(cells):
             part, node, model = self.expansion.parts[q], self.order[q], self.column(q)
+            at = levels if self.signs[node] > 0 else 1 - levels
             if part.is_number and model is not None:
-                quantiles = model.quantiles(Rows.of(completions, part), levels)
+                quantiles = model.quantiles(Rows.of(completions, part), at)
                 points[:, rows, node] = unscaled(part, quantiles)
                 continue
             predicted = self._predicted(q, completions)
             if part.is_number:
                 points[:, rows, node] = unscaled(part, predicted)
                 continue
-            places = levels_at(predicted, levels[:, None])
+            places = levels_at(predicted, at[:, None])
             points[:, rows, node] = places if part.are_codes else part.values[places]
             if part.are_codes:
                 probabilities[node] = in_rows(predicted, rows, len(nodes))
-        return points, probabilities
+        return self._signed(points), probabilities
+
+    def _signed(self, cells):
+        """Give cells (..., n, p) their signs; zero has none."""
+        return cells * self.signs + 0.0
 
     def _completed_gaps(self, cells):
         """Yield columns, the rows where they are missing, and these, completed."""
@@ -240,6 +248,7 @@ class TableModel(NamedTuple):
     def draw(self, nodes, n_draws, limits=None):
         """Draw missing cells; see `skvnce._imputer.fitted.CellModel`."""
         rng = np.random.default_rng(torch.randint(2**62, (1,)).item())
+        nodes = nodes * self.signs
         cells, drawn = nodes[:, self.order], np.repeat(nodes[None], n_draws, 0)
         gone = np.isnan(cells)
         columns = np.flatnonzero(gone.any(0))
@@ -263,7 +272,7 @@ class TableModel(NamedTuple):
             if q not in proposers:
                 shape = n_draws, gone[:, q].sum()
                 drawn[:, gone[:, q], self.order[q]] = self._observed(q, shape, rng)
-        return drawn
+        return self._signed(drawn)
 
     def _sweep_order(self, columns):
         """Order columns by the number of their missing cells in the training rows."""

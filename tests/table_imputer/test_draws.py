@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 from statistical import FAILURE, p_mean, standard_errors
 
+from skvnce import TableImputer
 from skvnce._core.random import seeded
 from skvnce.table_imputer import draws as module
 from skvnce.table_imputer import model as model_module
@@ -307,6 +308,40 @@ def test_a_factor_that_a_forest_knows_is_drawn_from_it(seed, monkeypatch):
     drawn = error_of_draws(X, f)
     monkeypatch.setattr(model_module, "_GAIN", 2.0)  # control: never
     assert drawn < 0.8 * error_of_draws(X, f)
+
+
+def places(seed, n=300):
+    """Make latitudes, longitudes and temperatures of four countries."""
+    rng = np.random.default_rng(seed)
+    country, noise = rng.integers(0, 4, n), rng.normal(size=(3, n))
+    X = np.column_stack(
+        [
+            np.array([40, 52, -33, 10])[country] + noise[0],
+            np.array([-100, 10, 150, -170])[country] + noise[1],
+            20 - np.array([5, 8, 1, -6])[country] + 2 * noise[2],
+        ]
+    )
+    X[rng.random(X.shape) < 0.25] = np.nan
+    return X
+
+
+def farthest_draw(seed):
+    """Find the largest distance of a draw from the mean, in observed ranges."""
+    farthest = []
+    for i in range(2):
+        X = places([seed, i])
+        imputer = TableImputer(n_parameter_draws=5, random_state=0).fit(X)
+        drawn = imputer.sample(X, 10, random_state=0, as_array=True)
+        span = np.nanmax(X, 0) - np.nanmin(X, 0)
+        farthest.append((abs(drawn - np.nanmean(X, 0)) / span).max())
+    return max(farthest)
+
+
+def test_factors_of_squares_of_each_other_do_not_run_away(seed, monkeypatch):
+    assert farthest_draw(seed) < 3
+    laws = module.laws_of
+    monkeypatch.setattr(module, "laws_of", lambda *args, **_: laws(*args))
+    assert farthest_draw(seed) > 3  # control: with products
 
 
 def chosen_from_the_target(rng):

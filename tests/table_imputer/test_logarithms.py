@@ -148,3 +148,18 @@ def test_entropies_are_those_of_normal_and_of_uniform_numbers(rng):
     twice = _entropy(np.repeat(x, weights), np.ones(weights.sum()))
     assert abs(_entropy(x, weights.astype(float)) - twice) < 0.05
     assert abs(_entropy(3 * x, weights.astype(float)) - twice - np.log(3)) < 0.05
+
+
+def test_losses_are_imputed_as_incomes_are(seed):
+    income = wages([seed, 0])
+    income[:, 1] *= 100
+    loss = income * [1, -1]
+    tables = []
+    for X in (income, loss):
+        imputer = TableImputer(n_parameter_draws=2, random_state=0).fit(X)
+        assert any(part.link for part in imputer._fitted.model.expansion.parts)
+        drawn = imputer.sample(X, 2, random_state=0, as_array=True)
+        filled = imputer.transform(X)
+        medians = imputer.set_params(strategy="median").transform(X)
+        tables.append([filled, medians, *drawn])
+    np.testing.assert_array_equal(tables[0] * np.array([1, -1]), tables[1])
