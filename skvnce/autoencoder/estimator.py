@@ -632,11 +632,9 @@ class VariationalAutoencoder(
         families = columns.distributions()
         d, k = len(columns.scale), self.n_components_
         d += sum(family.n_more for family in families.levels)
-        ones = torch.ones(d, dtype=torch.float64)
-        blank = FactorModel(0 * ones, ones[:, None].repeat(1, k), ones)
         # the state replaces what is drawn here; the seed keeps the caller's stream
         with seeded(0):
-            auto = vae.build(blank, families, sizes)
+            auto = vae.build(FactorModel.blank(d, k), families, sizes)
         return self._loaded(vae.Autoencoder(*(part.double() for part in auto)))
 
     def _among_all_columns(self, nodes):
