@@ -271,7 +271,7 @@ def fit_vgi(data, conditionals, seed, n_steps, settings=EFFORT):
         settings,
         n_epochs=n_epochs,
         schedule=lambda epoch: 1.0 if epoch < n_epochs / 3 else LOWER,
-        on_round=follow,
+        on_epoch=follow,
     )
     model = FactorModel(*(part.double() for part in averages[0].module.factors()))
     return (in_units(model, mean, std), Scaled(averages[1].module, mean, std), chains)

@@ -268,7 +268,7 @@ def by_vgi(data, start, n_epochs, study, seed, conditionals=LinearConditionals):
         TrainingSettings(*study.settings),
         n_epochs=n_epochs,
         schedule=decay,
-        on_round=lambda epoch, loss: bool(halves(epoch)),
+        on_epoch=lambda epoch, loss: bool(halves(epoch)),
     )
 
     return {

@@ -203,7 +203,7 @@ def train_on_all(
         n_epochs=n_rounds + n_cooling,
         batches=batches_of(start, chains, settings.batch_size),
         schedule=cooling_after(n_rounds),
-        on_round=on_round,
+        on_epoch=on_round,
         aside=_encoder_loss(pair.model, chains, settings),
         max_norm=MAX_NORM,
     )
@@ -501,13 +501,14 @@ class VGIRounds:
             patience,
             lambda modules: partial(scores, Pair(*modules)),
             torch.mean,
-            partial(
-                train,
+            lambda on_round, on_step: train(
                 pair,
                 self.chains,
                 settings,
                 n_epochs=most,
                 batches=batches_of(self._start, self.chains, settings.batch_size),
+                on_epoch=on_round,
+                on_step=on_step,
                 aside=_encoder_loss(pair.model, self.chains, settings),
                 max_norm=MAX_NORM,
             ),

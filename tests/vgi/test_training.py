@@ -392,7 +392,7 @@ def test_the_schedule_scales_both_learning_rates():
         training.TrainingSettings(1, 1, 60, 0.1, 0.1),
         n_epochs=50,
         schedule=lambda epoch: float(epoch < 2),
-        on_round=look,
+        on_epoch=look,
     )
     assert len(kept) == 4
     names = [name for name, _ in pair.named_parameters()]
