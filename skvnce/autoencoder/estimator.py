@@ -624,9 +624,6 @@ class VariationalAutoencoder(
         return columns.encoder_model(auto, int(self.n_importance_samples))
 
     def _rebuild(self):
-        return self._restore().evaluated()
-
-    def _restore(self):
         """Make model and encoder in double precision, with their parameters."""
         columns, sizes, *_ = self._fitted.model
         families = columns.distributions()
@@ -635,7 +632,8 @@ class VariationalAutoencoder(
         # the state replaces what is drawn here; the seed keeps the caller's stream
         with seeded(0):
             auto = vae.build(FactorModel.blank(d, k), families, sizes)
-        return self._loaded(vae.Autoencoder(*(part.double() for part in auto)))
+        auto = self._loaded(vae.Autoencoder(*(part.double() for part in auto)))
+        return auto.evaluated()
 
     def _among_all_columns(self, nodes):
         """Insert the columns of the model among all columns."""

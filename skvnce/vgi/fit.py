@@ -25,7 +25,8 @@ from skvnce._core.progress import step
 from skvnce._core.random import global_stream
 from skvnce._core.training import rounds
 from skvnce._core.training.rounds import MAX_NORM, cooling_after, rows_of
-from skvnce.autoencoder.losses import ALGORITHMS, Rounds
+from skvnce.autoencoder import vae
+from skvnce.autoencoder.losses import ALGORITHMS, Rounds, posterior_only
 from skvnce.autoencoder.vae import Training
 from skvnce.gaussian import em as normal_em
 from skvnce.mixture import density, em
@@ -104,13 +105,13 @@ def by_normal(start: Start, n_chains: int) -> Tensor:
     """Complete rows by draws of the normal given the observed cells."""
     if start.families.levels:
         model = LatentNormal.of(start.normal, start.families)
-        return model.completed(start.data, n_chains).float()
-    return normal_em.draw(start.normal, start.data, n_chains).float()
+        return model.completed(start.data, n_chains)
+    return normal_em.draw(start.normal, start.data, n_chains)
 
 
 def by_marginals(start: Start, n_chains: int) -> Tensor:
     """Complete rows by observed cells of the same columns, f0 of the paper."""
-    return from_marginals(start.data, n_chains).float()
+    return from_marginals(start.data, n_chains)
 
 
 def make_chains(
@@ -121,7 +122,8 @@ def make_chains(
 ) -> Chains:
     """Complete rows, within the range of draws."""
     data = start.dequantised()
-    return Chains(data, complete(start, n_chains), _range_of(data, start))
+    x = complete(start, n_chains).float()
+    return Chains(data, x, _range_of(data, start))
 
 
 def _range_of(data: Incomplete, start: Start) -> Hypercube:
@@ -166,12 +168,13 @@ def _scores_of(
 ) -> Callable[[Pair], Tensor]:
     """Make the function that scores held-out cells, by the encoder if there is one."""
     rows = held_out.any(1).nonzero().squeeze(1)
-    data, cells = start.dequantised(), held_out.nonzero(as_tuple=True)
+    data, places = start.dequantised(), held_out.nonzero(as_tuple=True)
 
     def scores(pair: Pair) -> Tensor:
         if isinstance(pair.model, AutoencoderDensity):
-            return pair.model.held_out_log_prob(data.take(rows), held_out[rows])
-        return held_out_log_prob(pair, chains, cells, data.x[cells])
+            cells = data.take(rows), held_out[rows]
+            return vae.held_out_log_prob(pair.model.autoencoder(), *cells)
+        return held_out_log_prob(pair, chains, places, data.x[places])
 
     return scores
 
@@ -179,10 +182,16 @@ def _scores_of(
 def _encoder_loss(
     model: nn.Module, chains: Chains, settings: TrainingSettings
 ) -> Callable[[Tensor], Tensor] | None:
-    """Make the loss of the encoder for rows with missing values, if there is one."""
+    """Make the loss of the encoder for rows with missing values, if there is one.
+
+    It is zero, with the gradient of their bound in the encoder.
+    """
     if not (isinstance(model, AutoencoderDensity) and settings.trains_encoder):
         return None
-    return lambda rows: model.encoder_loss(chains.data.take(rows))
+    auto = model.autoencoder()
+    return lambda rows: (
+        -posterior_only(*auto, *chains.data.take(rows), global_stream).mean()
+    )
 
 
 def train_on_all(
@@ -331,7 +340,7 @@ def held_out_objective(
 
 def _chains_within(hypercube: Hypercube, start: Start, n_chains: int) -> Chains:
     """Start chains of rows, in the range of those of another table."""
-    x = by_normal(start, n_chains)
+    x = by_normal(start, n_chains).float()
     low, high = hypercube.on(x.device)
     return Chains(start.dequantised(), x.clamp(low.to(x), high.to(x)), hypercube)
 
@@ -379,9 +388,10 @@ def fit_mixture(start: Start, hidden: Tensor) -> Mixture | None:
     return mixture if np.isfinite(mixture.covariances).all() else None
 
 
-def complete_by_mixture(mixture: Mixture, data: Incomplete, n_tables: int) -> Tensor:
-    """Draw the missing scores of rows; (n_tables, n, features), within their range."""
-    (n, d), rng = data.x.shape, _generator()
+def by_mixture(mixture: Mixture, start: Start, n_tables: int) -> Tensor:
+    """Complete rows by draws of a mixture given the observed cells, in their range."""
+    data, rng = start.data, _generator()
+    n, d = data.x.shape
     shape = n_tables, n
     numbers = rng.random(shape), rng.standard_normal((*shape, d)), np.empty((0, *shape))
     drawn = torch.from_numpy(density.draw(mixture, _arrange(data), *numbers)[0])
@@ -397,11 +407,11 @@ def add_completed(
     Returns `data`; `hidden` (bool (n_rows, features)), the held-out cells; completed
     rows have none; `weights` (n_rows,).
     """
-    visible, at = start.without(hidden).data, start.families.rounded
-    tables = complete_by_mixture(mixture, visible, _TABLES)
+    visible, at = start.without(hidden), start.families.rounded
+    tables = by_mixture(mixture, visible, _TABLES)
     if len(at):
         tables = tables.index_copy(-1, at, start.families.nearest(tables[..., at]))
-        tables = visible.with_values(tables)
+        tables = visible.data.with_values(tables)
     more = tables.flatten(0, 1).to(start.data.x)
     every = torch.ones_like(more, dtype=torch.bool)
     data = Incomplete(
@@ -442,11 +452,6 @@ class Stopping(NamedTuple):
     patience: int
     # number of rounds of the warm-up, if held-out cells do not choose it
     n_warm_up: int | None
-
-
-def by_mixture(mixture: Mixture, start: Start, n_chains: int) -> Tensor:
-    """Complete rows by draws of a mixture given the observed cells."""
-    return complete_by_mixture(mixture, start.data, n_chains).float()
 
 
 class VGIRounds:
