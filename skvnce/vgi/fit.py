@@ -437,21 +437,11 @@ def _generator() -> np.random.Generator:
 
 # a line of `verbose`
 _BY_MIXTURE = "learning rows that a mixture completes (MixtureImputer is often ahead)"
-_WARM_UP = 6  # maximum number of rounds of the warm-up
+WARM_UP = 6  # maximum number of rounds of the warm-up
 AVERAGED = 0.25  # share of the steps that averages span, as there are few
 # of the warm-up: three draws, batches of 256 rows, and weight decay of the networks
 _TRAINING = Training(3, 256, 1.5e-2, 0.05, AVERAGED)
 _COOLING = 2  # rounds with decreasing learning rates after the warm-up
-
-
-class Stopping(NamedTuple):
-    """When a training stops."""
-
-    n_rounds: int  # maximum number of rounds, without those of the warm-up
-    # number of successive rounds without a better prediction of held-out cells
-    patience: int
-    # number of rounds of the warm-up, if held-out cells do not choose it
-    n_warm_up: int | None
 
 
 class VGIRounds:
@@ -468,32 +458,40 @@ class VGIRounds:
         n_chains: int,  # K
         complete: Callable[[Start, int], Tensor],  # as of `make_chains`
         settings: TrainingSettings,
-        stopping: Stopping,
         # fitted without the held-out cells, if the model is an autoencoder
         mixture: Mixture | None,
+        # number of rounds of the warm-up, if held-out cells do not choose it
+        n_warm_up: int,
         device: torch.device,
     ) -> None:
-        self._pair, self._settings, self._stopping = pair, settings, stopping
-        self._mixture, self._device, self._inputs = mixture, device, (start, hidden)
+        self._pair, self._settings, self._mixture = pair, settings, mixture
+        self._device, self._inputs = device, (start, hidden)
         self._start, self._hidden = start.on(device), hidden.to(device)
         self.chains = make_chains(start.without(hidden), n_chains, complete).on(device)
-        self.n_warm_up, self._has_chosen = 0, False
+        self.n_warm_up = 0 if mixture is None else n_warm_up
+        self._has_chosen = False
 
-    def while_better(self, on_round: Callable[[int, float, float], bool]) -> int:
+    def while_better(
+        self,
+        *,
+        max_rounds: int,
+        patience: int,
+        on_round: Callable[[int, float, float], bool],
+    ) -> int:
         """Train while held-out cells are predicted better; see `rounds`.
 
         Returns the best number of rounds; 0 if none improves the scores, or if no cell
-        is held out.  `on_round` is called with the round, its loss and the gain per
-        held-out cell, in nats; stops by returning True.
+        is held out.  `patience`: number of successive rounds without an improvement
+        after which it stops.  `on_round` is called with the round, its loss and the
+        gain per held-out cell, in nats; stops by returning True.
         """
-        most, patience, _ = self._stopping
         self._has_chosen = True
         if self._mixture is not None:
             with step(_BY_MIXTURE):
                 warm_up, hidden = self._warm_up()
                 self.n_warm_up = warm_up.while_better(
                     hidden,
-                    max_rounds=_WARM_UP,
+                    max_rounds=WARM_UP,
                     patience=patience,
                     on_round=lambda *_: False,
                 )
@@ -510,7 +508,7 @@ class VGIRounds:
                 pair,
                 self.chains,
                 settings,
-                n_epochs=most,
+                n_epochs=max_rounds,
                 batches=batches_of(self._start, self.chains, settings.batch_size),
                 on_epoch=on_round,
                 on_step=on_step,
@@ -528,9 +526,7 @@ class VGIRounds:
 
         Rounds of the warm-up precede them if `while_better` has not been called.
         """
-        n_warm_up = self._stopping.n_warm_up
         if self._mixture is not None and not self._has_chosen:
-            self.n_warm_up = _WARM_UP if n_warm_up is None else n_warm_up
             with step(_BY_MIXTURE):
                 warm_up, _ = self._warm_up()
                 warm_up.on_all(self.n_warm_up, 0, lambda n, loss: False)

@@ -52,8 +52,8 @@ from skvnce.vgi.densities import (
 )
 from skvnce.vgi.fit import (
     AVERAGED,
+    WARM_UP,
     Start,
-    Stopping,
     VGIRounds,
     by_marginals,
     by_mixture,
@@ -540,7 +540,11 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
             rounds = self._rounds(pair, start, hidden, plan, n_warm_up, mixture, device)
 
             def while_better(report):
-                n_rounds = rounds.while_better(report)
+                n_rounds = rounds.while_better(
+                    max_rounds=plan.n_rounds,
+                    patience=plan.solver["n_iter_no_change"],
+                    on_round=report,
+                )
                 if on_chosen is not None and hidden.any():
                     cube = rounds.chains.hypercube
                     starts = normal_fit, fit, factors
@@ -655,8 +659,8 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
             plan.n_chains,
             complete,
             settings,
-            Stopping(plan.n_rounds, plan.solver["n_iter_no_change"], n_warm_up),
             mixture,
+            WARM_UP if n_warm_up is None else n_warm_up,
             device,
         )
         if n_epochs := int(method.n_warm_up):
