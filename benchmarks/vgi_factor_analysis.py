@@ -271,7 +271,7 @@ def fit_vgi(data, conditionals, seed, n_steps, settings=EFFORT):
         settings,
         n_epochs=n_epochs,
         schedule=lambda epoch: 1.0 if epoch < n_epochs / 3 else LOWER,
-        on_round=follow,
+        on_epoch=follow,
     )
     model = FactorModel(*(part.double() for part in averages[0].module.factors()))
     return (in_units(model, mean, std), Scaled(averages[1].module, mean, std), chains)
@@ -283,6 +283,9 @@ def normal(model, other):
     return kl_divergence(p, q)
 
 
+AT_ONCE = 2**24  # size of rows, once for each of their columns, in memory
+
+
 class Scaled(NamedTuple):
     """Normal conditionals of columns that were scaled."""
 
@@ -292,9 +295,13 @@ class Scaled(NamedTuple):
 
     def all(self, x):
         """Give all conditionals of rows in their own units."""
-        q = self.conditionals.all(((x - self.mean) / self.std).float())
-        loc = self.mean + self.std * q.loc.double()
-        return torch.distributions.Normal(loc, self.std * q.scale.double())
+        d, parts = x.shape[1], []
+        for rows in ((x - self.mean) / self.std).float().split(max(1, AT_ONCE // d**2)):
+            columns = torch.arange(d).expand(rows.shape)
+            q = self.conditionals.at(rows[:, None].expand(-1, d, -1), columns)
+            parts.append((q.loc.double(), q.scale.double()))
+        loc, scale = map(torch.cat, zip(*parts, strict=True))
+        return torch.distributions.Normal(self.mean + self.std * loc, self.std * scale)
 
 
 @torch.no_grad()

@@ -285,7 +285,7 @@ def by_vgi(start, clock, watch):
         SETTINGS,
         n_epochs=ALWAYS,
         batches=watch.batches(model, len(data.x), SETTINGS.batch_size),
-        on_round=watch,
+        on_epoch=watch,
         max_norm=MAX_NORM,
     )
     return {"warm_up": sum(WARM_UP)}

@@ -134,13 +134,6 @@ class LinearConditionals(nn.Module):
         loc = loc + self.unit_of_own * self.own[columns] * cell.squeeze(-1)
         return Normal(loc, self.log_scales[columns].exp(), validate_args=False)
 
-    def all(self, x):
-        """Return q_j of all columns."""
-        shared = x @ (self.body * self.unit_of_body).T
-        loc = shared @ (self.heads * self.unit_of_heads).T + self.intercepts
-        loc = loc + self.unit_of_own * self.own * x
-        return Normal(loc, self.log_scales.exp().expand_as(loc), validate_args=False)
-
 
 class Halves:
     """Averages of modules over the second half of 1/8, 1/4, 1/2 and all epochs.
@@ -268,7 +261,7 @@ def by_vgi(data, start, n_epochs, study, seed, conditionals=LinearConditionals):
         TrainingSettings(*study.settings),
         n_epochs=n_epochs,
         schedule=decay,
-        on_round=lambda epoch, loss: bool(halves(epoch)),
+        on_epoch=lambda epoch, loss: bool(halves(epoch)),
     )
 
     return {

@@ -403,7 +403,7 @@ def by_gibbs(model, posterior, data, linear, settings):
         chains,
         training.TrainingSettings(UPDATES, SELECTED, BATCH, settings.rate, Q_RATE),
         n_epochs=settings.n_epochs - warm,
-        on_round=lambda epoch, loss: settings.on_epoch(epoch + warm, loss),
+        on_epoch=lambda epoch, loss: settings.on_epoch(epoch + warm, loss),
     )
 
 

@@ -154,3 +154,9 @@ def divergence(draws, row):
     q = exact_histogram(row)
     middle = (p + q) / 2
     return sum(stats.entropy(side, middle) for side in (p, q)) / 2
+
+
+def of_all_columns(q, x):
+    """Give the conditionals of all columns of rows, of the batch shape of x."""
+    columns = torch.arange(x.shape[-1]).expand(x.shape)
+    return q.at(x.unsqueeze(-2).expand(*x.shape, -1), columns)

@@ -74,10 +74,6 @@ class LatentCells(Protocol):
 class GibbsConditionals(Protocol):
     """Univariate distributions q(x_j | x), from completed rows x."""
 
-    def all(self, x: Tensor) -> Distribution:
-        """Return q_j of all columns; (*batch, features) -> batch (*batch, features)."""
-        ...
-
     def at(self, x: Tensor, columns: Tensor) -> Distribution:
         """Return q_j of one column a row, int (*several, *batch)."""
         ...

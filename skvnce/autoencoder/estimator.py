@@ -624,20 +624,16 @@ class VariationalAutoencoder(
         return columns.encoder_model(auto, int(self.n_importance_samples))
 
     def _rebuild(self):
-        return self._restore().evaluated()
-
-    def _restore(self):
         """Make model and encoder in double precision, with their parameters."""
         columns, sizes, *_ = self._fitted.model
         families = columns.distributions()
         d, k = len(columns.scale), self.n_components_
         d += sum(family.n_more for family in families.levels)
-        ones = torch.ones(d, dtype=torch.float64)
-        blank = FactorModel(0 * ones, ones[:, None].repeat(1, k), ones)
         # the state replaces what is drawn here; the seed keeps the caller's stream
         with seeded(0):
-            auto = vae.build(blank, families, sizes)
-        return self._loaded(vae.Autoencoder(*(part.double() for part in auto)))
+            auto = vae.build(FactorModel.blank(d, k), families, sizes)
+        auto = self._loaded(vae.Autoencoder(*(part.double() for part in auto)))
+        return auto.evaluated()
 
     def _among_all_columns(self, nodes):
         """Insert the columns of the model among all columns."""

@@ -10,7 +10,7 @@ them to N(0, I); it is also monotone, and faster.
 from collections.abc import Iterator
 from functools import partial
 from math import inf, log, pi
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -44,6 +44,12 @@ class FactorModel(NamedTuple):
     mean: Tensor  # (features,)
     loadings: Tensor  # (features, k): W
     noise_variance: Tensor  # (features,): psi
+
+    @classmethod
+    def blank(cls, n_features: int, rank: int) -> Self:
+        """Make a model whose parameters a stored state will replace."""
+        ones = torch.ones(n_features, dtype=torch.float64)
+        return cls(0 * ones, ones[:, None].repeat(1, rank), ones)
 
     def covariance(self) -> Tensor:
         """Compute W W' + diag(psi); (features, features)."""

@@ -44,7 +44,6 @@ from skvnce._core.random import Uniforms, at_quantiles, draw, global_stream, ins
 from skvnce._core.training import rounds
 from skvnce.autoencoder import vae
 from skvnce.autoencoder.networks import (
-    AnchoredEncoder,
     AnchoredLatentCells,
     ResidualPerceptron,
     VariationalAutoencoderModel,
@@ -576,12 +575,8 @@ def visit_loss(
 
 def is_written_out(batches: Batches) -> bool:
     """Return whether `WeightedBound` computes the bound of an autoencoder."""
-    model, posterior = batches.auto
     return (
-        isinstance(model, VariationalAutoencoderModel)
-        and isinstance(posterior, AnchoredEncoder)
-        and posterior.n_components == 1
-        and all(isinstance(part.network, ResidualPerceptron) for part in batches.auto)
+        batches.auto.posterior.n_components == 1
         and batches.anchor is not None
         and batches.cells is not None
         and all(

@@ -477,8 +477,8 @@ class AnchoredEncoder(nn.Module):
 
     def __init__(
         self,
-        # (x, observed) to an `Anchor`; may be an nn.Module
-        infer: Callable[[Tensor, Tensor], Anchor],
+        # (x, observed) to an `Anchor`; without parameters, so that training keeps it
+        infer: nn.Module,
         # (filled row, mask, anchor's mean) in one to shift and log-scale, of each
         # component in turn, after the logits of all components but one
         network: nn.Module,
@@ -495,12 +495,6 @@ class AnchoredEncoder(nn.Module):
         """Return q(z | x_obs); event shape (latents,), batch shape (*batch,)."""
         observed = observed.expand(x.shape)
         return self.at(self.infer(x, observed), observed)
-
-    @property
-    def has_fixed_anchor(self) -> bool:
-        """Whether the linear model stays as it is, so that anchors can be stored."""
-        parts = self.infer.parameters() if isinstance(self.infer, nn.Module) else ()
-        return not any(part.requires_grad for part in parts)
 
     def inputs_of(self, anchor: Anchor, observed: Tensor) -> Tensor:
         """Return the inputs of the network; (*batch, n_inputs)."""

@@ -111,7 +111,7 @@ def lair(
         log_likelihood = observed_log_prob(cells, *data)
         log_weight = log_likelihood + log_prior - log_q  # eq. (6)
         index = resample(log_weight, u_index[:k])
-        if hasattr(cells, "taken"):  # they have been decoded
+        if isinstance(cells, Cells):  # they have been decoded
             x = data.with_values(at_quantiles(cells.take(index), u_x[:k]))
         else:
             x = decode(model, data, take(z, index), u_x[:k])

@@ -322,14 +322,12 @@ class Batches:
     """
 
     def __init__(self, auto: Autoencoder, data: Incomplete) -> None:
-        self.auto, self.data, self.anchor, self.cells = auto, data, None, None
+        self.auto, self.data, self.anchor = auto, data, None
         k = auto.model.prior().event_shape[0]
-        fits = data.x.numel() + len(data.x) * k * (k + 1) <= _KEPT
-        if fits and getattr(auto.posterior, "has_fixed_anchor", False):
+        if data.x.numel() + len(data.x) * k * (k + 1) <= _KEPT:
             with torch.no_grad():
                 self.anchor = auto.posterior.infer(*data)
-        if isinstance(auto.model, VariationalAutoencoderModel):
-            self.cells = auto.model.families.intervals(data.x)
+        self.cells = auto.model.families.intervals(data.x)
 
     def of(self, rows: Tensor | slice) -> tuple[Autoencoder, Incomplete]:
         """Return them and the rows; they may be called with these rows only."""

@@ -226,18 +226,6 @@ class _Conditionals(nn.Module):
             raw[:, 2:].view(*columns.shape, self.head.n_parameters - 2),
         )
 
-    def _all(self, x: Tensor, raw: Tensor) -> Distribution:
-        """Return q_j of all columns, raw (n_columns, n, n_parameters)."""
-        raw = raw.movedim(0, 1).reshape(*x.shape, -1)
-        loc = x @ (self.slopes * self.others).T + self.intercepts
-        log_scale = self.log_scales
-        if self.offset is not None:
-            columns = torch.arange(x.shape[-1], device=x.device).expand(x.shape)
-            rows = x.unsqueeze(-2).expand(*x.shape, -1).reshape(-1, x.shape[-1])
-            mean, wider = self.offset(rows, columns.reshape(-1))
-            loc, log_scale = loc + mean.view(x.shape), log_scale + wider.view(x.shape)
-        return self.head(loc + raw[..., 0], log_scale + raw[..., 1], raw[..., 2:])
-
 
 class StandardConditionals(_Conditionals):
     """Conditionals q(x_j | x_-j), which do not depend on x_j; see `_Conditionals`."""
@@ -250,12 +238,6 @@ class StandardConditionals(_Conditionals):
         """Return q_j after its own cell has changed: q is the same."""
         return q
 
-    def all(self, x: Tensor) -> Distribution:
-        """Return q_j of all columns; the body gets d versions of each row."""
-        rows = x.reshape(-1, x.shape[-1])
-        views = rows * self.others.unsqueeze(1)  # (features, n, features)
-        return self._all(x, self.networks(self.body(views)))
-
 
 class ExtendedConditionals(_Conditionals):
     """Conditionals q(x_j | x) that depend on the previous x_j; see `_Conditionals`."""
@@ -267,11 +249,6 @@ class ExtendedConditionals(_Conditionals):
     def back(self, q: Distribution, x: Tensor, columns: Tensor) -> Distribution:
         """Return q_j after its own cell has changed to its value in x."""
         return self.at(x, columns)
-
-    def all(self, x: Tensor) -> Distribution:
-        """Return q_j of all columns; the body gets each row once."""
-        shared = self.body(x.reshape(-1, x.shape[-1]))
-        return self._all(x, self.networks(shared.expand(x.shape[-1], *shared.shape)))
 
 
 def anchor(conditionals: _Conditionals, mean: Tensor, precision: Tensor) -> None:
@@ -381,12 +358,6 @@ class MixedConditionals(nn.Module):
     def blind(self, x: Tensor, columns: Tensor) -> NumberOrLevel:
         """Return q_j of one column a row, whose networks do not see x_j."""
         return self._at(x.expand(*columns.shape, -1), columns, self.inputs.others)
-
-    def all(self, x: Tensor) -> NumberOrLevel:
-        """Return q_j of all columns."""
-        wide = x.unsqueeze(-2).expand(*x.shape, -1)
-        columns = torch.arange(x.shape[-1]).expand(x.shape)
-        return self._at(wide, columns, self.visible)
 
     def _at(self, rows: Tensor, columns: Tensor, visible: Tensor) -> NumberOrLevel:
         """Return q_j of rows (*batch, features), one column each.

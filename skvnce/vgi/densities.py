@@ -22,12 +22,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.quasirandom import SobolEngine
 
 from skvnce._core.distributions.cells import Families
-from skvnce._core.incomplete import Incomplete
 from skvnce._core.models import LatentVariableModel, iwelbo, log_joint, rsample_latents
 from skvnce._core.random import Uniforms, global_stream
 from skvnce.autoencoder import vae
 from skvnce.autoencoder.factor_analysis import FactorModel
-from skvnce.autoencoder.losses import Completed, miss_iwae, posterior_only
+from skvnce.autoencoder.losses import Completed, miss_iwae
 from skvnce.autoencoder.vae import Architecture, Autoencoder
 from skvnce.vgi.splines import (
     ComposedTransform,
@@ -394,14 +393,6 @@ class AutoencoderDensity(LatentDensity):
     def parameter_groups(self, rate: float) -> list[dict]:
         """Group the parameters as the training of autoencoders does."""
         return vae.parameter_groups(list(self.named_parameters()), rate, _WEIGHT_DECAY)
-
-    def encoder_loss(self, data: Incomplete) -> Tensor:
-        """Return zero with the gradient of the bound of rows in the encoder."""
-        return -posterior_only(*self.autoencoder(), *data, global_stream).mean()
-
-    def held_out_log_prob(self, data: Incomplete, hidden: Tensor) -> Tensor:
-        """Score held-out cells of rows by the encoder; see `autoencoder`."""
-        return vae.held_out_log_prob(self.autoencoder(), data, hidden)
 
 
 def _sobol_points(step: int, template: Tensor) -> Tensor:

@@ -25,7 +25,8 @@ from skvnce._core.progress import step
 from skvnce._core.random import global_stream
 from skvnce._core.training import rounds
 from skvnce._core.training.rounds import MAX_NORM, cooling_after, rows_of
-from skvnce.autoencoder.losses import ALGORITHMS, Rounds
+from skvnce.autoencoder import vae
+from skvnce.autoencoder.losses import ALGORITHMS, Rounds, posterior_only
 from skvnce.autoencoder.vae import Training
 from skvnce.gaussian import em as normal_em
 from skvnce.mixture import density, em
@@ -104,13 +105,13 @@ def by_normal(start: Start, n_chains: int) -> Tensor:
     """Complete rows by draws of the normal given the observed cells."""
     if start.families.levels:
         model = LatentNormal.of(start.normal, start.families)
-        return model.completed(start.data, n_chains).float()
-    return normal_em.draw(start.normal, start.data, n_chains).float()
+        return model.completed(start.data, n_chains)
+    return normal_em.draw(start.normal, start.data, n_chains)
 
 
 def by_marginals(start: Start, n_chains: int) -> Tensor:
     """Complete rows by observed cells of the same columns, f0 of the paper."""
-    return from_marginals(start.data, n_chains).float()
+    return from_marginals(start.data, n_chains)
 
 
 def make_chains(
@@ -121,7 +122,8 @@ def make_chains(
 ) -> Chains:
     """Complete rows, within the range of draws."""
     data = start.dequantised()
-    return Chains(data, complete(start, n_chains), _range_of(data, start))
+    x = complete(start, n_chains).float()
+    return Chains(data, x, _range_of(data, start))
 
 
 def _range_of(data: Incomplete, start: Start) -> Hypercube:
@@ -166,12 +168,13 @@ def _scores_of(
 ) -> Callable[[Pair], Tensor]:
     """Make the function that scores held-out cells, by the encoder if there is one."""
     rows = held_out.any(1).nonzero().squeeze(1)
-    data, cells = start.dequantised(), held_out.nonzero(as_tuple=True)
+    data, places = start.dequantised(), held_out.nonzero(as_tuple=True)
 
     def scores(pair: Pair) -> Tensor:
         if isinstance(pair.model, AutoencoderDensity):
-            return pair.model.held_out_log_prob(data.take(rows), held_out[rows])
-        return held_out_log_prob(pair, chains, cells, data.x[cells])
+            cells = data.take(rows), held_out[rows]
+            return vae.held_out_log_prob(pair.model.autoencoder(), *cells)
+        return held_out_log_prob(pair, chains, places, data.x[places])
 
     return scores
 
@@ -179,10 +182,16 @@ def _scores_of(
 def _encoder_loss(
     model: nn.Module, chains: Chains, settings: TrainingSettings
 ) -> Callable[[Tensor], Tensor] | None:
-    """Make the loss of the encoder for rows with missing values, if there is one."""
+    """Make the loss of the encoder for rows with missing values, if there is one.
+
+    It is zero, with the gradient of their bound in the encoder.
+    """
     if not (isinstance(model, AutoencoderDensity) and settings.trains_encoder):
         return None
-    return lambda rows: model.encoder_loss(chains.data.take(rows))
+    auto = model.autoencoder()
+    return lambda rows: (
+        -posterior_only(*auto, *chains.data.take(rows), global_stream).mean()
+    )
 
 
 def train_on_all(
@@ -203,7 +212,7 @@ def train_on_all(
         n_epochs=n_rounds + n_cooling,
         batches=batches_of(start, chains, settings.batch_size),
         schedule=cooling_after(n_rounds),
-        on_round=on_round,
+        on_epoch=on_round,
         aside=_encoder_loss(pair.model, chains, settings),
         max_norm=MAX_NORM,
     )
@@ -331,7 +340,7 @@ def held_out_objective(
 
 def _chains_within(hypercube: Hypercube, start: Start, n_chains: int) -> Chains:
     """Start chains of rows, in the range of those of another table."""
-    x = by_normal(start, n_chains)
+    x = by_normal(start, n_chains).float()
     low, high = hypercube.on(x.device)
     return Chains(start.dequantised(), x.clamp(low.to(x), high.to(x)), hypercube)
 
@@ -379,9 +388,10 @@ def fit_mixture(start: Start, hidden: Tensor) -> Mixture | None:
     return mixture if np.isfinite(mixture.covariances).all() else None
 
 
-def complete_by_mixture(mixture: Mixture, data: Incomplete, n_tables: int) -> Tensor:
-    """Draw the missing scores of rows; (n_tables, n, features), within their range."""
-    (n, d), rng = data.x.shape, _generator()
+def by_mixture(mixture: Mixture, start: Start, n_tables: int) -> Tensor:
+    """Complete rows by draws of a mixture given the observed cells, in their range."""
+    data, rng = start.data, _generator()
+    n, d = data.x.shape
     shape = n_tables, n
     numbers = rng.random(shape), rng.standard_normal((*shape, d)), np.empty((0, *shape))
     drawn = torch.from_numpy(density.draw(mixture, _arrange(data), *numbers)[0])
@@ -397,11 +407,11 @@ def add_completed(
     Returns `data`; `hidden` (bool (n_rows, features)), the held-out cells; completed
     rows have none; `weights` (n_rows,).
     """
-    visible, at = start.without(hidden).data, start.families.rounded
-    tables = complete_by_mixture(mixture, visible, _TABLES)
+    visible, at = start.without(hidden), start.families.rounded
+    tables = by_mixture(mixture, visible, _TABLES)
     if len(at):
         tables = tables.index_copy(-1, at, start.families.nearest(tables[..., at]))
-        tables = visible.with_values(tables)
+        tables = visible.data.with_values(tables)
     more = tables.flatten(0, 1).to(start.data.x)
     every = torch.ones_like(more, dtype=torch.bool)
     data = Incomplete(
@@ -427,26 +437,11 @@ def _generator() -> np.random.Generator:
 
 # a line of `verbose`
 _BY_MIXTURE = "learning rows that a mixture completes (MixtureImputer is often ahead)"
-_WARM_UP = 6  # maximum number of rounds of the warm-up
+WARM_UP = 6  # maximum number of rounds of the warm-up
 AVERAGED = 0.25  # share of the steps that averages span, as there are few
 # of the warm-up: three draws, batches of 256 rows, and weight decay of the networks
 _TRAINING = Training(3, 256, 1.5e-2, 0.05, AVERAGED)
 _COOLING = 2  # rounds with decreasing learning rates after the warm-up
-
-
-class Stopping(NamedTuple):
-    """When a training stops."""
-
-    n_rounds: int  # maximum number of rounds, without those of the warm-up
-    # number of successive rounds without a better prediction of held-out cells
-    patience: int
-    # number of rounds of the warm-up, if held-out cells do not choose it
-    n_warm_up: int | None
-
-
-def by_mixture(mixture: Mixture, start: Start, n_chains: int) -> Tensor:
-    """Complete rows by draws of a mixture given the observed cells."""
-    return complete_by_mixture(mixture, start.data, n_chains).float()
 
 
 class VGIRounds:
@@ -463,32 +458,40 @@ class VGIRounds:
         n_chains: int,  # K
         complete: Callable[[Start, int], Tensor],  # as of `make_chains`
         settings: TrainingSettings,
-        stopping: Stopping,
         # fitted without the held-out cells, if the model is an autoencoder
         mixture: Mixture | None,
+        # number of rounds of the warm-up, if held-out cells do not choose it
+        n_warm_up: int,
         device: torch.device,
     ) -> None:
-        self._pair, self._settings, self._stopping = pair, settings, stopping
-        self._mixture, self._device, self._inputs = mixture, device, (start, hidden)
+        self._pair, self._settings, self._mixture = pair, settings, mixture
+        self._device, self._inputs = device, (start, hidden)
         self._start, self._hidden = start.on(device), hidden.to(device)
         self.chains = make_chains(start.without(hidden), n_chains, complete).on(device)
-        self.n_warm_up, self._has_chosen = 0, False
+        self.n_warm_up = 0 if mixture is None else n_warm_up
+        self._has_chosen = False
 
-    def while_better(self, on_round: Callable[[int, float, float], bool]) -> int:
+    def while_better(
+        self,
+        *,
+        max_rounds: int,
+        patience: int,
+        on_round: Callable[[int, float, float], bool],
+    ) -> int:
         """Train while held-out cells are predicted better; see `rounds`.
 
         Returns the best number of rounds; 0 if none improves the scores, or if no cell
-        is held out.  `on_round` is called with the round, its loss and the gain per
-        held-out cell, in nats; stops by returning True.
+        is held out.  `patience`: number of successive rounds without an improvement
+        after which it stops.  `on_round` is called with the round, its loss and the
+        gain per held-out cell, in nats; stops by returning True.
         """
-        most, patience, _ = self._stopping
         self._has_chosen = True
         if self._mixture is not None:
             with step(_BY_MIXTURE):
                 warm_up, hidden = self._warm_up()
                 self.n_warm_up = warm_up.while_better(
                     hidden,
-                    max_rounds=_WARM_UP,
+                    max_rounds=WARM_UP,
                     patience=patience,
                     on_round=lambda *_: False,
                 )
@@ -501,13 +504,14 @@ class VGIRounds:
             patience,
             lambda modules: partial(scores, Pair(*modules)),
             torch.mean,
-            partial(
-                train,
+            lambda on_round, on_step: train(
                 pair,
                 self.chains,
                 settings,
-                n_epochs=most,
+                n_epochs=max_rounds,
                 batches=batches_of(self._start, self.chains, settings.batch_size),
+                on_epoch=on_round,
+                on_step=on_step,
                 aside=_encoder_loss(pair.model, self.chains, settings),
                 max_norm=MAX_NORM,
             ),
@@ -522,9 +526,7 @@ class VGIRounds:
 
         Rounds of the warm-up precede them if `while_better` has not been called.
         """
-        n_warm_up = self._stopping.n_warm_up
         if self._mixture is not None and not self._has_chosen:
-            self.n_warm_up = _WARM_UP if n_warm_up is None else n_warm_up
             with step(_BY_MIXTURE):
                 warm_up, _ = self._warm_up()
                 warm_up.on_all(self.n_warm_up, 0, lambda n, loss: False)

@@ -33,6 +33,7 @@ from skvnce.autoencoder.column_scores import (
     fit_normal,
     linear_start,
 )
+from skvnce.autoencoder.factor_analysis import FactorModel
 from skvnce.autoencoder.model import WithoutCells, moved, turned_like
 from skvnce.mixture.density import Mixture
 from skvnce.vgi.conditionals import (
@@ -51,8 +52,8 @@ from skvnce.vgi.densities import (
 )
 from skvnce.vgi.fit import (
     AVERAGED,
+    WARM_UP,
     Start,
-    Stopping,
     VGIRounds,
     by_marginals,
     by_mixture,
@@ -220,34 +221,20 @@ class MCEM(Option):
         self.every = every
 
 
-def _linear(normal, like=None):
-    rank = auto_rank(len(normal.mean))
-    linear = linear_start(normal, rank)
-    if like is not None and like is not normal:
-        linear = turned_like(linear, linear_start(like, rank))
-    return linear
+def _flow(n_passes, normal, factors, families):
+    root = torch.linalg.cholesky(normal.covariance)
+    return SplineFlow(normal.mean, root, n_passes=n_passes)
 
 
-def _factor_density(normal, families, like=None):
-    return FactorDensity.of(_linear(normal, like))
-
-
-def _autoencoder(normal, families, like=None):
-    return AutoencoderDensity(_linear(normal, like), families)
-
-
-def _flow(normal, families, like=None, **options):
-    return SplineFlow(normal.mean, torch.linalg.cholesky(normal.covariance), **options)
-
-
-# factories of densities that start at a normal distribution
+# factories of densities that start at a normal distribution, or at its factors
 DENSITIES = {
-    "vae": _autoencoder,
-    "flow": partial(_flow, n_passes=None),
+    "vae": lambda normal, factors, families: AutoencoderDensity(factors, families),
+    "flow": partial(_flow, None),
     # coupling layers are cheap to invert, as Monte Carlo EM requires
-    "coupling-flow": partial(_flow, n_passes=2),
-    "factor-analysis": _factor_density,
+    "coupling-flow": partial(_flow, 2),
+    "factor-analysis": lambda normal, factors, families: FactorDensity.of(factors),
 }
+_WITH_FACTORS = "vae", "factor-analysis"
 
 
 def make_user_density(make, n_features):
@@ -547,15 +534,21 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         mixture = self._fit_mixture(start, hidden, n_warm_up)
         fit = DensityFit(columns, normal_fit.normal, seed, mixture, {})
         plan = self._plan(width, from_mixture=mixture is not None)
-        pair = place(self._pair(fit, normal_fit.normal), device, width)
+        factors = self._factors_of(normal_fit.normal)
+        pair = place(self._pair(fit, normal_fit.normal, factors), device, width)
         if isinstance(self._method(), VGI):
             rounds = self._rounds(pair, start, hidden, plan, n_warm_up, mixture, device)
 
             def while_better(report):
-                n_rounds = rounds.while_better(report)
+                n_rounds = rounds.while_better(
+                    max_rounds=plan.n_rounds,
+                    patience=plan.solver["n_iter_no_change"],
+                    on_round=report,
+                )
                 if on_chosen is not None and hidden.any():
                     cube = rounds.chains.hypercube
-                    unseen = self._without(hidden, pair, normal_fit, fit, cube)
+                    starts = normal_fit, fit, factors
+                    unseen = self._without(hidden, pair, *starts, cube)
                     unseen = unseen.on(self._device_in_use(schema))
                     model = self._row_model_of(unseen, columns)
                     checked = few_rows(hidden).numpy()
@@ -604,17 +597,23 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         mixture = fit_mixture(start, hidden)
         return mixture and mixture[:3]
 
-    def _pair(self, fit, normal, like=None):
+    def _factors_of(self, normal):
+        """Return the factors at which the density starts; None if at none."""
+        if self.model not in _WITH_FACTORS:
+            return None
+        return linear_start(normal, auto_rank(len(normal.mean)))
+
+    def _pair(self, fit, normal, factors):
         """Make model and conditionals in single precision, as at the start of training.
 
-        Factors are rotated to match those of another normal distribution.
+        `factors` (FactorModel or None): as of `_factors_of`.
         """
         families = fit.columns.distributions()
         if not isinstance(self.model, str):
             with seeded(fit.model_seed):
                 model = make_user_density(self.model, len(normal.mean))
         else:
-            model = DENSITIES[self.model](normal, families, like)
+            model = DENSITIES[self.model](normal, factors, families)
         method = self._method()
         option = method if isinstance(method, VGI) else VGI()
         head, network = HEADS[option.conditionals](), option.network
@@ -625,13 +624,14 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
             conditionals = anchored_conditionals(normal, head, network, mixture)
         return Pair(model.float(), conditionals.float())
 
-    def _without(self, hidden, pair, normal_fit, fit, hypercube):
+    def _without(self, hidden, pair, normal_fit, fit, factors, hypercube):
         """Make the density as if its fit had not used some cells."""
         normal = normal_fit.without(hidden)
+        others = factors and turned_like(self._factors_of(normal), factors)
         starts = []
-        for initial in (normal_fit.normal, normal):
+        for initial in ((normal_fit.normal, factors), (normal, others)):
             with seeded(0):  # the same initial networks
-                starts.append(self._pair(fit, initial, like=normal_fit.normal))
+                starts.append(self._pair(fit, *initial))
         before, after = starts
         if not isinstance(self.model, str):  # it does not start at the normal
             after = after._replace(model=before.model)
@@ -659,8 +659,8 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
             plan.n_chains,
             complete,
             settings,
-            Stopping(plan.n_rounds, plan.solver["n_iter_no_change"], n_warm_up),
             mixture,
+            WARM_UP if n_warm_up is None else n_warm_up,
             device,
         )
         if n_epochs := int(method.n_warm_up):
@@ -718,9 +718,11 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
 
     def _rebuild(self):
         fit = self._fitted.model
+        d = len(fit.normal.mean)
+        blank = FactorModel.blank(d, auto_rank(d))
         # the states replace what is drawn here; the seed keeps the caller's stream
         with seeded(0):
-            pair = self._loaded(self._pair(fit, fit.normal))
+            pair = self._loaded(self._pair(fit, fit.normal, blank))
         for part in pair:
             part.double().eval().requires_grad_(False)
         cube = Hypercube(*(end.double() for end in fit.hypercube))

@@ -428,7 +428,6 @@ def warm_up_conditionals(
     n_epochs: int,
     batch_size: int = 128,
     learning_rate: float = 1e-3,
-    on_epoch: Callable[[int, float], bool] = lambda epoch, loss: False,
 ) -> list[float]:
     """Fit q as regressions of observed cells on completed rows, algorithm 2.
 
@@ -454,7 +453,6 @@ def warm_up_conditionals(
         epochs(len(observed), batch_size, observed.device),
         optimiser=FlatAdam([leaf for _, leaf in named], lr=learning_rate, amsgrad=True),
         max_iter=n_epochs,
-        on_epoch=on_epoch,
     )
 
 
@@ -465,7 +463,6 @@ def warm_up_model(
     n_epochs: int,
     batch_size: int = 128,
     learning_rate: float = 1e-3,
-    on_epoch: Callable[[int, float], bool] = lambda epoch, loss: False,
 ) -> list[float]:
     """Fit the model to completed rows, algorithm 4 without q."""
     named = list(model.named_parameters())
@@ -475,7 +472,6 @@ def warm_up_model(
         epochs(len(chains.data.x), batch_size, chains.x.device),
         optimiser=FlatAdam([leaf for _, leaf in named], lr=learning_rate),
         max_iter=n_epochs,
-        on_epoch=on_epoch,
     )
 
 
@@ -530,7 +526,7 @@ def train(
     # maps the number of completed epochs to a factor of the learning rates
     schedule: Callable[[int], float] = lambda epoch: 1.0,
     # called with the epoch and its mean loss; stops by returning True
-    on_round: Callable[[int, float], bool] = lambda epoch, loss: False,
+    on_epoch: Callable[[int, float], bool] = lambda epoch, loss: False,
     # called after each step of the optimiser
     on_step: Callable[[], None] = lambda: None,
     # a loss of rows, without effect on J, that is added
@@ -557,7 +553,7 @@ def train(
         optimiser=optimiser,
         schedule=Schedule(optimiser, schedule),
         max_iter=n_epochs,
-        on_epoch=on_round,
+        on_epoch=on_epoch,
         on_step=on_step,
         max_norm=max_norm,
     )

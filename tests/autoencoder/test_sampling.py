@@ -46,6 +46,22 @@ def autoencoder(shift=0.0, std=0.0, n_components=1, families=NORMAL):
     return Autoencoder(*(part.double() for part in auto)).evaluated()
 
 
+def test_an_iteration_of_lair_decodes_once(monkeypatch):
+    auto, data = autoencoder(), Incomplete.from_array(ROWS)
+    decode, shapes = type(auto.model).likelihood, []
+    monkeypatch.setattr(
+        type(auto.model),
+        "likelihood",
+        lambda model, z: shapes.append(len(z)) or decode(model, z),
+    )
+    sampler = samplers.lair(*auto, n_particles=2, n_replenish=3)
+    with seeded(0):
+        state = sampler.init(data, data.x.expand(2, *ROWS.shape))
+        for _ in range(3):
+            state, _ = sampler.step(state, data)
+    assert shapes == [5] * 3
+
+
 def errors(rule, auto, seed, n_steps, moments=exact_moments, options=None):
     """Compare means and second moments with exact ones, in standard errors."""
     data = repeat(ROWS, N)

@@ -6,6 +6,7 @@ from oracles import shaken
 from torch import nn
 from torch.distributions import Normal
 from torch.testing import assert_close
+from toy import of_all_columns
 
 from skvnce.vgi.conditionals import (
     ColumnNetworks,
@@ -62,7 +63,7 @@ def column(j, x):
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_columns_are_each_column(kind, head, shared, x):
     q = conditionals(kind, head, shared)
-    together = numbers(q.all(x))
+    together = numbers(of_all_columns(q, x))
     for j in range(D):
         alone = numbers(q.at(x, column(j, x)))
         assert_close(together[..., j], alone)
@@ -77,10 +78,13 @@ def test_leading_shapes_are_free(kind, x):
     q = conditionals(kind)
     tables = torch.randn(3, 2, N, D).double()
     columns = torch.randint(D, (3, 2, N))
-    assert q.all(tables).batch_shape == tables.shape
+    assert of_all_columns(q, tables).batch_shape == tables.shape
     result = numbers(q.at(tables, columns))
     assert_close(result[:, 2, 1], numbers(q.at(tables[2, 1], columns[2, 1])))
-    assert_close(numbers(q.all(tables))[:, 1, 0], numbers(q.all(tables[1, 0])))
+    assert_close(
+        numbers(of_all_columns(q, tables))[:, 1, 0],
+        numbers(of_all_columns(q, tables[1, 0])),
+    )
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -194,10 +198,10 @@ def test_gradients_of_one_network_a_row():
 def test_networks_start_at_nothing(kind, x):
     """q_j is then N(0, 1), and learns: also where the last layer is zero."""
     q = KINDS[kind](D, NormalHead(), nn.Identity(), D, (3,)).double()
-    result = q.all(x)
+    result = of_all_columns(q, x)
     assert (result.loc == 0).all()
     assert (result.scale == 1).all()
-    q.all(x).log_prob(x).sum().backward()
+    of_all_columns(q, x).log_prob(x).sum().backward()
     assert (q.slopes.grad[~torch.eye(D).bool()] != 0).all()
     assert (q.networks.weights[-1].grad != 0).any()
 
@@ -209,7 +213,7 @@ def test_anchors_are_the_exact_conditionals(kind, x):
     covariance, mean = root @ root.T + torch.eye(D), torch.randn(D).double()
     q = KINDS[kind](D, NormalHead(), nn.Identity(), D, (3,)).double()
     anchor(q, mean, torch.linalg.inv(covariance))
-    result = q.all(x)
+    result = of_all_columns(q, x)
     for j in range(D):
         rest = [k for k in range(D) if k != j]
         gain = torch.linalg.solve(covariance[rest][:, rest], covariance[rest, j])
@@ -224,10 +228,10 @@ def test_anchors_are_the_exact_conditionals(kind, x):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_diagonal_of_the_slopes_is_never_used(kind, x):
     q = conditionals(kind)
-    before = numbers(q.all(x)), numbers(q.at(x, column(1, x)))
+    before = numbers(of_all_columns(q, x)), numbers(q.at(x, column(1, x)))
     with torch.no_grad():
         q.slopes.diagonal().add_(7.0)
-    after = numbers(q.all(x)), numbers(q.at(x, column(1, x)))
+    after = numbers(of_all_columns(q, x)), numbers(q.at(x, column(1, x)))
     for mine, known in zip(after, before, strict=True):
         assert torch.equal(mine, known)
 
@@ -290,7 +294,7 @@ def test_standard_conditionals_do_not_depend_on_their_cell(column):
 
 def test_all_columns_are_those_of_one_at_a_time():
     q, x = made(), rows()
-    result = q.all(x)
+    result = of_all_columns(q, x)
     assert result.batch_shape == x.shape
     for column in range(D_MIXED):
         columns = torch.full((N_MIXED,), column)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from oracles import GATE, z_mean
 from torch.distributions import Normal as Univariate
+from toy import of_all_columns
 from vaes import NORMAL
 
 from skvnce._core.distributions.cells import Nominal, Ordinal, ScoredCells
@@ -64,7 +65,7 @@ def test_levels_are_counted():
 def test_conditionals_start_near_the_latent_normal(q, seed):
     """By their mean log-probabilities, beside shares and the exact ones by counts."""
     x, _ = rows(20_000, seed)
-    result = q.all(x)
+    result = of_all_columns(q, x)
     for column, size in ((1, 3), (2, 2)):
         codes = x[:, column].long()
         own = result.log_prob(x)[:, column]
@@ -152,9 +153,9 @@ def test_networks_start_at_zero(kind, q):
         make = partial(
             conditionals.mixed_conditionals, normal(), families(), NormalHead()
         )
-        result = make(kind).double().requires_grad_(False).all(x)
+        result = of_all_columns(make(kind).double().requires_grad_(False), x)
     assert result.log_probabilities.shape == (30, D, 3)
-    change = result.log_prob(x) - q.all(x).log_prob(x)
+    change = result.log_prob(x) - of_all_columns(q, x).log_prob(x)
     assert abs(change).mean() < 0.05  # but for the rows that both are made from
 
 

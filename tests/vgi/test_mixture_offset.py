@@ -2,6 +2,7 @@
 
 import torch
 from torch.distributions import MultivariateNormal
+from toy import of_all_columns
 
 from skvnce.vgi.conditionals import MixtureOffset, NormalHead, StandardConditionals
 
@@ -54,7 +55,7 @@ def test_conditionals_start_there(seed):
     conditionals = StandardConditionals(3, NormalHead(), body, 4, (5,))
     conditionals.offset = MixtureOffset(*mixture_of(seed))
     conditionals.double()
-    every = conditionals.all(x)
+    every = of_all_columns(conditionals, x)
     for j in range(3):
         columns = torch.full((len(x),), j)
         q, (mean, log_scale) = (

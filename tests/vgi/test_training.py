@@ -6,6 +6,7 @@ import torch
 from oracles import GATE, first_and_second, z_mean
 from torch import nn
 from torch.distributions import MultivariateNormal, Normal, kl_divergence
+from toy import of_all_columns
 
 from skvnce._core.incomplete import Incomplete, Rows
 from skvnce._core.random import seeded
@@ -342,11 +343,11 @@ def test_conditionals_learn_those_of_a_model_that_rests(kind):
     pair = training.Pair(frozen, conditionals(kind))
     chains = training.Chains(data, training.from_marginals(data, 4))
     x = MultivariateNormal(TRUTH.mean, TRUTH.covariance()).sample((500,))
-    exact = conditionals(exact=TRUTH).all(x)
+    exact = of_all_columns(conditionals(exact=TRUTH), x)
 
     def apart():
         with torch.no_grad():
-            q = pair.conditionals.all(x)
+            q = of_all_columns(pair.conditionals, x)
             return kl_divergence(Normal(q.loc, q.scale), exact).mean(0)
 
     before = apart()
@@ -392,7 +393,7 @@ def test_the_schedule_scales_both_learning_rates():
         training.TrainingSettings(1, 1, 60, 0.1, 0.1),
         n_epochs=50,
         schedule=lambda epoch: float(epoch < 2),
-        on_round=look,
+        on_epoch=look,
     )
     assert len(kept) == 4
     names = [name for name, _ in pair.named_parameters()]
