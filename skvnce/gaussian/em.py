@@ -7,7 +7,7 @@ independent.  SQUAREM accelerates it.  Data
 augmentation draws from the posterior under the same prior (Schafer 1997, section 5.4).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import count
 from math import ceil, log, pi, sqrt
@@ -315,43 +315,32 @@ def draw_inverse_wishart_root(freedom: Tensor, factor: Tensor) -> Tensor:
     return torch.linalg.solve_triangular(bartlett, factor.T, upper=False).T
 
 
-def augmented(
-    normal: Normal, data: Incomplete, weights: Tensor, strength: float
-) -> Iterator[Normal]:
-    """Complete the rows by draws, then draw the parameters, in turn."""
-    batches, total = arrange(*data), weights.sum()
-    while True:
-        moments = drawn_moments(normal, batches, weights)
-        normal = draw_parameters(normal.mean, moments, total, strength)
-        yield normal
-
-
 def posterior_draws(
-    start: Normal,
-    *data: object,  # rows, their weights, and k
-    n_draws: int,
-    chain: Callable[..., Iterator] = augmented,
-    parameters: Callable[..., Normal] = lambda normal: normal,  # of a state
+    start: Normal, data: Incomplete, weights: Tensor, strength: float, *, n_draws: int
 ) -> list[Normal]:
-    """Draw parameters by a Markov chain that starts at the mode.
+    """Draw parameters by data augmentation, a Markov chain that starts at the mode.
 
     The number of steps between draws depends on the rate of EM; burn-in takes twice as
     many.
     """
     with step("estimating the autocorrelation of parameter draws"):
-        n_steps = steps_between_draws(rate_of_em(start, *data))
-    states = chain(start, *data)
+        n_steps = steps_between_draws(rate_of_em(start, data, weights, strength))
+    batches, total = arrange(*data), weights.sum()
 
-    def moved(times: int) -> object:
+    def moved(normal: Normal, times: int) -> Normal:
         for n_done in range(1, times + 1):
             tell("step", n_done, times)
-            state = next(states)
-        return state
+            moments = drawn_moments(normal, batches, weights)
+            normal = draw_parameters(normal.mean, moments, total, strength)
+        return normal
 
+    draws = []
     with step("burning in the draws of parameters"):
-        moved(2 * n_steps)
-    turns = steps("drawing parameters", range(n_draws), n_draws)
-    return [parameters(moved(n_steps)) for _ in turns]
+        normal = moved(start, 2 * n_steps)
+    for _ in steps("drawing parameters", range(n_draws), n_draws):
+        normal = moved(normal, n_steps)
+        draws.append(normal)
+    return draws
 
 
 _LEFT, _MOST_STEPS = 0.3, 20
