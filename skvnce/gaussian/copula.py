@@ -61,13 +61,6 @@ def _sums(marginals: PiecewiseLinear, factored: FactoredNormal, rows: Rows) -> _
     return _Sums(moments, below)
 
 
-def _first_sums(
-    marginals: PiecewiseLinear, factored: FactoredNormal, rows: Rows
-) -> tuple[_Sums, Tensor]:
-    observed = observed_below(marginals.knots[:, 1:-1], rows)
-    return _sums(marginals, factored, rows), observed
-
-
 def continue_marginals(
     table: Table,
     strength: float,
@@ -80,15 +73,12 @@ def continue_marginals(
 
     Parameters and results are those of `marginals.fit_marginals`.
     """
-    use, total, observed = nonlinear_columns(marginals), table.total, None
+    use, total = nonlinear_columns(marginals), table.total
+    observed = table.summed(partial(observed_below, marginals.knots[:, 1:-1]))
     for n_round in range(1, _ROUNDS + 1):
         tell("round of marginals", n_round, _ROUNDS)
         factored = prepare(normal)
-        # counts of observed cells do not change with the parameters
-        if observed is None:
-            sums, observed = table.summed(partial(_first_sums, marginals, factored))
-        else:
-            sums = table.summed(partial(_sums, marginals, factored))
+        sums = table.summed(partial(_sums, marginals, factored))
         share = torch.special.ndtri((observed + sums.below) / total)
         moved = choose(use, with_tails(marginals.knots[:, 1:-1], share))
         change = float((moved.scores - marginals.scores).abs().max())
@@ -230,7 +220,7 @@ class Copula(NamedTuple):
     @property
     def calibrates(self) -> bool:
         """Return whether any column is calibrated."""
-        return self.calibration is not None and len(self.calibration.columns) > 0
+        return self.calibration is not None
 
 
 class Choice(NamedTuple):

@@ -30,22 +30,12 @@ from skvnce._core.progress import OnRound, step, steps, tell, tell_round
 from skvnce._core.random import standard_gamma
 from skvnce._core.squarem import extrapolate
 
-
-def squares(x: Tensor) -> float:
-    """Sum the squares of all entries."""
-    return float(x.square().sum())
-
-
 # ----------------------------------------
 # EM for a normal distribution of rows with missing values, and its posterior.
 
 
 LEAST_DEVIATION = 1e-12  # minimum standard deviation of a prediction, as a divisor
 _CONVERGED = 1e-10  # ratio of a step of EM to the first one
-
-
-def ignore(conditioned: Conditioned, weight: Tensor) -> None:
-    """Do nothing with a group."""
 
 
 class Moments(NamedTuple):
@@ -103,7 +93,7 @@ def expected_moments(
     factored: FactoredNormal,
     groups: Iterable[Group],
     weights: Tensor,
-    on_group: Callable[[Conditioned, Tensor], None] = ignore,
+    on_group: Callable[[Conditioned, Tensor], None] | None = None,
 ) -> tuple[Moments, Tensor]:
     """Compute expected moments and the log-likelihood of the rows: the E-step.
 
@@ -118,7 +108,8 @@ def expected_moments(
         log_likelihood += conditioned.constants() @ weight
         moments.add(conditioned.completed, weight)
         conditioned.add_covariances(covariances, weight)
-        on_group(conditioned, weight)
+        if on_group is not None:
+            on_group(conditioned, weight)
     # the sum of the quadratic forms, see `patterns`
     log_likelihood -= (factored.precision * moments.second).sum() / 2
     moments.second.add_(covariances.total(factored))
@@ -217,7 +208,8 @@ def rate_of_em(
         tell("round", n_round, 20)
         moments, _ = e_step(prepare(point), rows)
         before, point = point, maximise(point, moments, total, strength)
-        sizes.append(sum(squares(a - b) for a, b in zip(point, before, strict=True)))
+        moves = (a - b for a, b in zip(point, before, strict=True))
+        sizes.append(sum(float(move.square().sum()) for move in moves))
         if n_round > 1 and sizes[-1] <= _CONVERGED**2 * sizes[0]:
             break
     return (sizes[-1] / sizes[-2]) ** 0.5 if sizes[-2] else 0.0
