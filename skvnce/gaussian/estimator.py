@@ -37,82 +37,8 @@ from skvnce.gaussian import online as online_em
 from skvnce.gaussian.groups_model import GaussianModel
 from skvnce.metrics._chains import warn_of_slow_chain
 
-# ----------------------------------------
-# What `GaussianImputer` does with tables whose rows belong to groups.
 
-
-class GroupsMixin(Imputer):
-    """Fit to rows of groups, and check what concerns columns of groups."""
-
-    def _fit_groups(self, settings, table, on_round):
-        """Fit to rows of groups by Gibbs sampling."""
-        schema, cells = table.schema, table.cells
-        checks.warn_of_unused(self, groups_fit.WITHOUT_EFFECT)
-        checks.warn_of_unused_by_levels(self, schema)
-        with seeded(seed_from(self.random_state)):
-            fit = groups_fit.fit_groups(cells, schema, settings, on_round)
-            report = fit.report(schema, cells, settings)
-            predict = partial(groups_fit.predict_without, cells, schema, settings)
-            hidden = groups_fit.held_out_cells(cells, settings)
-            _, check = self._check_fit(schema, cells, predict, hidden)
-        of_sweep = fit.model.of_sweep
-        self._warn_of_slow_chain(report, of_sweep=of_sweep, above=groups_fit.DRIFTING)
-        groups_fit.warn_of_marginals(schema, check.marginal, self.on_misfit)
-        # draws follow the model, as means know no groups
-        check = check._replace(marginal=np.zeros_like(check.marginal))
-        draws = fit.draws if self.n_parameter_draws else []
-        report = table.report | report | check.report()
-        return Fitted(schema, GaussianModel(fit.model, draws=draws), report), check
-
-    def _check_fit(self, schema, cells, predict, hidden):
-        """Compare predictions of held-out cells with means; see `Imputer._held_out`."""
-        options = {"weights": cells.weights, "scale": cells.scale, "hidden": hidden}
-        return self._held_out(schema, cells.nodes, predict, **options)
-
-    def _warn_of_slow_chain(self, report, **options):
-        """Warn if the Markov chain of the fit is short."""
-        warn_of_slow_chain(
-            report["r_hat_"],
-            report["latent_names_"],
-            len(report["trace_"]),
-            report["n_burn_in_"],
-            **options,
-        )
-
-    def _checked(self, X):
-        rows = super()._checked(X)
-        groups_fit.check_rows(self._schema, self._fixed(), rows)
-        return rows
-
-    def _mask_of(self, where, X, checked):
-        groups_fit.check_where(self._schema, self._fixed(), where)
-        targets = super()._mask_of(where, X, checked)
-        if not isinstance(targets, Rules):
-            return targets
-        return targets._replace(of_groups=self._columns_of_groups())
-
-    def _shift_of(self, shift):
-        shift = super()._shift_of(shift)
-        groups_fit.check_shift(self._schema, self._fixed(), shift)
-        return shift
-
-    def _limits_of(self, lower, upper, X, checked):
-        limits = super()._limits_of(lower, upper, X, checked)
-        groups_fit.check_limits(self._schema, self._columns_of_groups(), limits)
-        return limits
-
-    def _fixed(self):
-        return self._fitted.model.fixed
-
-    def _columns_of_groups(self):
-        return self._schema.model_columns[self._fixed().of_groups]
-
-
-# ----------------------------------------
-# An imputer that fits a normal distribution to rows with missing values.
-
-
-class GaussianImputer(CallbackSupportMixin, GroupsMixin):
+class GaussianImputer(CallbackSupportMixin, Imputer):
     """Impute by a normal distribution that EM fits to rows with missing values.
 
     `transform` fills missing cells (NaN) by their exact conditional means given the
@@ -544,6 +470,69 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         draws = fit.draws if self.n_parameter_draws else []
         model = GaussianModel(fit.model, draws=draws)
         return Fitted(schema, model, table.report | report), check
+
+    def _fit_groups(self, settings, table, on_round):
+        """Fit to rows of groups by Gibbs sampling."""
+        schema, cells = table.schema, table.cells
+        checks.warn_of_unused(self, groups_fit.WITHOUT_EFFECT)
+        checks.warn_of_unused_by_levels(self, schema)
+        with seeded(seed_from(self.random_state)):
+            fit = groups_fit.fit_groups(cells, schema, settings, on_round)
+            report = fit.report(schema, cells, settings)
+            predict = partial(groups_fit.predict_without, cells, schema, settings)
+            hidden = groups_fit.held_out_cells(cells, settings)
+            _, check = self._check_fit(schema, cells, predict, hidden)
+        of_sweep = fit.model.of_sweep
+        self._warn_of_slow_chain(report, of_sweep=of_sweep, above=groups_fit.DRIFTING)
+        groups_fit.warn_of_marginals(schema, check.marginal, self.on_misfit)
+        # draws follow the model, as means know no groups
+        check = check._replace(marginal=np.zeros_like(check.marginal))
+        draws = fit.draws if self.n_parameter_draws else []
+        report = table.report | report | check.report()
+        return Fitted(schema, GaussianModel(fit.model, draws=draws), report), check
+
+    def _check_fit(self, schema, cells, predict, hidden):
+        """Compare predictions of held-out cells with means; see `Imputer._held_out`."""
+        options = {"weights": cells.weights, "scale": cells.scale, "hidden": hidden}
+        return self._held_out(schema, cells.nodes, predict, **options)
+
+    def _warn_of_slow_chain(self, report, **options):
+        """Warn if the Markov chain of the fit is short."""
+        warn_of_slow_chain(
+            report["r_hat_"],
+            report["latent_names_"],
+            len(report["trace_"]),
+            report["n_burn_in_"],
+            **options,
+        )
+
+    def _checked(self, X):
+        rows = super()._checked(X)
+        groups_fit.check_rows(self._schema, self._fixed(), rows)
+        return rows
+
+    def _mask_of(self, where, X, checked):
+        groups_fit.check_where(self._schema, self._fixed(), where)
+        targets = super()._mask_of(where, X, checked)
+        if not isinstance(targets, Rules):
+            return targets
+        return targets._replace(of_groups=self._columns_of_groups())
+
+    def _shift_of(self, shift):
+        shift = super()._shift_of(shift)
+        groups_fit.check_shift(self._schema, self._fixed(), shift)
+        return shift
+
+    def _limits_of(self, lower, upper, X, checked):
+        limits = super()._limits_of(lower, upper, X, checked)
+        groups_fit.check_limits(self._schema, self._columns_of_groups(), limits)
+        return limits
+
+    def _fixed(self):
+        return self._fitted.model.fixed
+
+    def _columns_of_groups(self):
+        return self._schema.model_columns[self._fixed().of_groups]
 
     def _update(self, new):
         """Repeat the fit with all rows, or learn from the new ones by online EM."""
