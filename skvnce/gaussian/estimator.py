@@ -431,8 +431,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         numbers.warn_unless_converged(fit.em, self.max_iter, self.tol)
         schema, check = self._check_fit(schema, cells, fit.predict, fit.hidden)
         training = self._training_of(*fit.training)
-        online = online_em.arrays_of(fit.online)
-        model = GaussianModel(fit.model, training=training, online=online)
+        model = GaussianModel(fit.model, training=training, online=fit.online)
         report = fit.report() | check.report()
         return Fitted(schema, model, table.report | report), check
 
@@ -538,7 +537,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         """Repeat the fit with all rows, or learn from the new ones by online EM."""
         online_em.extend_ranges(self._schema, new.rows)  # raises an error for its rows
         if self._fitted.model.stream is not None:
-            rows = online_em.Stream(*self._fitted.model.stream).followed_by(new)
+            rows = self._fitted.model.stream.followed_by(new)
             if rows.is_due:
                 self._keep_rows(rows.refit(self, sample_weight=rows.weights))
                 return
@@ -548,7 +547,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
     def _keep_rows(self, rows):
         """Keep the rows of a stream, if they are few."""
         are_few = rows.n_rows <= rows.most
-        self._replace_in_model(stream=rows.plain() if are_few else None)
+        self._replace_in_model(stream=rows if are_few else None)
 
     def _replace_in_model(self, **parts):
         """Replace parts of the model that only draws and `partial_fit` use."""
@@ -566,9 +565,8 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
             self._fitted,
         )
         strength = report["shrinkage_"] * nodes.shape[1]
-        state = online_em.state_of(fit.model, fit.online)
         model, state, loss, rows = online_em.learn(
-            fit.model, state, nodes[has_cell], weights[has_cell], strength
+            fit.model, fit.online, nodes[has_cell], weights[has_cell], strength
         )
         model = model.with_signs(schema.values.signs(schema.ends)[schema.model_columns])
         most = rows_in_memory(schema.n_columns)
@@ -576,8 +574,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         report = report | numbers.of_model(model)
         report["loss_curve_"] = [*report["loss_curve_"], loss]
         report["n_iter_"] += 1
-        fit = fit._replace(model=model, draws=None, training=training)
-        fit = fit._replace(online=online_em.arrays_of(state))
+        fit = GaussianModel(model, None, training, state, fit.stream)
         self._publish(Fitted(schema, fit, report))
 
     @filled_once
