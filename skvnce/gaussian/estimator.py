@@ -560,10 +560,8 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         has_cell = ~np.isnan(nodes).all(1)
         if not has_cell.any():
             return
-        schema, (_, fit, report) = (
-            online_em.extend_ranges(self._schema, X),
-            self._fitted,
-        )
+        schema = online_em.extend_ranges(self._schema, X)
+        _, fit, report = self._fitted
         strength = report["shrinkage_"] * nodes.shape[1]
         model, state, loss, rows = online_em.learn(
             fit.model, fit.online, nodes[has_cell], weights[has_cell], strength

@@ -180,10 +180,8 @@ def pool_rows(old: Tables, new: Tables, weight: float) -> Tables:
     if len(old.u) + n <= room:
         return Tables(*(torch.cat(parts) for parts in zip(old, new, strict=True)))
     n_replaced = min(n, round(weight * len(old.u)))
-    coming, going = (
-        torch.randperm(n)[:n_replaced],
-        torch.randperm(len(old.u))[:n_replaced],
-    )
+    coming = torch.randperm(n)[:n_replaced]
+    going = torch.randperm(len(old.u))[:n_replaced]
     return Tables(
         *(a.index_copy(0, going, b[coming]) for a, b in zip(old, new, strict=True))
     )
