@@ -239,10 +239,9 @@ def choose_copula(
     strengths: list[float],  # in decreasing order
     *,
     nonlinear: bool,  # whether marginals may be nonlinear
-    max_iter: int,  # of EM
-    tol: float,
     values: dict[int, Tensor] | None = None,  # see `choose_marginals`
     ranges: tuple[Tensor, Tensor] | None = None,
+    **stopping: float,  # max_iter and tol of EM
 ) -> Choice:
     """Choose strength and marginals by held-out cells, and fit the marginals to all.
 
@@ -250,7 +249,7 @@ def choose_copula(
     before.  Columns are scaled to unit standard deviation.  `part`: some of the rows,
     the mask of their held-out cells, and their weights.
     """
-    x, stopping = part[0].x, {"max_iter": max_iter, "tol": tol}
+    x = part[0].x
     start = Normal(x.new_zeros(x.shape[1]), torch.eye(x.shape[1]).to(x))
     strength, start = em.choose_strength(*part, strengths, start, **stopping)
     chosen = None
@@ -419,16 +418,14 @@ def fit_copula(
     strengths: list[float],  # candidates, in decreasing order
     *,
     nonlinear: bool,  # whether marginals may be nonlinear
-    max_iter: int,  # of EM
-    tol: float,
     on_round: OnRound = tell_round,  # called after each round of the final fit
+    **stopping: float,  # max_iter and tol of EM
 ) -> FittedCopula:
     """Fit a copula to a table.
 
     `tables`: one that has these rows, all of the table; or the rows themselves, and
     then the whole table, to which EM continues.
     """
-    stopping = {"max_iter": max_iter, "tol": tol}
     part = rows.data.take(with_cells), hidden[with_cells], rows.weights[with_cells]
     chosen = choose_copula(
         tables,

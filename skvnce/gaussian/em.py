@@ -355,9 +355,7 @@ def choose_strength(
     weights: Tensor,
     strengths: list[float],
     start: Normal,
-    *,
-    max_iter: int,
-    tol: float,
+    **stopping: float,  # max_iter and tol
 ) -> tuple[float, Normal]:
     """Choose k by the held-out observed cells, see `held_out_loss`.
 
@@ -371,7 +369,6 @@ def choose_strength(
 
     def tried(place: int, begin: Normal) -> tuple[float, int, Normal]:
         with step(work, next(number), len(strengths)):
-            stopping = {"max_iter": max_iter, "tol": tol}
             normal = fit_table(rows, strengths[place], begin, **stopping).normal
             moments = conditional_moments(normal, visible)
             loss = held_out_loss(data.x, held_out, *moments, weights)
