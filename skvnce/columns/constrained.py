@@ -103,14 +103,11 @@ class Equations(NamedTuple):
         """Raise an error for a row (1, n_features) whose equations do not hold."""
         holds = which_hold(self.bounds, self.rules, row, free)[0]
         for label, equation, good in zip(self.labels, self.rules, holds, strict=True):
-            if not equation.rule.is_sum and not good:
-                raise ValueError(
-                    _is_nan(label, name)
-                    if np.isnan(equation.rule.solve(row[:, equation.rule.columns], 0))[
-                        0
-                    ]
-                    else _has_no_solution(label, name)
-                )
+            rule = equation.rule
+            if not rule.is_sum and not good:
+                is_nan = np.isnan(rule.solve(row[:, rule.columns], 0)[0])
+                say = _is_nan if is_nan else _has_no_solution
+                raise ValueError(say(label, name))
         raise ValueError(
             f"The equations of row {name} of X cannot be satisfied together by its "
             "missing cells, without a change of sign. Correct the row, or mark more of "

@@ -401,10 +401,7 @@ def distances(
     """Compare draws with held-out cells, and with each other."""
     rows, column = hidden.nonzero()
     level, unit = is_categorical[column], scale[column]
-    cells, truth = (
-        [table[:, rows, column] for table in draws],
-        nodes[rows, column],
-    )
+    cells, truth = [table[:, rows, column] for table in draws], nodes[rows, column]
 
     def apart(first: np.ndarray, second: np.ndarray) -> np.ndarray:
         return np.where(level, first != second, abs(first - second) / unit)

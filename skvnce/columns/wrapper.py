@@ -87,9 +87,7 @@ class ByModel(Imputer):
         except _ERRORS as error:
             if not isinstance(self.model, list | tuple):
                 raise
-            kind = next(
-                candidate for candidate in _ERRORS if isinstance(error, candidate)
-            )
+            kind = next(kind for kind in _ERRORS if isinstance(error, kind))
             raise kind(f"{self._label_of(number)} of the stack: {error}") from error
 
     def _label_of(self, number):

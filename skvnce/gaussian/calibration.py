@@ -132,13 +132,6 @@ class Residuals(NamedTuple):
         return Residuals(*(part[rows] for part in self))
 
 
-def none(like: Tensor) -> Calibration:
-    """Make a calibration of no column."""
-    columns = torch.zeros(0, dtype=torch.long)
-    sizes = (0, _N_CENTRES), (0, _N_CENTRES, _N_LEVELS)
-    return Calibration(columns, *(like.new_zeros(size) for size in sizes))
-
-
 def fit_calibration(
     normal: Normal,  # of the scores
     scores: Incomplete,
@@ -147,7 +140,7 @@ def fit_calibration(
     folds: Tensor,  # int (n,), 0 to 4
     stepped: Steps,  # for the columns with repeated values
     to_cells: ToCells,  # maps a column and its scores to cells, including steps
-) -> Calibration:
+) -> Calibration | None:
     """Calibrate the columns for which this is a clear improvement.
 
     The improvement must exceed two standard errors of the CRPS of the observed cells,
@@ -167,7 +160,7 @@ def fit_calibration(
         if share is not None:
             calibrated.append((torch.tensor(j), *_quantile_shifts(column, share)))
     if not calibrated:
-        return none(cells)
+        return None
     return Calibration(*map(torch.stack, zip(*calibrated, strict=True)))
 
 

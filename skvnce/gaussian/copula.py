@@ -61,13 +61,6 @@ def _sums(marginals: PiecewiseLinear, factored: FactoredNormal, rows: Rows) -> _
     return _Sums(moments, below)
 
 
-def _first_sums(
-    marginals: PiecewiseLinear, factored: FactoredNormal, rows: Rows
-) -> tuple[_Sums, Tensor]:
-    observed = observed_below(marginals.knots[:, 1:-1], rows)
-    return _sums(marginals, factored, rows), observed
-
-
 def continue_marginals(
     table: Table,
     strength: float,
@@ -80,15 +73,12 @@ def continue_marginals(
 
     Parameters and results are those of `marginals.fit_marginals`.
     """
-    use, total, observed = nonlinear_columns(marginals), table.total, None
+    use, total = nonlinear_columns(marginals), table.total
+    observed = table.summed(partial(observed_below, marginals.knots[:, 1:-1]))
     for n_round in range(1, _ROUNDS + 1):
         tell("round of marginals", n_round, _ROUNDS)
         factored = prepare(normal)
-        # counts of observed cells do not change with the parameters
-        if observed is None:
-            sums, observed = table.summed(partial(_first_sums, marginals, factored))
-        else:
-            sums = table.summed(partial(_sums, marginals, factored))
+        sums = table.summed(partial(_sums, marginals, factored))
         share = torch.special.ndtri((observed + sums.below) / total)
         moved = choose(use, with_tails(marginals.knots[:, 1:-1], share))
         change = float((moved.scores - marginals.scores).abs().max())
@@ -230,7 +220,7 @@ class Copula(NamedTuple):
     @property
     def calibrates(self) -> bool:
         """Return whether any column is calibrated."""
-        return self.calibration is not None and len(self.calibration.columns) > 0
+        return self.calibration is not None
 
 
 class Choice(NamedTuple):
@@ -249,10 +239,9 @@ def choose_copula(
     strengths: list[float],  # in decreasing order
     *,
     nonlinear: bool,  # whether marginals may be nonlinear
-    max_iter: int,  # of EM
-    tol: float,
     values: dict[int, Tensor] | None = None,  # see `choose_marginals`
     ranges: tuple[Tensor, Tensor] | None = None,
+    **stopping: float,  # max_iter and tol of EM
 ) -> Choice:
     """Choose strength and marginals by held-out cells, and fit the marginals to all.
 
@@ -260,7 +249,7 @@ def choose_copula(
     before.  Columns are scaled to unit standard deviation.  `part`: some of the rows,
     the mask of their held-out cells, and their weights.
     """
-    x, stopping = part[0].x, {"max_iter": max_iter, "tol": tol}
+    x = part[0].x
     start = Normal(x.new_zeros(x.shape[1]), torch.eye(x.shape[1]).to(x))
     strength, start = em.choose_strength(*part, strengths, start, **stopping)
     chosen = None
@@ -429,16 +418,14 @@ def fit_copula(
     strengths: list[float],  # candidates, in decreasing order
     *,
     nonlinear: bool,  # whether marginals may be nonlinear
-    max_iter: int,  # of EM
-    tol: float,
     on_round: OnRound = tell_round,  # called after each round of the final fit
+    **stopping: float,  # max_iter and tol of EM
 ) -> FittedCopula:
     """Fit a copula to a table.
 
     `tables`: one that has these rows, all of the table; or the rows themselves, and
     then the whole table, to which EM continues.
     """
-    stopping = {"max_iter": max_iter, "tol": tol}
     part = rows.data.take(with_cells), hidden[with_cells], rows.weights[with_cells]
     chosen = choose_copula(
         tables,

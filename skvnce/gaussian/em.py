@@ -7,7 +7,7 @@ independent.  SQUAREM accelerates it.  Data
 augmentation draws from the posterior under the same prior (Schafer 1997, section 5.4).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import count
 from math import ceil, log, pi, sqrt
@@ -30,22 +30,12 @@ from skvnce._core.progress import OnRound, step, steps, tell, tell_round
 from skvnce._core.random import standard_gamma
 from skvnce._core.squarem import extrapolate
 
-
-def squares(x: Tensor) -> float:
-    """Sum the squares of all entries."""
-    return float(x.square().sum())
-
-
 # ----------------------------------------
 # EM for a normal distribution of rows with missing values, and its posterior.
 
 
 LEAST_DEVIATION = 1e-12  # minimum standard deviation of a prediction, as a divisor
 _CONVERGED = 1e-10  # ratio of a step of EM to the first one
-
-
-def ignore(conditioned: Conditioned, weight: Tensor) -> None:
-    """Do nothing with a group."""
 
 
 class Moments(NamedTuple):
@@ -103,7 +93,7 @@ def expected_moments(
     factored: FactoredNormal,
     groups: Iterable[Group],
     weights: Tensor,
-    on_group: Callable[[Conditioned, Tensor], None] = ignore,
+    on_group: Callable[[Conditioned, Tensor], None] | None = None,
 ) -> tuple[Moments, Tensor]:
     """Compute expected moments and the log-likelihood of the rows: the E-step.
 
@@ -118,7 +108,8 @@ def expected_moments(
         log_likelihood += conditioned.constants() @ weight
         moments.add(conditioned.completed, weight)
         conditioned.add_covariances(covariances, weight)
-        on_group(conditioned, weight)
+        if on_group is not None:
+            on_group(conditioned, weight)
     # the sum of the quadratic forms, see `patterns`
     log_likelihood -= (factored.precision * moments.second).sum() / 2
     moments.second.add_(covariances.total(factored))
@@ -217,7 +208,8 @@ def rate_of_em(
         tell("round", n_round, 20)
         moments, _ = e_step(prepare(point), rows)
         before, point = point, maximise(point, moments, total, strength)
-        sizes.append(sum(squares(a - b) for a, b in zip(point, before, strict=True)))
+        moves = (a - b for a, b in zip(point, before, strict=True))
+        sizes.append(sum(float(move.square().sum()) for move in moves))
         if n_round > 1 and sizes[-1] <= _CONVERGED**2 * sizes[0]:
             break
     return (sizes[-1] / sizes[-2]) ** 0.5 if sizes[-2] else 0.0
@@ -315,43 +307,32 @@ def draw_inverse_wishart_root(freedom: Tensor, factor: Tensor) -> Tensor:
     return torch.linalg.solve_triangular(bartlett, factor.T, upper=False).T
 
 
-def augmented(
-    normal: Normal, data: Incomplete, weights: Tensor, strength: float
-) -> Iterator[Normal]:
-    """Complete the rows by draws, then draw the parameters, in turn."""
-    batches, total = arrange(*data), weights.sum()
-    while True:
-        moments = drawn_moments(normal, batches, weights)
-        normal = draw_parameters(normal.mean, moments, total, strength)
-        yield normal
-
-
 def posterior_draws(
-    start: Normal,
-    *data: object,  # rows, their weights, and k
-    n_draws: int,
-    chain: Callable[..., Iterator] = augmented,
-    parameters: Callable[..., Normal] = lambda normal: normal,  # of a state
+    start: Normal, data: Incomplete, weights: Tensor, strength: float, *, n_draws: int
 ) -> list[Normal]:
-    """Draw parameters by a Markov chain that starts at the mode.
+    """Draw parameters by data augmentation, a Markov chain that starts at the mode.
 
     The number of steps between draws depends on the rate of EM; burn-in takes twice as
     many.
     """
     with step("estimating the autocorrelation of parameter draws"):
-        n_steps = steps_between_draws(rate_of_em(start, *data))
-    states = chain(start, *data)
+        n_steps = steps_between_draws(rate_of_em(start, data, weights, strength))
+    batches, total = arrange(*data), weights.sum()
 
-    def moved(times: int) -> object:
+    def moved(normal: Normal, times: int) -> Normal:
         for n_done in range(1, times + 1):
             tell("step", n_done, times)
-            state = next(states)
-        return state
+            moments = drawn_moments(normal, batches, weights)
+            normal = draw_parameters(normal.mean, moments, total, strength)
+        return normal
 
+    draws = []
     with step("burning in the draws of parameters"):
-        moved(2 * n_steps)
-    turns = steps("drawing parameters", range(n_draws), n_draws)
-    return [parameters(moved(n_steps)) for _ in turns]
+        normal = moved(start, 2 * n_steps)
+    for _ in steps("drawing parameters", range(n_draws), n_draws):
+        normal = moved(normal, n_steps)
+        draws.append(normal)
+    return draws
 
 
 _LEFT, _MOST_STEPS = 0.3, 20
@@ -374,9 +355,7 @@ def choose_strength(
     weights: Tensor,
     strengths: list[float],
     start: Normal,
-    *,
-    max_iter: int,
-    tol: float,
+    **stopping: float,  # max_iter and tol
 ) -> tuple[float, Normal]:
     """Choose k by the held-out observed cells, see `held_out_loss`.
 
@@ -390,7 +369,6 @@ def choose_strength(
 
     def tried(place: int, begin: Normal) -> tuple[float, int, Normal]:
         with step(work, next(number), len(strengths)):
-            stopping = {"max_iter": max_iter, "tol": tol}
             normal = fit_table(rows, strengths[place], begin, **stopping).normal
             moments = conditional_moments(normal, visible)
             loss = held_out_loss(data.x, held_out, *moments, weights)

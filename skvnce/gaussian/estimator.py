@@ -37,82 +37,8 @@ from skvnce.gaussian import online as online_em
 from skvnce.gaussian.groups_model import GaussianModel
 from skvnce.metrics._chains import warn_of_slow_chain
 
-# ----------------------------------------
-# What `GaussianImputer` does with tables whose rows belong to groups.
 
-
-class GroupsMixin(Imputer):
-    """Fit to rows of groups, and check what concerns columns of groups."""
-
-    def _fit_groups(self, settings, table, on_round):
-        """Fit to rows of groups by Gibbs sampling."""
-        schema, cells = table.schema, table.cells
-        checks.warn_of_unused(self, groups_fit.WITHOUT_EFFECT)
-        checks.warn_of_unused_by_levels(self, schema)
-        with seeded(seed_from(self.random_state)):
-            fit = groups_fit.fit_groups(cells, schema, settings, on_round)
-            report = fit.report(schema, cells, settings)
-            predict = partial(groups_fit.predict_without, cells, schema, settings)
-            hidden = groups_fit.held_out_cells(cells, settings)
-            _, check = self._check_fit(schema, cells, predict, hidden)
-        of_sweep = fit.model.of_sweep
-        self._warn_of_slow_chain(report, of_sweep=of_sweep, above=groups_fit.DRIFTING)
-        groups_fit.warn_of_marginals(schema, check.marginal, self.on_misfit)
-        # draws follow the model, as means know no groups
-        check = check._replace(marginal=np.zeros_like(check.marginal))
-        draws = fit.draws if self.n_parameter_draws else []
-        report = table.report | report | check.report()
-        return Fitted(schema, GaussianModel(fit.model, draws=draws), report), check
-
-    def _check_fit(self, schema, cells, predict, hidden):
-        """Compare predictions of held-out cells with means; see `Imputer._held_out`."""
-        options = {"weights": cells.weights, "scale": cells.scale, "hidden": hidden}
-        return self._held_out(schema, cells.nodes, predict, **options)
-
-    def _warn_of_slow_chain(self, report, **options):
-        """Warn if the Markov chain of the fit is short."""
-        warn_of_slow_chain(
-            report["r_hat_"],
-            report["latent_names_"],
-            len(report["trace_"]),
-            report["n_burn_in_"],
-            **options,
-        )
-
-    def _checked(self, X):
-        rows = super()._checked(X)
-        groups_fit.check_rows(self._schema, self._fixed(), rows)
-        return rows
-
-    def _mask_of(self, where, X, checked):
-        groups_fit.check_where(self._schema, self._fixed(), where)
-        targets = super()._mask_of(where, X, checked)
-        if not isinstance(targets, Rules):
-            return targets
-        return targets._replace(of_groups=self._columns_of_groups())
-
-    def _shift_of(self, shift):
-        shift = super()._shift_of(shift)
-        groups_fit.check_shift(self._schema, self._fixed(), shift)
-        return shift
-
-    def _limits_of(self, lower, upper, X, checked):
-        limits = super()._limits_of(lower, upper, X, checked)
-        groups_fit.check_limits(self._schema, self._columns_of_groups(), limits)
-        return limits
-
-    def _fixed(self):
-        return self._fitted.model.fixed
-
-    def _columns_of_groups(self):
-        return self._schema.model_columns[self._fixed().of_groups]
-
-
-# ----------------------------------------
-# An imputer that fits a normal distribution to rows with missing values.
-
-
-class GaussianImputer(CallbackSupportMixin, GroupsMixin):
+class GaussianImputer(CallbackSupportMixin, Imputer):
     """Impute by a normal distribution that EM fits to rows with missing values.
 
     `transform` fills missing cells (NaN) by their exact conditional means given the
@@ -505,8 +431,7 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         numbers.warn_unless_converged(fit.em, self.max_iter, self.tol)
         schema, check = self._check_fit(schema, cells, fit.predict, fit.hidden)
         training = self._training_of(*fit.training)
-        online = online_em.arrays_of(fit.online)
-        model = GaussianModel(fit.model, training=training, online=online)
+        model = GaussianModel(fit.model, training=training, online=fit.online)
         report = fit.report() | check.report()
         return Fitted(schema, model, table.report | report), check
 
@@ -545,11 +470,74 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         model = GaussianModel(fit.model, draws=draws)
         return Fitted(schema, model, table.report | report), check
 
+    def _fit_groups(self, settings, table, on_round):
+        """Fit to rows of groups by Gibbs sampling."""
+        schema, cells = table.schema, table.cells
+        checks.warn_of_unused(self, groups_fit.WITHOUT_EFFECT)
+        checks.warn_of_unused_by_levels(self, schema)
+        with seeded(seed_from(self.random_state)):
+            fit = groups_fit.fit_groups(cells, schema, settings, on_round)
+            report = fit.report(schema, cells, settings)
+            predict = partial(groups_fit.predict_without, cells, schema, settings)
+            hidden = groups_fit.held_out_cells(cells, settings)
+            _, check = self._check_fit(schema, cells, predict, hidden)
+        of_sweep = fit.model.of_sweep
+        self._warn_of_slow_chain(report, of_sweep=of_sweep, above=groups_fit.DRIFTING)
+        groups_fit.warn_of_marginals(schema, check.marginal, self.on_misfit)
+        # draws follow the model, as means know no groups
+        check = check._replace(marginal=np.zeros_like(check.marginal))
+        draws = fit.draws if self.n_parameter_draws else []
+        report = table.report | report | check.report()
+        return Fitted(schema, GaussianModel(fit.model, draws=draws), report), check
+
+    def _check_fit(self, schema, cells, predict, hidden):
+        """Compare predictions of held-out cells with means; see `Imputer._held_out`."""
+        options = {"weights": cells.weights, "scale": cells.scale, "hidden": hidden}
+        return self._held_out(schema, cells.nodes, predict, **options)
+
+    def _warn_of_slow_chain(self, report, **options):
+        """Warn if the Markov chain of the fit is short."""
+        warn_of_slow_chain(
+            report["r_hat_"],
+            report["latent_names_"],
+            len(report["trace_"]),
+            report["n_burn_in_"],
+            **options,
+        )
+
+    def _checked(self, X):
+        rows = super()._checked(X)
+        groups_fit.check_rows(self._schema, self._fixed(), rows)
+        return rows
+
+    def _mask_of(self, where, X, checked):
+        groups_fit.check_where(self._schema, self._fixed(), where)
+        targets = super()._mask_of(where, X, checked)
+        if not isinstance(targets, Rules):
+            return targets
+        return targets._replace(of_groups=self._columns_of_groups())
+
+    def _shift_of(self, shift):
+        shift = super()._shift_of(shift)
+        groups_fit.check_shift(self._schema, self._fixed(), shift)
+        return shift
+
+    def _limits_of(self, lower, upper, X, checked):
+        limits = super()._limits_of(lower, upper, X, checked)
+        groups_fit.check_limits(self._schema, self._columns_of_groups(), limits)
+        return limits
+
+    def _fixed(self):
+        return self._fitted.model.fixed
+
+    def _columns_of_groups(self):
+        return self._schema.model_columns[self._fixed().of_groups]
+
     def _update(self, new):
         """Repeat the fit with all rows, or learn from the new ones by online EM."""
         online_em.extend_ranges(self._schema, new.rows)  # raises an error for its rows
         if self._fitted.model.stream is not None:
-            rows = online_em.Stream(*self._fitted.model.stream).followed_by(new)
+            rows = self._fitted.model.stream.followed_by(new)
             if rows.is_due:
                 self._keep_rows(rows.refit(self, sample_weight=rows.weights))
                 return
@@ -559,7 +547,7 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
     def _keep_rows(self, rows):
         """Keep the rows of a stream, if they are few."""
         are_few = rows.n_rows <= rows.most
-        self._replace_in_model(stream=rows.plain() if are_few else None)
+        self._replace_in_model(stream=rows if are_few else None)
 
     def _replace_in_model(self, **parts):
         """Replace parts of the model that only draws and `partial_fit` use."""
@@ -572,14 +560,11 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         has_cell = ~np.isnan(nodes).all(1)
         if not has_cell.any():
             return
-        schema, (_, fit, report) = (
-            online_em.extend_ranges(self._schema, X),
-            self._fitted,
-        )
+        schema = online_em.extend_ranges(self._schema, X)
+        _, fit, report = self._fitted
         strength = report["shrinkage_"] * nodes.shape[1]
-        state = online_em.state_of(fit.model, fit.online)
         model, state, loss, rows = online_em.learn(
-            fit.model, state, nodes[has_cell], weights[has_cell], strength
+            fit.model, fit.online, nodes[has_cell], weights[has_cell], strength
         )
         model = model.with_signs(schema.values.signs(schema.ends)[schema.model_columns])
         most = rows_in_memory(schema.n_columns)
@@ -587,8 +572,7 @@ class GaussianImputer(CallbackSupportMixin, GroupsMixin):
         report = report | numbers.of_model(model)
         report["loss_curve_"] = [*report["loss_curve_"], loss]
         report["n_iter_"] += 1
-        fit = fit._replace(model=model, draws=None, training=training)
-        fit = fit._replace(online=online_em.arrays_of(state))
+        fit = GaussianModel(model, None, training, state, fit.stream)
         self._publish(Fitted(schema, fit, report))
 
     @filled_once

@@ -126,7 +126,7 @@ def check_constant(schema: Schema, columns, X):
     n_features).  Raises `ValueError` if a group has two values.
     """
     for place in columns:
-        rows = _differing(X[:, place], _numbers_of(schema, X))
+        rows = _differing(schema, X, place)
         if len(rows):
             raise ValueError(
                 f"{schema.label(place)} was constant within groups at fit, and has "
@@ -135,15 +135,11 @@ def check_constant(schema: Schema, columns, X):
             )
 
 
-def _numbers_of(schema, X):
-    """Return the number of the group of each row of X (n_samples, n_features)."""
+def _differing(schema, X, place):
+    """List the rows whose cell of a column differs from the first of their group."""
     [group] = schema.group_columns
-    return X[:, group]
-
-
-def _differing(cells, numbers):
-    """List the rows whose cell differs from the first one of their group."""
-    numbers, observed = numbers.astype(int), np.flatnonzero(~np.isnan(cells))
+    cells, numbers = X[:, place], X[:, group].astype(int)
+    observed = np.flatnonzero(~np.isnan(cells))
     first = np.full(numbers.max(initial=0) + 1, np.nan)
     first[numbers[observed][::-1]] = cells[observed][::-1]
     return observed[cells[observed] != first[numbers[observed]]]
@@ -214,7 +210,7 @@ def check_named(schema: Schema, groups, table, X):
     that of the user; `X` (n_samples, n_features): as it has been read.
     """
     for place in named_constants(schema, groups):
-        rows = _differing(X[:, place], _numbers_of(schema, X))
+        rows = _differing(schema, X, place)
         if len(rows):
             [group] = schema.group_columns
             names = np.asarray(_safe_indexing(table, group, axis=1))

@@ -17,7 +17,7 @@ from skvnce._imputer.fitted import Filled, make_in_turn
 from skvnce._imputer.held_out import occurrences
 from skvnce._tables.values import NO_LIMITS, Limits, distinct_rows
 from skvnce.gaussian.latent import fill
-from skvnce.gaussian.latent.fill import Chains, Predictions
+from skvnce.gaussian.latent.fill import Chains, Pairs, Predictions
 from skvnce.gaussian.latent.gibbs import Factors, Rows
 from skvnce.gaussian.latent.groups import (
     Effects,
@@ -100,14 +100,8 @@ class GroupedNormal(NamedTuple):
         `nodes` (n, n_nodes + 1): the last column has the numbers of groups.  Returns
         `filled` (n, n_nodes + 1); `probabilities` (n, n_levels).
         """
-        cells, groups, ends = self.read_rows(nodes, limits)
-        _, equal = distinct_rows(np.column_stack([cells, nodes[:, -1]]))
-        means, shares = fill.predict(
-            *self._predicting(cells, equal),
-            columns_of_levels(self.kinds),
-            ends,
-            groups.twice().rows,
-        )
+        cells, equal, pairs = self._pairs(nodes, limits)
+        means, shares = fill.predict(pairs, columns_of_levels(self.kinds))
         # equal rows of a group differ by chance
         shares = [p if p is None else _average(p, equal) for p in shares]
         averages = Predictions(_average(means, equal), shares)
@@ -118,14 +112,8 @@ class GroupedNormal(NamedTuple):
         self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
     ) -> Filled:
         """Find quantiles of missing cells; see `_imputer.fill`."""
-        cells, groups, ends = self.read_rows(nodes, limits)
-        _, equal = distinct_rows(np.column_stack([cells, nodes[:, -1]]))
-        quantiles = fill.quantiles(
-            *self._predicting(cells, equal),
-            torch.tensor(levels),
-            ends,
-            groups.twice().rows,
-        )
+        _, equal, pairs = self._pairs(nodes, limits)
+        quantiles = fill.quantiles(pairs, torch.tensor(levels))
         tables = np.array([_average(cells, equal).numpy() for cells in quantiles])
         has_levels = columns_of_levels(self.kinds)
         probabilities = self.fill(nodes, limits)[1] if has_levels else {}
@@ -211,15 +199,17 @@ class GroupedNormal(NamedTuple):
         low, high = (np.broadcast_to(end, cells.shape) for end in self.bounds)
         return tensors(limits.within(low, high))
 
-    def _predicting(self, cells: np.ndarray, equal: np.ndarray) -> tuple:
-        """Return arguments of `fill.predict`.
+    def _pairs(self, nodes: np.ndarray, limits: Limits) -> tuple:
+        """Return cells, numbers of equal rows of a group, and chains that predict them.
 
         Equal rows of a group have different random numbers.
         """
+        cells, groups, ends = self.read_rows(nodes, limits)
+        _, equal = distinct_rows(np.column_stack([cells, nodes[:, -1]]))
         models = [GroupFactors.of(effects, self.levels) for effects in self.effects]
         numbers = row_keyed(np.column_stack([cells, occurrences(equal)]), 0)
-        data = Incomplete.from_array(cells)
-        return self.levels.whole, models, data, _PREDICTING, numbers
+        rows = models, Incomplete.from_array(cells), _PREDICTING, numbers, ends
+        return cells, equal, Pairs(self.levels.whole, *rows, groups.twice().rows)
 
     def _rows(self, data: Incomplete, groups: Groups, ends: Ends) -> GroupedRows:
         return groups.rows(self.levels.whole.bounds(data, ends))

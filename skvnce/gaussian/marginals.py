@@ -458,10 +458,9 @@ def choose_marginals(
     strength: float,
     normal: Normal,  # nearly fitted to the other cells with linear marginals
     *,
-    max_iter: int,  # of EM with both
-    tol: float,
     values: dict[int, Tensor] | None = None,
     ranges: tuple[Tensor, Tensor] | None = None,
+    **stopping: float,  # max_iter and tol of EM with both
 ) -> tuple[PiecewiseLinear, Normal, Normal] | None:
     """Fit marginals, and accept them if they predict held-out cells better.
 
@@ -484,24 +483,19 @@ def choose_marginals(
     begin = start(visible, weights)
     rows = Rows(visible, weights)
     nonlinear = fit_marginals(rows, strength, begin, normal, tol=_APPROXIMATE)
-    losses, squares, drawn, stopping = [], [], [], {"max_iter": max_iter, "tol": tol}
-    counts = _missing(data, weights)
+    losses, squares, drawn = [], [], []
+    counts, every = _missing(data, weights), torch.arange(data.x.shape[1])
     for marginals, fitted in ((lines, normal), nonlinear):
         scores, _ = scored(marginals, visible)
         fit = em.fit_normal(scores, weights, strength, fitted, **stopping)
         moments = em.conditional_moments(fit.normal, scores)
         crps = _crps(marginals, None, *moments, data.x).where(held_out, 0.0)
         losses.append(crps @ counts)
-        crps = _left_out_crps(
-            marginals,
-            fit.normal,
-            data,
-            weights,
-            values or {},
-            ranges,
-            partial(_score, begin),
-        )
-        drawn.append(crps @ counts)
+        scores, _ = scored(marginals, data)
+        others = left_out_moments(fit.normal, scores, every)
+        stepped = fit_steps(fit.normal, scores, data.x, weights, values or {}, ranges)
+        crps = _crps(marginals, stepped, *others, data.x, partial(_score, begin))
+        drawn.append(crps.where(data.observed, 0.0) @ counts)
         error = (marginals.expectation(*moments) - data.x).where(held_out, 0.0)
         squares.append(error.square() @ counts)
         last = fit.normal
@@ -521,23 +515,6 @@ def _missing(data: Incomplete, weights: Tensor) -> Tensor:
     missing = weights @ (~data.observed).to(weights)
     # a complete table is fitted for rows that may miss any cell
     return missing / missing.sum() if missing.any() else torch.ones_like(missing)
-
-
-def _left_out_crps(
-    marginals: PiecewiseLinear,
-    normal: Normal,
-    data: Incomplete,
-    weights: Tensor,
-    values: dict[int, Tensor],
-    ranges: tuple[Tensor, Tensor] | None,
-    scale: Callable[[Tensor], Tensor],
-) -> Tensor:
-    """Compute the CRPS of draws of observed cells on some scale; 0 of missing ones."""
-    scores, _ = scored(marginals, data)
-    moments = left_out_moments(normal, scores, torch.arange(data.x.shape[1]))
-    stepped = fit_steps(normal, scores, data.x, weights, values, ranges)
-    crps = _crps(marginals, stepped, *moments, data.x, scale)
-    return crps.where(data.observed, 0.0)
 
 
 def _score(scale: PiecewiseLinear, x: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from skvnce.gaussian import copula
 from skvnce.gaussian.copula import Copula
 from skvnce.gaussian.latent import fill
 from skvnce.gaussian.latent.columns import NUMERIC, Latents
-from skvnce.gaussian.latent.fill import Chains, Predictions
+from skvnce.gaussian.latent.fill import Chains, Pairs, Predictions
 from skvnce.gaussian.latent.gibbs import Factors, at_once
 from skvnce.gaussian.truncation import by_content
 
@@ -172,10 +172,7 @@ class LatentNormal(NamedTuple):
         levels of the columns that have some, 1 and 0 where observed.
         """
         levels = columns_of_levels(self.kinds)
-        parts = [
-            fill.predict(*inputs, levels, ends)
-            for *inputs, ends in self._predicting(nodes, limits)
-        ]
+        parts = [fill.predict(pairs, levels) for pairs in self._pairs(nodes, limits)]
         return filled_by(Predictions.joined(parts), nodes)
 
     def points(
@@ -183,10 +180,7 @@ class LatentNormal(NamedTuple):
     ) -> Filled:
         """Find quantiles of missing cells; see `_imputer.fill`."""
         levels = torch.tensor(levels)
-        parts = [
-            fill.quantiles(*inputs, levels, ends)
-            for *inputs, ends in self._predicting(nodes, limits)
-        ]
+        parts = [fill.quantiles(pairs, levels) for pairs in self._pairs(nodes, limits)]
         has_levels = columns_of_levels(self.kinds)
         probabilities = self.fill(nodes, limits)[1] if has_levels else {}
         return torch.cat(parts, 1).numpy(), probabilities
@@ -243,12 +237,12 @@ class LatentNormal(NamedTuple):
             part = slice(first, first + size)
             yield nodes[part], tensors(limits, part)
 
-    def _predicting(self, nodes: np.ndarray, limits: Limits) -> Iterator:
-        """Yield the arguments of `fill.predict` for parts of the rows, and limits."""
+    def _pairs(self, nodes: np.ndarray, limits: Limits) -> Iterator[Pairs]:
+        """Yield parts of the rows, whose cells chains predict."""
         models = [Factors.of(normal, self.latents) for normal in self.normals]
         for part, ends in self._parts(nodes, limits):
             data, numbers = Incomplete.from_array(part), row_keyed(part, 0)
-            yield self.latents, models, data, _PREDICTING, numbers, ends
+            yield Pairs(self.latents, models, data, _PREDICTING, numbers, ends)
 
 
 def filled_by(predicted: Predictions, nodes: np.ndarray) -> tuple[np.ndarray, dict]:

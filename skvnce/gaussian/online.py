@@ -151,10 +151,6 @@ class Stream(NamedTuple):
         estimator.fit(Encoded(self.rows, schema), **fit_params)
         return self._replace(n_fitted=self.n_rows)
 
-    def plain(self):
-        """Return a plain tuple with copies of the arrays, which skops can store."""
-        return self.rows.copy(), self.weights.copy(), *self[2:]
-
 
 def extend_ranges(schema, X):
     """Extend ranges and repeated values of columns to the cells of more rows.
@@ -169,19 +165,7 @@ def extend_ranges(schema, X):
 
 
 # ----------------------------------------
-# Online EM of `GaussianImputer.partial_fit`, from the arrays that a fit stores.
-
-
-def state_of(model, stored):
-    """Make the state of online EM from a `CopulaModel` and `arrays_of` a state."""
-    first, second, total = map(torch.from_numpy, stored)
-    moments = Moments(first, second)
-    return Online(model.normal, model.model.marginals, moments, total)
-
-
-def arrays_of(state):
-    """Convert the moments of a state and its weight to arrays, for skops."""
-    return tuple(part.numpy() for part in (*state.moments, state.total))
+# Online EM of `GaussianImputer.partial_fit`.
 
 
 def learn(model, state, nodes, weights, strength):

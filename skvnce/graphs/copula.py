@@ -713,20 +713,13 @@ def make_problem(
         latents, mean = Population.of(latents, data, weights, limits, marginals)
     latents = latents.opened(data, kinds, marginals)
     rows, within = (Rows.parts(latents, data, ends) for ends in ((), limits))
-    return problem_from(latents, rows, e_step(latents, within), len(data.x), mean)
-
-
-def problem_from(
-    latents: Latents, rows: list[Rows], step_of: EStep, n_rows: int, mean: Tensor
-) -> Problem:
-    """Build the method; `rows` (or some) weigh the columns, and EM starts at `mean`."""
-    blocks = Blocks.of(torch.tensor(latents.n_levels))
+    n_rows, blocks = len(data.x), Blocks.of(torch.tensor(latents.n_levels))
     family = Family(
         lambda theta: theta,
         lambda theta: theta,
         lambda theta: associations(theta.precision, blocks),
     )
-    method = Method(step_of, m_step(blocks, n_rows), family)
+    method = Method(e_step(latents, within), m_step(blocks, n_rows), family)
     with step("weighing the columns"):
         counts = information(latents, rows)
     penalty, share = light_penalty(counts, n_rows), (counts / blocks.free).clamp(max=1)

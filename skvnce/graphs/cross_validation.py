@@ -80,7 +80,7 @@ class Resample(NamedTuple):
         learner = self.learner
         model = learner._model_of(schema, fit, problem, data)
         with learner._threads(schema):
-            return float(score(schema, learner._cells_of(model), rows)[0].mean())
+            return float(score(schema, model, rows)[0].mean())
 
     def _path(self, schema, data, seed):
         """Fit all alphas to rows."""
@@ -611,8 +611,6 @@ feature_names_in_
     _parts = {"model": lambda _: TruncatedGaussianGraphLearner()}
     _is_positive = _has_density = True
     to_torch = TruncatedGaussianGraphLearner.to_torch
-    _cell_model = TruncatedGaussianGraphLearner._cell_model
-    _cells_of = TruncatedGaussianGraphLearner._cells_of
     _associations = TruncatedGaussianGraphLearner._associations
     _edge_columns = TruncatedGaussianGraphLearner._edge_columns
     _threads = TruncatedGaussianGraphLearner._threads

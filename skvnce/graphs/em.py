@@ -578,13 +578,10 @@ def solve_path(
 def learn_path(
     problem: NamedTuple,  # of `problem` or of `copula`
     alphas: int | list[float],
-    *,
-    max_iter: int,  # see `em.learn_graph`
-    tol: float,
-    on_round: OnRound = tell_round,
+    **stopping: object,  # max_iter, tol and on_round of `learn_graph`
 ) -> tuple[Fit, Path]:
     """Average the statistics (`problem.first`), and solve the path of penalties."""
-    first = problem.first(max_iter=max_iter, tol=tol, on_round=on_round)
+    first = problem.first(**stopping)
     method, penalty = problem.method, problem.penalty(0.0)
     if isinstance(alphas, int):
         with step("finding the largest alpha"):

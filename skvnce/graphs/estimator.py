@@ -26,7 +26,7 @@ from skvnce._tables.values import NO_LIMITS
 from skvnce._types import Seed, TableLike
 from skvnce.graphs import em, model
 from skvnce.graphs.learner import GraphEstimator
-from skvnce.graphs.model import GraphParameters
+from skvnce.graphs.model import GraphModel
 from skvnce.graphs.problem import ALGORITHMS, Options, make_problem
 from skvnce.graphs.score_matching import edge_scores
 from skvnce.graphs.vnce_cdi import objective_at
@@ -436,8 +436,8 @@ class TruncatedGaussianGraphLearner(GraphEstimator):
     def _objective_of(self, model, nodes):
         """Compute the objective of rows by drawn cells and noise."""
         drawn = torch.from_numpy(model.draw(nodes, _N_COMPLETED))
-        noise = TruncatedNormal(*map(torch.tensor, self._fitted.model.noise))
-        parts = model.model, drawn, torch.from_numpy(~np.isnan(nodes)), noise
+        noise = TruncatedNormal(*map(torch.tensor, model.noise))
+        parts = model.module(), drawn, torch.from_numpy(~np.isnan(nodes)), noise
         return objective_at(*parts, self.noise_ratio)
 
     @torch_defaults()
@@ -451,13 +451,6 @@ class TruncatedGaussianGraphLearner(GraphEstimator):
         """
         check_is_fitted(self)
         return self._fitted.model.module()
-
-    def _cell_model(self):
-        return self._cells_of(self._fitted.model)
-
-    def _cells_of(self, model):
-        """Make the model of cells of parameters."""
-        return model.cell_model(self._settings().n_steps)
 
     def _associations(self):
         return -np.sign(self.precision_) * self.edge_strengths_
@@ -539,12 +532,13 @@ class TruncatedGaussianGraphLearner(GraphEstimator):
         if self._is_density:
             # a density in the units of X is divided by the scales
             shift = float(log_scale) + float(np.log(scale).sum())
-        return GraphParameters(
+        return GraphModel(
             precision.numpy() / np.outer(scale, scale),
             linear.numpy() / scale,
             shift,
             em.observed_mean(data.x, data.observed).numpy(),
             np.stack([part.numpy() for part in (noise.loc, noise.scale)]),
+            int(self.n_steps),
         )
 
     def _learned(self, schema, fit, problem, data):
@@ -590,7 +584,8 @@ class TruncatedGaussianGraphLearner(GraphEstimator):
     def _empty_graph(self, schema):
         """Make the graph without nodes of a table whose columns are all constant."""
         none, square = np.zeros(0), np.zeros((0, 0))
-        model = GraphParameters(square, none, 0.0, none, np.zeros((2, 0)))
+        noise = np.zeros((2, 0))
+        model = GraphModel(square, none, 0.0, none, noise, int(self.n_steps))
         names = "change_", "optimality_gap_", "largest_cut_", "chain_autocorrelation_"
         report = self._report_of(schema, model) | dict.fromkeys(names, 0.0)
         for name in ("ridge", "ridge_linear"):

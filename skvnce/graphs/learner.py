@@ -91,10 +91,6 @@ class GraphEstimator(callbacks.CallbackSupportMixin, Imputer):
         """Return further columns of `edges`, of the pairs (i, j)."""
         return {}
 
-    def _cells_of(self, model):
-        """Make the model of cells from the value of `_model_of`."""
-        return model
-
     def _stopping(self, data):
         """Return how long EM goes on."""
         return {"max_iter": self.max_iter, "tol": self.tol}

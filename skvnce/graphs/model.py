@@ -130,8 +130,8 @@ def draw(
     return run_chain(sampler, sampler.init(data, x), data, n_steps).x
 
 
-class GraphParameters(NamedTuple):
-    """The parameters of a truncated Gaussian of columns, in the units of the table."""
+class GraphModel(NamedTuple):
+    """A truncated Gaussian of columns, in the units of the table."""
 
     precision: np.ndarray  # (n_model_columns, n_model_columns)
     linear: np.ndarray  # (n_model_columns,)
@@ -139,24 +139,13 @@ class GraphParameters(NamedTuple):
     location: np.ndarray  # (n_model_columns,), where chains start
     # (2, n_model_columns), location and scale of the marginals: noise to contrast with
     noise: np.ndarray
+    n_steps: int  # number of sweeps of a chain
 
     def module(self) -> TruncatedGaussian:
         """Make the module of the density, without gradients."""
         parameters = map(torch.tensor, (self.precision, self.linear))
         log_scale = torch.tensor(self.log_scale, dtype=torch.float64)
         return TruncatedGaussian(*parameters, log_scale).requires_grad_(False)
-
-    def cell_model(self, n_steps: int) -> "GraphModel":
-        """Make the model of cells, whose chains have `n_steps` sweeps."""
-        return GraphModel(self.module(), torch.from_numpy(self.location), n_steps)
-
-
-class GraphModel(NamedTuple):
-    """A truncated Gaussian of columns, in the units of the table."""
-
-    model: TruncatedGaussian
-    start: Tensor  # (n_model_columns,), where chains start
-    n_steps: int  # number of sweeps of a chain
 
     def n_chains(self, n_draws: int | None) -> int:
         """Return how many copies of the rows are in memory at a time."""
@@ -173,8 +162,8 @@ class GraphModel(NamedTuple):
     ) -> np.ndarray:
         """Draw missing cells; see `CellModel`."""
         n_steps = self.n_steps + self.n_steps // 2  # as many sweeps as `fill` makes
-        data = Incomplete.from_array(nodes)
-        return draw(self.model, data, self.start, n_draws, n_steps).numpy()
+        data, start = Incomplete.from_array(nodes), torch.from_numpy(self.location)
+        return draw(self.module(), data, start, n_draws, n_steps).numpy()
 
     def log_density(
         self, nodes: np.ndarray, *, with_errors: bool = False
@@ -184,8 +173,9 @@ class GraphModel(NamedTuple):
 
     def _chains(self, nodes: np.ndarray) -> Chains:
         """Make chains that predict cells as functions of the row."""
-        data, lengths = Incomplete.from_array(nodes), (self.n_steps // 2, self.n_steps)
-        return Chains(self.model, data, self.start, *lengths, row_keyed(nodes, 0))
+        data, start = Incomplete.from_array(nodes), torch.from_numpy(self.location)
+        lengths = self.n_steps // 2, self.n_steps
+        return Chains(self.module(), data, start, *lengths, row_keyed(nodes, 0))
 
     def _log_predictive(self, nodes: np.ndarray, number: int) -> np.ndarray:
         """Estimate the scores; others with another number."""

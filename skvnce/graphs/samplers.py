@@ -158,60 +158,30 @@ def _conjugate(
     return weights, changes, curvature, slowness > 1 / _SLOW
 
 
-class Line(NamedTuple):
-    """One direction in all rows, and the conditional distribution of steps along it."""
-
-    direction: Tensor  # (features, rows)
-    loc: Tensor  # (rows,): of the step before the truncation
-    scale: Tensor  # (rows,)
-    start: Tensor  # (rows,): steps to the bounds
-    end: Tensor  # (rows,)
-    usable: Tensor  # bool (rows,)
-
-    def steps(self) -> BoundedNormal:
-        """Return the distribution of steps."""
-        return BoundedNormal(*self[1:5], validate_args=False)
-
-
-class Place(NamedTuple):
-    """Positions of the rows of `Lines`, and the forces along the basis there."""
-
-    x: Tensor  # (features, rows)
-    force: Tensor  # (rows, width)
-
-
-def _place(lines: Lines, model: TruncatedGaussian, x: Tensor) -> Place:
-    rows = x.flatten(0, -2)[lines.rows]
-    force = (model.linear - rows @ model.precision) * lines.missing.T @ lines.basis
-    return Place(rows.T.contiguous(), force)  # columns are faster to access
-
-
-def _line(lines: Lines, at: Place, k: int) -> Line:
-    weight, curvature = lines.weights[lines.which, k], lines.curvature[lines.which, k]
-    usable = curvature > 0
-    # any positive number, because the steps of these rows are set to zero
-    curvature = curvature.where(usable, 1.0)
-    direction = lines.basis @ weight.T * lines.missing
-    ends = _segment(at.x, direction)
-    loc = (at.force * weight).sum(1) / curvature
-    return Line(direction, loc, curvature.rsqrt(), *ends, usable)
-
-
 def move_along(
     lines: Lines, model: TruncatedGaussian, x: Tensor, uniform: Tensor
 ) -> Tensor:
     """Draw along each direction in turn, in all rows at once, from zero upwards."""
-    at = first = _place(lines, model, x)
+    rows = x.flatten(0, -2)[lines.rows]
+    force = (model.linear - rows @ model.precision) * lines.missing.T @ lines.basis
+    at = first = rows.T.contiguous()  # columns are faster to access
     uniform = uniform.flatten(0, -2)[lines.rows]
     for k in range(lines.basis.shape[1]):
-        line = _line(lines, at, k)
-        steps = line.steps().icdf(uniform[:, k])
-        step = steps.where(line.usable, 0.0)
-        change = step[:, None] * lines.changes[lines.which, k]
-        at = at._replace(x=at.x + step * line.direction, force=at.force - change)
-    inside = at.x.clamp(min=0)  # corrects rounding
+        weight = lines.weights[lines.which, k]
+        curvature = lines.curvature[lines.which, k]
+        usable = curvature > 0
+        # any positive number, because the steps of these rows are set to zero
+        curvature = curvature.where(usable, 1.0)
+        direction = lines.basis @ weight.T * lines.missing
+        loc = (force * weight).sum(1) / curvature
+        ends = _segment(at, direction)
+        steps = BoundedNormal(loc, curvature.rsqrt(), *ends, validate_args=False)
+        step = steps.icdf(uniform[:, k]).where(usable, 0.0)
+        at = at + step * direction
+        force = force - step[:, None] * lines.changes[lines.which, k]
+    inside = at.clamp(min=0)  # corrects rounding
     flat = x.flatten(0, -2).clone()
-    flat[lines.rows] = inside.where(lines.missing > 0, first.x).T
+    flat[lines.rows] = inside.where(lines.missing > 0, first).T
     return flat.view(x.shape)
 
 

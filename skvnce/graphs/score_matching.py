@@ -8,7 +8,7 @@ the condition of the quadratic; without a penalty of b the minimum does not depe
 the centre.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from typing import NamedTuple
 
@@ -180,10 +180,8 @@ def pool_rows(old: Tables, new: Tables, weight: float) -> Tables:
     if len(old.u) + n <= room:
         return Tables(*(torch.cat(parts) for parts in zip(old, new, strict=True)))
     n_replaced = min(n, round(weight * len(old.u)))
-    coming, going = (
-        torch.randperm(n)[:n_replaced],
-        torch.randperm(len(old.u))[:n_replaced],
-    )
+    coming = torch.randperm(n)[:n_replaced]
+    going = torch.randperm(len(old.u))[:n_replaced]
     return Tables(
         *(a.index_copy(0, going, b[coming]) for a, b in zip(old, new, strict=True))
     )
@@ -327,18 +325,12 @@ def complete_rows(data: Incomplete, fit: em.Fit, centre: Tensor) -> Tensor:
 def regressions(
     x: Tensor, centre: Tensor, ridge: float, *, fit_linear: bool
 ) -> tuple[Tensor, Tensor]:
-    """Compute T and the root mean square of its errors, (features, features) each."""
-    parts = _regressions(x, centre, ridge, fit_linear)
-    each = (torch.stack(part) for part in zip(*parts, strict=True))
-    return tuple((matrix + matrix.T) / 2 for matrix in each)
+    """Compute T and the root mean square of its errors, (features, features) each.
 
-
-def _regressions(
-    x: Tensor, centre: Tensor, ridge: float, fit_linear: bool
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Estimate the rows of K one by one, with the size of the terms of eq. (1)."""
+    The rows of K are estimated one by one, with the size of the terms of eq. (1).
+    """
     (h, slope), u = saturating_weight(x), extend(x - centre, fit_linear)
-    n, d = x.shape
+    (n, d), rows = x.shape, []
     for j in range(d):
         weighted = u * h[:, j, None]
         gamma = weighted.T @ u / n
@@ -353,7 +345,9 @@ def _regressions(
         error += torch.outer(h[:, j], inverse[j])
         leverage = (along * weighted).sum(1) / n
         error /= 1 - leverage.clamp(max=_LEVERAGE)[:, None]
-        yield theta[:d], error[:, :d].square().mean(0).sqrt()
+        rows.append((theta[:d], error[:, :d].square().mean(0).sqrt()))
+    each = (torch.stack(part) for part in zip(*rows, strict=True))
+    return tuple((matrix + matrix.T) / 2 for matrix in each)
 
 
 # ----------------------------------------

@@ -226,11 +226,8 @@ class Residuals(NamedTuple):
     def of(cls, predictions, y, weights):
         """Standardise the residuals of rows; predictions (n_draws, n)."""
         positive = weights > 0
-        predictions, y, weights = (
-            predictions[:, positive],
-            y[positive],
-            weights[positive],
-        )
+        predictions, y = predictions[:, positive], y[positive]
+        weights = weights[positive]
         gap, unknown = y - predictions.mean(0), _between(predictions)
         squares = np.average(gap**2, weights=weights)
         noise = squares - np.average(unknown, weights=weights)

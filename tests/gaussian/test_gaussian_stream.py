@@ -135,7 +135,9 @@ def test_eq_1_and_2():
 def test_moments_of_a_fit_are_those_that_it_maximised():
     X = stream(80, 1)
     imputer = GaussianImputer(tol=1e-10, max_iter=2000, random_state=0).fit(X)
-    first, second, total = imputer._fitted.model.online
+    state = imputer._fitted.model.online
+    first, second = (part.numpy() for part in state.moments)
+    total = float(state.total)
     mean, covariance = imputer._cell_model().parameters()
     np.testing.assert_allclose(first, mean, atol=1e-7)
     k = imputer.shrinkage_ * 5

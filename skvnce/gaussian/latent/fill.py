@@ -66,54 +66,43 @@ class Predictions(NamedTuple):
         return cls(torch.cat(means), levels)
 
 
-def predict(
-    latents: Latents,
-    models: list[Factors],  # draws of the parameters
-    data: Incomplete,
-    chains: Chains,
-    uniforms: Uniforms,  # numbers of a sweep
-    levels_of: set[int],
-    limits: Limits = (),  # (n, features), see `Latents.bounds`
-    paired: Paired | None = None,  # by default rows are independent
-) -> Predictions:
+class Pairs(NamedTuple):
+    """Rows with missing cells, and how two antithetic chains of each are swept."""
+
+    latents: Latents
+    models: list[Factors]  # draws of the parameters
+    data: Incomplete
+    chains: Chains
+    uniforms: Uniforms  # numbers of a sweep
+    limits: Limits = ()  # (n, features), see `Latents.bounds`
+    paired: Paired | None = None  # by default rows are independent
+
+    def sweep(self, shown: Shown) -> None:
+        """Sweep both chains of each row; the second ones follow the first ones."""
+        n, latents = len(self.data.x), self.latents
+        pairs = self.data.take(torch.arange(n).repeat(2))
+        ends = tuple(end.repeat(2, 1) for end in self.limits)
+        bounds = latents.bounds(pairs, ends)
+        rows = self.paired(bounds) if self.paired else Rows.of(latents, bounds)
+        z = rows.start(self.models[0].normal.mean)
+
+        def mirrored(step: int, x: Tensor) -> Tensor:
+            uniform = self.uniforms(step, x[:n])
+            return torch.cat([uniform, 1 - uniform])
+
+        for _ in sweep_models(rows, z, self.models, self.chains, mirrored, shown):
+            pass
+
+
+def predict(pairs: Pairs, levels_of: set[int]) -> Predictions:
     """Predict the missing cells of rows, averaged over draws of the parameters.
 
     `levels_of`: ordinal columns whose probabilities are computed; those of nominal
     columns always are.
     """
-    sums = _Sums.zeros(latents, len(data.x), levels_of)
-    sweeps = latents, models, data, chains, uniforms, limits, sums.shown(), paired
-    for _ in paired_sweeps(*sweeps):
-        pass
-    return sums.averages(2 * len(models) * chains.n_sweeps)
-
-
-def paired_sweeps(
-    latents: Latents,
-    models: list[Factors],
-    data: Incomplete,
-    chains: Chains,
-    uniforms: Uniforms,
-    limits: Limits,
-    shown: Shown,
-    paired: Paired | None = None,
-) -> Iterator[np.ndarray]:
-    """Sweep both chains of each row, and yield when those of each model are done.
-
-    The second chains of all rows follow the first ones.  See `predict`.
-    """
-    n = len(data.x)
-    pairs = data.take(torch.arange(n).repeat(2))
-    ends = tuple(end.repeat(2, 1) for end in limits)
-    bounds = latents.bounds(pairs, ends)
-    rows = paired(bounds) if paired else Rows.of(latents, bounds)
-    z = rows.start(models[0].normal.mean)
-
-    def mirrored(step: int, x: Tensor) -> Tensor:
-        uniform = uniforms(step, x[:n])
-        return torch.cat([uniform, 1 - uniform])
-
-    yield from sweep_models(rows, z, models, chains, mirrored, shown)
+    sums = _Sums.zeros(pairs.latents, len(pairs.data.x), levels_of)
+    pairs.sweep(sums.shown())
+    return sums.averages(2 * len(pairs.models) * pairs.chains.n_sweeps)
 
 
 def sweep_models(
@@ -286,32 +275,21 @@ class Conditional(NamedTuple):
         return np.concatenate(np.split(points, 2), axis=1).T
 
 
-def quantiles(
-    latents: Latents,
-    models: list[Factors],
-    data: Incomplete,
-    chains: Chains,
-    uniforms: Uniforms,
-    levels: Tensor,
-    limits: Limits = (),
-    paired: Paired | None = None,
-) -> Tensor:
+def quantiles(pairs: Pairs, levels: Tensor) -> Tensor:
     """Find quantiles of missing numbers and ordinal levels; (n_levels, n, features).
 
-    Those of nominal columns are 0.  See `fill.predict` for the parameters.
+    Those of nominal columns are 0.
     """
+    data, ordered = pairs.data, pairs.latents.ordered
     conditionals: dict[tuple, list[Conditional]] = defaultdict(list)
 
     def add(rows: np.ndarray, latent: int, *parts: object) -> None:
         # cells with limits are shown apart from those without
         conditionals[latent, parts[-1] == ()].append(Conditional(rows, *parts))
 
-    shown = Shown(add, lambda *_: None)
-    sweeps = latents, models, data, chains, uniforms, limits, shown, paired
-    for _ in paired_sweeps(*sweeps):
-        pass
+    pairs.sweep(Shown(add, lambda *_: None))
     filled = data.x.new_zeros(len(levels), *data.x.shape)
-    columns = {latent: (j, marginal) for j, latent, marginal in latents.ordered}
+    columns = {latent: (j, marginal) for j, latent, marginal in ordered}
     for (latent, _), parts in conditionals.items():
         (j, marginal), rows = columns[latent], parts[0].rows
         points = np.concatenate([part.points() for part in parts])

@@ -41,8 +41,8 @@ def chained(latents, normal, row, chains=Chains(20, 60), *, seed=0, levels_of=()
     data = Incomplete.from_array(np.tile(np.asarray(row, float), (ROWS, 1)))
     with seeded(seed):
         factors = [gibbs.Factors.of(normal, latents)]
-        given = data, chains, global_stream, set(levels_of)
-        return fill.predict(latents, factors, *given)
+        pairs = fill.Pairs(latents, factors, data, chains, global_stream)
+        return fill.predict(pairs, set(levels_of))
 
 
 def assert_near(draws, exact, errors=5.0):

@@ -227,8 +227,9 @@ def test_effects_of_levels_follow_their_posterior(seed):
 def test_probabilities_of_a_missing_level_use_the_other_rows(seed):
     groups, given, data = probit_model()
     with seeded(seed):
-        rest = Chains(40, 40), global_stream, {0}, (), groups.twice().rows
-        found = fill.predict(groups.levels.whole, [given], data, *rest)
+        rest = Chains(40, 40), global_stream, (), groups.twice().rows
+        pairs = fill.Pairs(groups.levels.whole, [given], data, *rest)
+        found = fill.predict(pairs, {0})
     p = found.probabilities[0].numpy()[2::9, 1]
     assert p_mean(p, probit_posterior()[1]) > FAILURE
     beta, psi, omega, threshold = PROBIT.values()
