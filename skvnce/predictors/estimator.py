@@ -21,7 +21,7 @@ from sklearn.ensemble import (
     HistGradientBoostingRegressor,
 )
 from sklearn.frozen import FrozenEstimator
-from sklearn.utils import _safe_indexing
+from sklearn.utils import _safe_indexing, metadata_routing
 from sklearn.utils._param_validation import HasMethods
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.parallel import Parallel, delayed
@@ -80,6 +80,8 @@ class MultipleImputation(BaseEstimator):
 
     _parts: ClassVar[dict[str, Callable]]  # see `set_nested`
     set_params = set_nested
+    # weights are requested by those that use them
+    __metadata_request__fit = {"sample_weight": metadata_routing.UNUSED}
 
     def fit(
         self, X: TableLike, y: ArrayLike, sample_weight: ArrayLike | None = None
@@ -94,7 +96,9 @@ class MultipleImputation(BaseEstimator):
             Target, without missing values.  The imputer does not see it.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the rows, for `estimator`, and for `imputer` if its `fit` takes
-            them, as frequencies; divide sampling weights by their mean.
+            them, as frequencies; divide sampling weights by their mean.  If
+            scikit-learn's metadata routing is enabled, they are passed to those that
+            request them.
 
         Returns
         -------
@@ -117,7 +121,7 @@ class MultipleImputation(BaseEstimator):
         y = self._target(y)
         if sample_weight is not None:
             sample_weight = checked_weights(sample_weight, np.empty(len(y)))
-        of_imputer, of_model = self._weights_of(sample_weight)
+        of_imputer, of_model = self._route(sample_weight)
         rng = np.random.default_rng(seed_from(self.random_state))
         imputer = self._fit_imputer(X, of_imputer, rng)
         fit_models = partial(self._fit_models, imputer, rng)
@@ -142,6 +146,19 @@ class MultipleImputation(BaseEstimator):
         """Restore the values of the state."""
         super().__setstate__(with_fit(state))
 
+    def get_metadata_routing(self) -> Any:
+        """Get the metadata routing of this object.
+
+        Returns
+        -------
+        MetadataRouter
+        """
+        fit = metadata_routing.MethodMapping().add(caller="fit", callee="fit")
+        router = metadata_routing.MetadataRouter(owner=self)
+        return router.add(imputer=self._imputer(), method_mapping=fit).add(
+            estimator=self._model(), method_mapping=fit
+        )
+
     def __sklearn_tags__(self):
         """Declare that NaN is allowed."""
         tags = super().__sklearn_tags__()
@@ -155,6 +172,12 @@ class MultipleImputation(BaseEstimator):
                 f"n_draws={self.n_draws} must be at least "
                 f"n_estimators={self.n_estimators}, so that each model predicts."
             )
+
+    def _imputer(self):
+        return self._part("imputer")
+
+    def _model(self):
+        return self._part("estimator")
 
     def _part(self, name):
         """Return the value of a parameter, or what None stands for."""
@@ -181,15 +204,22 @@ class MultipleImputation(BaseEstimator):
         """Return the attributes that depend on the target, and `Residuals` or None."""
         raise NotImplementedError
 
-    def _weights_of(self, sample_weight):
+    def _route(self, sample_weight):
         """Return the parameters of `fit` of the imputer and of the model."""
-        imputer, model = self._part("imputer"), self._part("estimator")
+        imputer, model = self._imputer(), self._model()
+        if metadata_routing._routing_enabled():
+            routed = metadata_routing.process_routing(
+                self, "fit", sample_weight=sample_weight
+            )
+            return routed.imputer.fit, routed.estimator.fit
         if sample_weight is None:
             return {}, {}
         if not has_fit_parameter(model, "sample_weight"):
             raise TypeError(
-                f"fit of {type(model).__name__} does not take sample_weight. Leave it "
-                "out, or pass a model whose fit takes it."
+                f"fit of {type(model).__name__} does not take sample_weight. For a "
+                "Pipeline, enable metadata routing: "
+                "sklearn.set_config(enable_metadata_routing=True), and let its step "
+                "request the weights by set_fit_request(sample_weight=True)."
             )
         weights = {"sample_weight": sample_weight}
         takes = has_fit_parameter(imputer, "sample_weight")
@@ -197,7 +227,7 @@ class MultipleImputation(BaseEstimator):
 
     def _fit_imputer(self, X, arguments, rng):
         """Fit a clone of the imputer, which returns data frames if X is one."""
-        imputer = clone(self._part("imputer"))
+        imputer = clone(self._imputer())
         if isinstance(imputer, FrozenEstimator):
             return imputer
         config = getattr(imputer, "_sklearn_output_config", {})
@@ -234,7 +264,7 @@ class MultipleImputation(BaseEstimator):
 
     def _fit_models(self, imputer, rng, tables, y, arguments):
         """Fit a clone of the model to each of some tables of the same rows."""
-        model, weights = self._part("estimator"), arguments.get("sample_weight")
+        model, weights = self._model(), arguments.get("sample_weight")
         if self.estimator is None and weights is not None:
             rows = np.flatnonzero(weights)  # others would be borders of bins
             tables = [_safe_indexing(table, rows) for table in tables]
@@ -265,6 +295,13 @@ class MultipleImputation(BaseEstimator):
             yield np.array(
                 [self._of_model(next(models), table, method) for table in tables]
             )
+
+
+def requesting_weights(default):
+    """Let a default imputer or model request weights, if requests are needed."""
+    if metadata_routing._routing_enabled():
+        default.set_fit_request(sample_weight=True)
+    return default
 
 
 def _groups_of(imputer, X):
@@ -428,8 +465,8 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
 
     _parameter_constraints = _CONSTRAINTS | {"calibration_cv": ["cv_object"]}
     _parts = {
-        "imputer": lambda _: GaussianImputer(),
-        "estimator": lambda _: HistGradientBoostingClassifier(),
+        "imputer": lambda _: requesting_weights(GaussianImputer()),
+        "estimator": lambda _: requesting_weights(HistGradientBoostingClassifier()),
     }
 
     def __init__(
@@ -509,9 +546,8 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
 
     def _check_parameters(self):
         super()._check_parameters()
-        model = self._part("estimator")
-        if not hasattr(model, "predict_proba"):
-            name = type(model).__name__
+        if not hasattr(self._model(), "predict_proba"):
+            name = type(self._model()).__name__
             raise ValueError(
                 "estimator must be a classifier with predict_proba, which "
                 f"{name} has not. Wrap it: CalibratedClassifierCV({name}())."
@@ -607,11 +643,11 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
 
     _parameter_constraints = _CONSTRAINTS | {"cv": ["cv_object"]}
     _parts = {
-        "imputer": lambda _: GaussianImputer(),
+        "imputer": lambda _: requesting_weights(GaussianImputer()),
         # leaves count rows without their weights, and early stopping splits rows at
         # random
-        "estimator": lambda _: HistGradientBoostingRegressor(
-            min_samples_leaf=1, early_stopping=False
+        "estimator": lambda _: requesting_weights(
+            HistGradientBoostingRegressor(min_samples_leaf=1, early_stopping=False)
         ),
     }
 
@@ -708,11 +744,10 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
 
     def _check_parameters(self):
         super()._check_parameters()
-        model = self._part("estimator")
-        if is_classifier(model):
+        if is_classifier(self._model()):
             raise ValueError(
                 "estimator must be a regressor, got the classifier "
-                f"{type(model).__name__}: use MultipleImputationClassifier."
+                f"{type(self._model()).__name__}: use MultipleImputationClassifier."
             )
 
     def _target(self, y):

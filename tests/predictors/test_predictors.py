@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+import sklearn
 from errors import refused
 from numpy.testing import assert_allclose, assert_array_equal
 from pandas.testing import assert_frame_equal
@@ -17,8 +18,10 @@ from sklearn.ensemble import (
     HistGradientBoostingClassifier,
     HistGradientBoostingRegressor,
 )
+from sklearn.exceptions import UnsetMetadataPassedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
+from sklearn.model_selection import cross_val_score
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -433,6 +436,23 @@ def test_weights_count_in_intervals():
     assert_allclose(whole.interval(X), part.interval(X))
 
 
+@pytest.mark.quick(1)
+@pytest.mark.parametrize(
+    "predictor",
+    [MultipleImputationRegressor(), MultipleImputationClassifier()],
+    ids=lambda one: type(one).__name__,
+)
+def test_default_models_request_weights(predictor):
+    X, y = rows()
+    weights = np.random.default_rng(0).integers(0, 3, len(X)).astype(float)
+    predictor = clone(predictor).set_params(n_estimators=1, n_draws=1, random_state=0)
+    plain = clone(predictor).fit(X, y, sample_weight=weights).predict(X)
+    with sklearn.config_context(enable_metadata_routing=True):
+        routed = clone(predictor).fit(X, y, sample_weight=weights).predict(X)
+    assert_array_equal(routed, plain)
+    assert (plain != clone(predictor).fit(X, y).predict(X)).any()
+
+
 def test_rows_without_weight_are_no_borders_of_the_default_model():
     rng = np.random.default_rng(3)
     X, new = rng.normal(size=(120, 2)), rng.normal(size=(500, 2))
@@ -443,13 +463,30 @@ def test_rows_without_weight_are_no_borders_of_the_default_model():
     assert (predicted != clone(predictor).fit(X, y).predict(new)).any()
 
 
-def test_models_without_weights_are_named():
+def test_weights_of_a_pipeline_are_routed():
     X, y = rows()
+    weights = np.random.default_rng(0).integers(0, 3, len(X)).astype(float)
     model = make_pipeline(StandardScaler(), Ridge())
     predictor = clone(LINEAR).set_params(estimator=model)
-    message = "Pipeline does not take sample_weight. Leave it out, or pass"
-    refused(TypeError, message, predictor.fit, X, y, np.ones(len(X)))
-    predictor.fit(X, y)
+    with pytest.raises(TypeError, match="Pipeline does not take sample_weight"):
+        predictor.fit(X, y, weights)
+    with sklearn.config_context(enable_metadata_routing=True):
+        with pytest.raises(UnsetMetadataPassedError):
+            predictor.fit(X, y, sample_weight=weights)
+        model[0].set_fit_request(sample_weight=False)
+        model[1].set_fit_request(sample_weight=True)
+        imputer = clone(PLAIN).set_fit_request(sample_weight=False)
+        predictor.set_params(imputer=imputer).fit(X, y, sample_weight=weights)
+        result = predictor.imputer_.covariance_
+        assert_array_equal(result, clone(PLAIN).fit(X).covariance_)
+        complete = np.nan_to_num(X)
+        result = predictor.fit(complete, y, sample_weight=weights).predict(complete)
+        scaled = StandardScaler().fit_transform(complete)
+        expected = Ridge().fit(scaled, y, weights).predict(scaled)
+        assert_allclose(result, expected)
+        given = {"cv": 2, "params": {"sample_weight": weights}}
+        scores = cross_val_score(predictor, X, y, **given)
+        assert np.isfinite(scores).all()
 
 
 def test_threads_and_chunks_do_not_matter(monkeypatch):
