@@ -29,7 +29,7 @@ class Forecast(NamedTuple):
     probabilities: np.ndarray  # (n_hidden, n_levels)
     outcomes: np.ndarray  # int (n_hidden,), places of the true levels
     # of which the probabilities are frequencies; None if they are none
-    n_draws: int | None
+    n_draws: int | None = None
 
 
 class HiddenCells(NamedTuple):
@@ -120,7 +120,7 @@ def select_places(X_true, columns, places):
     return places
 
 
-def forecasts(X_true, draws, hidden, columns, categories, n_draws, *, ordinal=False):
+def forecasts(X_true, draws, hidden, columns, categories, *, ordinal=False):
     """Return a `Forecast` of each column that is scored.
 
     `draws`: dict of probabilities, or sequence of completed tables; `ordinal`:
@@ -139,32 +139,18 @@ def forecasts(X_true, draws, hidden, columns, categories, n_draws, *, ordinal=Fa
     places = list(draws)
     if ordinal and columns is None:
         places = [place for place in ordinal_places(X_true) if place in draws]
-    _check_n_draws(n_draws)
     results = []
     for cells in hidden_cells(X_true, hidden, select_places(X_true, columns, places)):
         if cells.place not in draws:
             raise ValueError(
                 f"probabilities have no column {cells.label}; leave it out of columns"
             )
-        results.append(
-            _of_probabilities(
-                cells, draws[cells.place], categories, np.shape(hidden)[0], n_draws
-            )
-        )
+        table = draws[cells.place]
+        results.append(_of_probabilities(cells, table, categories, len(hidden)))
     return results
 
 
-def _check_n_draws(n_draws):
-    if n_draws is None:
-        return
-    if not isinstance(n_draws, numbers.Integral) or n_draws < 2:
-        raise ValueError(
-            f"n_draws must be an integer of at least 2, got {n_draws!r}; pass None for "
-            "probabilities that are no frequencies of draws"
-        )
-
-
-def _of_probabilities(cells, table_of_shares, categories, n_samples, n_draws):
+def _of_probabilities(cells, table_of_shares, categories, n_samples):
     """Return the forecast of a column from its probabilities."""
     levels = categories.get(cells.place)
     if levels is None:
@@ -184,7 +170,7 @@ def _of_probabilities(cells, table_of_shares, categories, n_samples, n_draws):
             f"probabilities of column {cells.label} must not be negative and have sum "
             f"1, got {values.tolist()} in row {row}; divide them by their sum"
         )
-    return Forecast(table, _outcomes(cells, levels), n_draws)
+    return Forecast(table, _outcomes(cells, levels))
 
 
 def _levels_of_frame(cells, frame):

@@ -93,18 +93,12 @@ def test_brier_score_by_hand():
     port = (2 * 0.2**2 + 2 * 0.6**2) / 2
     assert brier_score(TRUE, P, only(1)) == pytest.approx(port)
     assert brier_score(TRUE, P, ALL) == pytest.approx((grade + port) / 2)
-    spread = (0.5 * 0.5 + 2 * 0.25 * 0.75) / 4
-    fair = brier_score(TRUE, P, only(0), n_draws=5)
-    assert fair == pytest.approx(grade - spread)
 
 
 def test_ranked_probability_score_by_hand():
     # Cumulative: (.5, .75) where (1, 1) is true, (.25, .5) where (0, 0) is.
     expected = (0.5**2 + 0.25**2 + 0.25**2 + 0.5**2) / 2
     assert ranked_probability_score(TRUE, P, ALL) == pytest.approx(expected)
-    spread = (0.5 * 0.5 + 0.25 * 0.75) / 9
-    fair = ranked_probability_score(TRUE, P, ALL, n_draws=10)
-    assert fair == pytest.approx(expected - spread)
 
 
 def test_expected_calibration_error_by_hand():
@@ -136,9 +130,13 @@ def test_draws_count_as_frequencies():
         mixed(["high", "middle"], ["C", "C"]),
     ]
     p = {"grade": P["grade"].to_numpy(), "port": [[0.25, 0.75], [0.5, 0.5]]}
+    # means of sum_k p_k (1 - p_k) over the cells, over m - 1
+    spread = {
+        brier_score: (2 * 0.625 + 0.375 + 0.5) / 4 / 3,
+        ranked_probability_score: (0.5 * 0.5 + 0.25 * 0.75) / 3,
+    }
     for score in OF_PROBABILITIES:
-        fair = {"n_draws": 4} if score in PROPER[1:] else {}
-        expected = score(TRUE, p, ALL, categories=CATEGORIES, **fair)
+        expected = score(TRUE, p, ALL, categories=CATEGORIES) - spread.get(score, 0.0)
         assert score(TRUE, draws, ALL) == pytest.approx(expected)
 
 
@@ -406,7 +404,6 @@ def test_errors_of_probabilities(score, probabilities, message):
     [
         (category_log_loss, P, {"floor": 1}, "floor must lie in .* got 1"),
         (expected_calibration_error, P, {"n_bins": 0}, "n_bins must be a positive int"),
-        (brier_score, P, {"n_draws": 1}, "n_draws must be .* 2, got 1; pass None"),
         (brier_score, [TRUE], {}, "at least 2 tables for this score, got 1"),
         (brier_score, GRADE, PORT, "no column 'port'; leave it out of columns"),
         (ranked_probability_score, [TRUE] * 2, PORT, "order .* 'port' is unknown; pa"),

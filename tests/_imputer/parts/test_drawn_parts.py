@@ -114,9 +114,10 @@ def test_equations_and_categories_of_dask():
         np.testing.assert_allclose(found["total"], found["a"] + found["b"], rtol=1e-6)
 
 
-def test_a_series_of_dask_is_no_table():
-    dd = pytest.importorskip("dask.dataframe")
+def test_a_series_or_an_array_of_dask_is_no_table():
+    dd, da = pytest.importorskip("dask.dataframe"), pytest.importorskip("dask.array")
     imputer = skvnce.GaussianImputer().fit(table(120))
     series = dd.from_pandas(pd.Series(np.arange(9.0)), npartitions=2)
-    for method in (imputer.transform, imputer.sample, imputer.score_samples):
-        refused((TypeError, ValueError), "dimension", method, series)
+    for X in (series, da.from_array(table(120))):
+        for method in (imputer.fit, imputer.transform, imputer.sample):
+            refused(TypeError, "data frame of dask.*from_dask_array", method, X)

@@ -17,12 +17,12 @@ import skvnce
 from skvnce import evaluation, inspection, metrics, missingness
 from skvnce.options import Chunks
 
-da, dd = pytest.importorskip("dask.array"), pytest.importorskip("dask.dataframe")
+dd = pytest.importorskip("dask.dataframe")
 
 FITTED_IN_PARTS = {"GaussianImputer", "IncompleteFactorAnalysis"}
 FITTED_IN_PARTS |= {"CopulaGraphLearner", "MixtureImputer", "TableImputer"}
 LAZY = {"transform", "score_samples", "score"}
-FORMS = ["array", "frame", "Chunks"]
+FORMS = ["frame", "Chunks"]
 NAMES, PART = list("abc"), 40
 
 
@@ -64,10 +64,7 @@ class Counted:
     def __init__(self, form, X):
         READ.clear()
         self.X = X
-        if form == "array":
-            lazy = da.from_array(X, chunks=(PART, *X.shape[1:]))
-            self.lazy = lazy.map_blocks(count, dtype=X.dtype, meta=X[:0])
-        elif form == "frame":
+        if form == "frame":
             frame = pd.DataFrame(X, columns=NAMES[: X.shape[1]])
             lazy = dd.from_pandas(frame, npartitions=len(X) // PART)
             self.lazy = lazy.map_partitions(count, meta=frame[:0])
@@ -177,20 +174,16 @@ def test_methods_of_rows_read_parts_or_refuse_them(estimator):
                 np.testing.assert_allclose(cells, expected, rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize("form", ["frame", "array"])
-def test_set_output_holds_for_tables_in_memory_only(form):
-    X = table()
+def test_set_output_holds_for_tables_in_memory_only():
+    X, lazy = table(), Counted("frame", table()).lazy
     imputer = skvnce.GaussianImputer(n_parameter_draws=1).set_output(transform="pandas")
-    counted = Counted(form, X)
-    source = pd.DataFrame(X, columns=NAMES) if form == "frame" else X
-    for found in (
-        imputer.fit(source).transform(counted.lazy),
-        imputer.fit_transform(counted.lazy),
-        skvnce.IncompleteFactorAnalysis(1)
-        .set_output(transform="pandas")
-        .fit_transform(counted.lazy),
+    latents = skvnce.IncompleteFactorAnalysis(1).set_output(transform="pandas")
+    for output in (
+        imputer.fit(pd.DataFrame(X, columns=NAMES)).transform(lazy),
+        imputer.fit_transform(lazy),
+        latents.fit_transform(lazy),
     ):
-        assert type(found) is type(counted.lazy)
+        assert type(output) is type(lazy)
     assert isinstance(imputer.fit(X).transform(X), pd.DataFrame)
     parts = imputer.transform(Chunks([X[:40], X[40:]]))
     assert [type(part) for part in parts] == [pd.DataFrame] * 2
