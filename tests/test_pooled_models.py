@@ -273,7 +273,7 @@ def test_a_result_counts_once_and_covariances_are_of_one_type():
     with pytest.raises(ValueError, match="full.* are the same object"):
         likelihood_ratio_test(results[:1] * 3, results)
     robust = [one.get_robustcov_results("HC1") for one in results]
-    mixed = "results 0 and 2 have cov_type 'nonrobust' and 'HC1'"
+    mixed = "same cov_type, but results 0 and 2 have nonrobust and HC1"
     refused(ValueError, mixed, pool_models, [*results[:2], robust[2]])
     errors = [one.bse for one in robust]
     pooled = pool_models(robust)
@@ -519,7 +519,7 @@ def test_one_term_is_its_t_test():
     ("words", "terms", "given"),
     [
         *(
-            ("terms must be names or positions", terms, [])
+            ("terms has .*, no name or position of the 5", terms, [])
             for terms in ("z", ["x1", 7], [None], [True])
         ),
         ("terms must be a finite matrix", [["x1", "x2"]], []),

@@ -61,7 +61,7 @@ def false_classification_rate(
     places = select_places(X_true, columns, category_places(X_true))
     scored = hidden_cells(X_true, hidden, places)
     imputed = cells_of(X_imputed, "X_imputed")
-    check_shape(imputed, np.shape(hidden), "X_imputed")
+    check_shape((len(imputed[0]), len(imputed)), np.shape(hidden), "X_imputed")
     wrong = []
     for cells in scored:
         source = imputed[cells.place]

@@ -210,13 +210,12 @@ def tables_of(draws, shape):
         )
     tables = [cells_of(draw, f"draw {i}") for i, draw in enumerate(draws)]
     for i, cells in enumerate(tables):
-        check_shape(cells, shape, f"draw {i}")
+        check_shape((len(cells[0]), len(cells)), shape, f"draw {i}")
     return tables
 
 
-def check_shape(cells, shape, name):
-    """Raise an error for a completed table of another shape."""
-    size = (len(cells[0]), len(cells))
+def check_shape(size, shape, name):
+    """Raise an error for a table of another shape than the true one."""
     if size != shape:
         raise ValueError(
             f"{name} must have the shape of X_true, {shape}, got {size}; pass the same "

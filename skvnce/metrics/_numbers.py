@@ -9,6 +9,7 @@ from skvnce._core.numbers import check_share, least_draws
 from skvnce._tables.frames import readable, reject_parts
 from skvnce._tables.mixed import columns_by_dtype, select_columns
 from skvnce._tables.values import fair_scores
+from skvnce.metrics._forecasts import check_shape
 from skvnce.missingness import _check_hidden, _table
 
 # ----------------------------------------
@@ -248,11 +249,7 @@ def _errors(X_true, value, name, hidden, scale, *, n_min=None):
             "hidden must mark at least one cell of numbers, got none; hide some, or "
             "use false_classification_rate and brier_score for categories"
         )
-    if value.shape[-2:] != true.shape:
-        raise ValueError(
-            f"{name} must hold tables of the shape of X_true, {true.shape}, got shape "
-            f"{value.shape}; pass the same rows and columns"
-        )
+    check_shape(value.shape[-2:], true.shape, name)
     scale = _scales(scale, true.shape)[hidden]
     true = finite(true[hidden], "X_true")
     value = finite(value[..., hidden].astype(np.float64), name)
@@ -274,12 +271,8 @@ def _numeric_places(X):
 
 
 def _select(X, places, shape, name):
-    """Select columns of an imputed table of the shape of the true one."""
-    if np.shape(X) != shape:
-        raise ValueError(
-            f"{name} must hold tables of the shape of X_true, {shape}, got shape "
-            f"{np.shape(X)}; pass the same rows and columns"
-        )
+    """Select columns of a table of the shape of the true one."""
+    check_shape(np.shape(X), shape, name)
     return select_columns(X, places)
 
 

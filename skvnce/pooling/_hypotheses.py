@@ -34,7 +34,7 @@ from scipy.stats import chi2, f
 
 from skvnce._core.warnings import warn_user
 from skvnce.pooling._models import listed, parameters, warn_of_unconverged
-from skvnce.pooling._rules import Pooled, degrees_of_freedom, numbers
+from skvnce.pooling._rules import Pooled, degrees_of_freedom, numbers, place_of
 
 # ----------------------------------------
 # Log-likelihoods of nested models of statsmodels, for D3.
@@ -374,7 +374,7 @@ def _constraints(pooled, terms):
     listed = [terms] if np.ndim(terms) == 0 else list(terms)
     if not listed:
         raise ValueError("terms must name at least one coefficient, got none.")
-    return np.eye(p)[[_position(term, pooled.names, p) for term in listed]]
+    return np.eye(p)[[place_of(pooled, term, "terms") for term in listed]]
 
 
 def _hypothesis(value, k):
@@ -389,20 +389,6 @@ def _hypothesis(value, k):
             f"{value!r}."
         )
     return constants
-
-
-def _position(term, names, n_estimates):
-    """Return the position of one coefficient."""
-    if isinstance(term, str) and names is not None and term in names:
-        return names.index(term)
-    is_place = isinstance(term, Integral) and not isinstance(term, bool | np.bool_)
-    if is_place and -n_estimates <= term < n_estimates:
-        return int(term)
-    described = f"names {list(names)}" if names else "no names"
-    raise ValueError(
-        f"terms must be names or positions of the {n_estimates} estimates, with "
-        f"{described}, got {term!r}."
-    )
 
 
 def _with_covariances(pooled, L):

@@ -315,3 +315,11 @@ def test_all_functions_of_tables_are_tested():
 def test_functions_refuse_tables_in_parts(name, form):
     counted = Counted(form, table())
     check_refusal(lambda: FUNCTIONS[name](counted.lazy), counted, "This function")
+
+
+def test_levels_have_one_order_in_all_parts():
+    levels = [["low", "high"], ["high", "low"]]
+    orders = [pd.CategoricalDtype(order, ordered=True) for order in levels]
+    parts = [pd.DataFrame({"a": pd.Series(levels[0] * 20, dtype=of)}) for of in orders]
+    with pytest.raises(ValueError, match=r"order \['low', 'high'\] in some parts"):
+        skvnce.GaussianImputer().fit(Chunks([parts[0].assign(b=1.0), parts[1]]))
