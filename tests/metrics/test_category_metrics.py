@@ -142,7 +142,7 @@ def test_draws_count_as_frequencies():
 
 def test_ranked_probability_score_is_the_crps_of_codes(rng):
     codes = rng.integers(0, 3, (6, 40))
-    true, *draws = (mixed(np.take(GRADES, one), ["S"] * 40) for one in codes)
+    true, *draws = (mixed(np.take(GRADES, places), ["S"] * 40) for places in codes)
     result = ranked_probability_score(true, draws, only(0, (40, 3)))
     expected = crps(codes[0][:, None], codes[1:, :, None], np.ones((40, 1), dtype=bool))
     assert result == pytest.approx(expected)
@@ -194,10 +194,10 @@ def of_rows(score, table, draws, n_blocks=20):
 @pytest.mark.parametrize("score", OF_PROBABILITIES)
 def test_containers_of_probabilities_agree(score):
     expected = score(TRUE, P, ALL)
-    arrays = {name: one.to_numpy() for name, one in P.items()}
+    arrays = {name: shares.to_numpy() for name, shares in P.items()}
     levels = dict(enumerate(CATEGORIES.values()))
     indexed = dict(enumerate(arrays.values()))
-    polars = {name: pl.from_pandas(one) for name, one in P.items()}
+    polars = {name: pl.from_pandas(shares) for name, shares in P.items()}
     true = mixed(["low", "high"], ["S", "C"], container=pl.DataFrame)
     assert score(TRUE, arrays, ALL, categories=CATEGORIES) == expected
     cells = TRUE.astype(object).to_numpy()
@@ -236,7 +236,7 @@ def test_scores_of_numbers_leave_out_categories(container):
     assert imputation_mae(true, imputed, ALL, scale=[1, 1, 3]) == 0.5
     assert imputation_mae(true, imputed, ALL, scale=[3]) == 0.5
     assert crps(true, [imputed, true], ALL) == crps(age[0], [age[1], age[0]], age[2])
-    arrays = [mixed_as_objects(one) for one in (imputed, true)]
+    arrays = [mixed_as_objects(table) for table in (imputed, true)]
     assert crps(true, arrays, ALL) == crps(age[0], [age[1], age[0]], age[2])
     assert coverage(true, [true, imputed, true], ALL, level=0.5) == 1
 
@@ -245,7 +245,7 @@ def test_scores_of_numbers_leave_out_categories(container):
 def test_integers_of_few_values_are_scored_as_numbers(container):
     port, n = ["S", "C"] * 4, [1, 2] * 4
     true = container({"port": port, "n": n})
-    imputed = container({"port": port, "n": [one + 3 for one in n]})
+    imputed = container({"port": port, "n": [number + 3 for number in n]})
     hidden = np.ones((8, 2), dtype=bool)
     assert imputation_mae(true, imputed, hidden, scale=[1]) == 3
     assert false_classification_rate(true, imputed, hidden) == 0  # of port alone

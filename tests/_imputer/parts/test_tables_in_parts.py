@@ -29,10 +29,11 @@ NAMES, PART = list("abc"), 40
 def quickest():
     """Choose one configuration of each public estimator."""
     slow = {skvnce.NoisyOr: {"hidden_layer_sizes": (8,), "max_iter": 2, "binarize": 2}}
-    found = {}
-    for one in [*ESTIMATORS, *PREDICTORS]:
-        found.setdefault(type(one), clone(one).set_params(**slow.get(type(one), {})))
-    return list(found.values())
+    estimators = {}
+    for estimator in [*ESTIMATORS, *PREDICTORS]:
+        cls = type(estimator)
+        estimators.setdefault(cls, clone(estimator).set_params(**slow.get(cls, {})))
+    return list(estimators.values())
 
 
 QUICKEST = quickest()
@@ -80,13 +81,13 @@ class Counted:
         return count(self.X[first : first + PART])
 
 
-def read(found):
+def read(output):
     """Compute what a method has returned, as one array."""
-    if isinstance(found, float):
-        return found
-    if isinstance(found, Chunks):
-        return np.concatenate(list(found))
-    return np.asarray(found.compute())
+    if isinstance(output, float):
+        return output
+    if isinstance(output, Chunks):
+        return np.concatenate(list(output))
+    return np.asarray(output.compute())
 
 
 def check_refusal(call, counted, name):
@@ -102,14 +103,14 @@ def check_refusal(call, counted, name):
 
 def methods_of_rows(estimator):
     """List the public methods, other than `fit`, that take a table X."""
-    found = []
+    names = []
     for name in dir(estimator):
         method = getattr(estimator, name, None)
         if name.startswith(("_", "fit", "set_", "partial")) or not callable(method):
             continue
         if "X" in inspect.signature(method).parameters:
-            found.append(name)
-    return found
+            names.append(name)
+    return names
 
 
 def lazy_methods(estimator):
@@ -123,19 +124,19 @@ def lazy_methods(estimator):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("estimator", QUICKEST, ids=named)
 def test_fit_reads_parts_or_refuses_them(estimator, form):
-    counted, one = Counted(form, table()), clone(estimator)
+    counted, new = Counted(form, table()), clone(estimator)
     takes_y = not hasattr(estimator, "transform")
     y = {"y": np.arange(120) % 2} if takes_y else {}
     if named(estimator) in FITTED_IN_PARTS:
-        one.fit(counted.lazy, **y)
+        new.fit(counted.lazy, **y)
         assert counted.n_read >= 3
     else:
-        check_refusal(lambda: one.fit(counted.lazy, **y), counted, named(estimator))
-        assert vars(one) == vars(clone(estimator)) or not hasattr(one, "n_features_in_")
-        if hasattr(one, "fit_transform"):
-            call = partial(one.fit_transform, counted.lazy)
+        check_refusal(lambda: new.fit(counted.lazy, **y), counted, named(estimator))
+        assert vars(new) == vars(clone(estimator)) or not hasattr(new, "n_features_in_")
+        if hasattr(new, "fit_transform"):
+            call = partial(new.fit_transform, counted.lazy)
             check_refusal(call, counted, named(estimator))
-    if hasattr(one, "partial_fit") and named(estimator) != "GaussianImputer":
+    if hasattr(new, "partial_fit") and named(estimator) != "GaussianImputer":
         call = partial(clone(estimator).partial_fit, counted.lazy)
         check_refusal(call, counted, named(estimator))
 
@@ -144,33 +145,33 @@ def test_fit_reads_parts_or_refuses_them(estimator, form):
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("estimator", QUICKEST, ids=named)
 def test_methods_of_rows_read_parts_or_refuse_them(estimator):
-    X, one = table(), clone(estimator)
-    if hasattr(one, "random_state"):
-        one.set_params(random_state=0)
-    one.fit(X, np.arange(120) % 2) if not hasattr(one, "transform") else one.fit(X)
-    names = methods_of_rows(one)
+    X, fitted = table(), clone(estimator)
+    if hasattr(fitted, "random_state"):
+        fitted.set_params(random_state=0)
+    fitted.fit(X, *[] if hasattr(fitted, "transform") else [np.arange(120) % 2])
+    names = methods_of_rows(fitted)
     assert set(names) & {"transform", "predict"}
     for form in FORMS:
         for name in names:
             counted = Counted(form, X)
-            call = partial(getattr(one, name), counted.lazy)
-            if name not in lazy_methods(one):
+            call = partial(getattr(fitted, name), counted.lazy)
+            if name not in lazy_methods(fitted):
                 if name == "score":
                     call = partial(call, np.arange(120) % 2)
                 check_refusal(call, counted, named(estimator))
                 continue
-            found = call(random_state=0)[0] if name == "sample" else call()
+            output = call(random_state=0)[0] if name == "sample" else call()
             if name == "score":
-                assert found == pytest.approx(one.score(X))
+                assert output == pytest.approx(fitted.score(X))
                 continue
             assert counted.n_read == 0, f"{name} is not lazy"
-            cells = read(found)
+            cells = read(output)
             if name == "sample":
                 observed = ~np.isnan(X)
                 np.testing.assert_allclose(cells[observed], X[observed])
                 assert not np.isnan(cells).any()
             else:
-                expected = np.asarray(getattr(one, name)(X))
+                expected = np.asarray(getattr(fitted, name)(X))
                 np.testing.assert_allclose(cells, expected, rtol=1e-6, atol=1e-8)
 
 
@@ -219,20 +220,20 @@ def mixed(n=240):
 )
 def test_categories_are_filled_in_partitions(estimator, levels):
     """Data types, levels and cells are those of the table in memory."""
-    frame, one = mixed(), clone(estimator)
-    one.fit(frame)
+    frame, fitted = mixed(), clone(estimator)
+    fitted.fit(frame)
     lazy = dd.from_pandas(frame, npartitions=3)
     if levels == "unknown":
         lazy["answer"] = lazy["answer"].cat.as_unknown()
-    filled = one.transform(lazy)
-    found = filled.compute()
-    expected = clone(one).set_output(transform="pandas").fit(frame).transform(frame)
-    pd.testing.assert_frame_equal(found, expected, check_dtype=False)
-    assert [str(one) for one in found.dtypes] == [str(one) for one in filled.dtypes]
-    assert found.dtypes["answer"] == "category" and found.dtypes["flag"] == "bool"
-    assert not found.isna().any(axis=None)
-    if hasattr(one, "sample"):
-        [drawn] = one.sample(lazy, random_state=0)
+    filled = fitted.transform(lazy)
+    computed = filled.compute()
+    expected = clone(fitted).set_output(transform="pandas").fit(frame).transform(frame)
+    pd.testing.assert_frame_equal(computed, expected, check_dtype=False)
+    assert (computed.dtypes.astype(str) == filled.dtypes.astype(str)).all()
+    assert computed.dtypes["answer"] == "category" and computed.dtypes["flag"] == "bool"
+    assert not computed.isna().any(axis=None)
+    if hasattr(fitted, "sample"):
+        [drawn] = fitted.sample(lazy, random_state=0)
         drawn = drawn.compute()
         observed, cells = frame.notna(), drawn.astype(object)
         same = (cells[observed] == frame.astype(object)[observed])[observed]
@@ -247,48 +248,44 @@ DRAWS = [WHOLE] * 20
 SHARES = {0: np.ones((len(X), 2)) / 2}
 
 FUNCTIONS = {
-    "missingness.mcar": lambda one: missingness.mcar(one, 0.2),
-    "missingness.mar": lambda one: missingness.mar(one, 0.2),
-    "missingness.mnar": lambda one: missingness.mnar(one, 0.2),
-    "missingness.hide": lambda one: missingness.hide(one, HIDDEN),
-    "evaluation.energy_i_score": lambda one: evaluation.energy_i_score(IMPUTER, one),
-    "evaluation.imputation_report": lambda one: evaluation.imputation_report(
-        {"normal": IMPUTER}, one
+    "missingness.mcar": lambda X: missingness.mcar(X, 0.2),
+    "missingness.mar": lambda X: missingness.mar(X, 0.2),
+    "missingness.mnar": lambda X: missingness.mnar(X, 0.2),
+    "missingness.hide": lambda X: missingness.hide(X, HIDDEN),
+    "evaluation.energy_i_score": lambda X: evaluation.energy_i_score(IMPUTER, X),
+    "evaluation.imputation_report": lambda X: evaluation.imputation_report(
+        {"normal": IMPUTER}, X
     ),
     "evaluation.missing_report": evaluation.missing_report,
-    "evaluation.own_patterns": lambda one: evaluation.own_patterns(one, 0.1),
-    "metrics.brier_score": lambda one: metrics.brier_score(one, SHARES, HIDDEN),
-    "metrics.category_log_loss": lambda one: metrics.category_log_loss(
-        one, SHARES, HIDDEN
+    "evaluation.own_patterns": lambda X: evaluation.own_patterns(X, 0.1),
+    "metrics.brier_score": lambda X: metrics.brier_score(X, SHARES, HIDDEN),
+    "metrics.category_log_loss": lambda X: metrics.category_log_loss(X, SHARES, HIDDEN),
+    "metrics.expected_calibration_error": lambda X: metrics.expected_calibration_error(
+        X, SHARES, HIDDEN
     ),
-    "metrics.expected_calibration_error": lambda one: (
-        metrics.expected_calibration_error(one, SHARES, HIDDEN)
+    "metrics.ranked_probability_score": lambda X: metrics.ranked_probability_score(
+        X, SHARES, HIDDEN
     ),
-    "metrics.ranked_probability_score": lambda one: metrics.ranked_probability_score(
-        one, SHARES, HIDDEN
+    "metrics.coverage": lambda X: metrics.coverage(X, DRAWS, HIDDEN),
+    "metrics.coverage of draws": lambda X: metrics.coverage(WHOLE, [X], HIDDEN),
+    "metrics.crps": lambda X: metrics.crps(X, DRAWS, HIDDEN),
+    "metrics.edge_auc": lambda X: metrics.edge_auc(X, np.eye(3)),
+    "metrics.energy_distance": lambda X: metrics.energy_distance(X, WHOLE),
+    "metrics.energy_distance, 2": lambda X: metrics.energy_distance(WHOLE, X),
+    "metrics.false_classification_rate": lambda X: metrics.false_classification_rate(
+        X, WHOLE, HIDDEN
     ),
-    "metrics.coverage": lambda one: metrics.coverage(one, DRAWS, HIDDEN),
-    "metrics.coverage of draws": lambda one: metrics.coverage(WHOLE, [one], HIDDEN),
-    "metrics.crps": lambda one: metrics.crps(one, DRAWS, HIDDEN),
-    "metrics.edge_auc": lambda one: metrics.edge_auc(one, np.eye(3)),
-    "metrics.energy_distance": lambda one: metrics.energy_distance(one, WHOLE),
-    "metrics.energy_distance, 2": lambda one: metrics.energy_distance(WHOLE, one),
-    "metrics.false_classification_rate": lambda one: metrics.false_classification_rate(
-        one, WHOLE, HIDDEN
-    ),
-    "metrics.imputation_mae": lambda one: metrics.imputation_mae(one, WHOLE, HIDDEN),
-    "metrics.imputation_rmse": lambda one: metrics.imputation_rmse(one, WHOLE, HIDDEN),
-    "metrics.imputation_rmse, 2": lambda one: metrics.imputation_rmse(
-        WHOLE, one, HIDDEN
-    ),
+    "metrics.imputation_mae": lambda X: metrics.imputation_mae(X, WHOLE, HIDDEN),
+    "metrics.imputation_rmse": lambda X: metrics.imputation_rmse(X, WHOLE, HIDDEN),
+    "metrics.imputation_rmse, 2": lambda X: metrics.imputation_rmse(WHOLE, X, HIDDEN),
     "metrics.split_r_hat": metrics.split_r_hat,
-    "metrics.two_sample_auc": lambda one: metrics.two_sample_auc(one, WHOLE, HIDDEN),
-    "metrics.two_sample_auc, 2": lambda one: metrics.two_sample_auc(WHOLE, one, HIDDEN),
-    "inspection.ImputationDisplay": lambda one: inspection.ImputationDisplay.from_draws(
-        one, DRAWS
+    "metrics.two_sample_auc": lambda X: metrics.two_sample_auc(X, WHOLE, HIDDEN),
+    "metrics.two_sample_auc, 2": lambda X: metrics.two_sample_auc(WHOLE, X, HIDDEN),
+    "inspection.ImputationDisplay": lambda X: inspection.ImputationDisplay.from_draws(
+        X, DRAWS
     ),
-    "inspection.ImputationDisplay of draws": lambda one: (
-        inspection.ImputationDisplay.from_draws(X, [one])
+    "inspection.ImputationDisplay of draws": lambda X: (
+        inspection.ImputationDisplay.from_draws(X, [X])
     ),
     "inspection.MissingnessDisplay": inspection.MissingnessDisplay.from_frame,
 }
