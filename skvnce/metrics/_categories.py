@@ -1,12 +1,13 @@
 """Scores of imputed categories and of their probabilities."""
 
 from collections.abc import Mapping, Sequence
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from skvnce._core.numbers import check_count
 from skvnce.metrics._forecasts import (
     category_places,
     cells_of,
@@ -306,8 +307,7 @@ def expected_calibration_error(
     ... )
     0.25
     """
-    if not isinstance(n_bins, Integral) or isinstance(n_bins, bool) or n_bins < 1:
-        raise ValueError(f"n_bins must be a positive integer, got {n_bins!r}")
+    check_count(n_bins, "n_bins")
     tops, hits = [], []
     for forecast in forecasts(X_true, probabilities, hidden, columns, categories):
         top = forecast.probabilities.max(axis=1)

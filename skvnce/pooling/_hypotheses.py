@@ -24,7 +24,7 @@ Li, Raghunathan and Rubin (1991) for (2); Li, Meng, Raghunathan and Rubin (1991)
 """
 
 from collections.abc import Sequence
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +32,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
 from scipy.stats import chi2, f
 
+from skvnce._core.numbers import check_count
 from skvnce._core.warnings import warn_user
 from skvnce.pooling._models import listed, parameters, warn_of_unconverged
 from skvnce.pooling._rules import Pooled, degrees_of_freedom, numbers, place_of
@@ -282,8 +283,7 @@ def chi2_test(statistics: ArrayLike, dof: int) -> PooledTest:
             "statistics must be a list of two or more finite numbers, none negative, "
             f"got {statistics!r}."
         )
-    if not isinstance(dof, Integral) or isinstance(dof, bool) or dof < 1:
-        raise ValueError(f"dof must be an integer of at least 1, got {dof!r}.")
+    check_count(dof, "dof")
     k, m = int(dof), len(d)
     r = (1 + 1 / m) * np.sqrt(d).var(ddof=1)  # eq. (3)
     statistic = (d.mean() / k - (m + 1) / (m - 1) * r) / (1 + r)

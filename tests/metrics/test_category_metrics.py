@@ -403,7 +403,7 @@ def test_errors_of_probabilities(score, probabilities, message):
     "score, probabilities, options, message",
     [
         (category_log_loss, P, {"floor": 1}, "floor must lie in .* got 1"),
-        (expected_calibration_error, P, {"n_bins": 0}, "n_bins must be a positive int"),
+        (expected_calibration_error, P, {"n_bins": 0}, "n_bins must be .* at least 1"),
         (brier_score, [TRUE], {}, "at least 2 tables for this score, got 1"),
         (brier_score, GRADE, PORT, "no column 'port'; leave it out of columns"),
         (ranked_probability_score, [TRUE] * 2, PORT, "order .* 'port' is unknown; pa"),
