@@ -10,7 +10,7 @@ from skvnce._tables.frames import readable, reject_parts
 from skvnce._tables.mixed import columns_by_dtype, select_columns
 from skvnce._tables.values import fair_scores
 from skvnce.metrics._forecasts import check_shape
-from skvnce.missingness import _check_hidden, _table
+from skvnce.missingness import _check_hidden, _per_column, _table
 
 # ----------------------------------------
 # Checks that several scores share.
@@ -283,19 +283,7 @@ def _selected(scale, places, shape):
 
 def _scales(scale, shape):
     """Return one positive scale per cell."""
-    try:
-        scale = 1.0 if scale is None else readable(scale, "scale")
-        scales = np.asarray(scale, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"scale must be a number or an array of numbers, got {scale!r}; pass for "
-            "example the standard deviations of the columns"
-        ) from error
-    if scales.shape not in ((), shape[1:]):
-        raise ValueError(
-            f"scale must be one number or {shape[1]}, one per column, got shape "
-            f"{scales.shape}; pass one of these"
-        )
+    scales = _per_column(1.0 if scale is None else scale, "scale", shape[1])
     if not ((scales > 0) & np.isfinite(scales)).all():
         raise ValueError(
             f"scale must be positive and finite, got {scale!r}; use 1 for a constant "
