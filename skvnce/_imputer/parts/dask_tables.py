@@ -25,7 +25,8 @@ class DaskTable:
     """A data frame of dask."""
 
     def __init__(self, frame):
-        if not hasattr(frame, "map_partitions") or frame.ndim != 2:
+        is_frame = hasattr(frame, "_meta") and hasattr(frame, "map_partitions")
+        if not is_frame or frame.ndim != 2:
             raise TypeError(
                 "X must be a data frame of dask, which has two dimensions, got "
                 f"{type(frame).__name__}. Of an array, dask.dataframe.from_dask_array "
