@@ -58,9 +58,8 @@ class Long(NamedTuple):
     cells: dict[str, Cells]  # by column
     groups: list[str]  # columns that name the groups
     time: str
-    codes: (
-        np.ndarray
-    )  # (n_samples,), of the groups; without groups, all rows are of one
+    # (n_samples,), of the groups; without groups, all rows are of one
+    codes: np.ndarray
 
     @property
     def others(self) -> list[str]:

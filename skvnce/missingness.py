@@ -310,21 +310,25 @@ def _check_hidden(hidden, shape):
     return hidden
 
 
-def _fractions(fraction, n_features):
-    """Return one fraction per column, in a new array."""
+def _per_column(value, name, n_features):
+    """Return a number, or a number for each column, as an array."""
     try:
-        raw = np.nan if fraction is None else readable(fraction, "fraction")
-        fractions = np.asarray(raw, dtype=np.float64)
+        numbers = np.asarray(readable(value, name), dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise TypeError(
-            f"fraction must be a number or an array of numbers, got {fraction!r}; pass "
-            "for example 0.3"
+            f"{name} must be a number or an array of numbers, got {value!r}"
         ) from error
-    if fractions.shape not in ((), (n_features,)):
+    if numbers.shape not in ((), (n_features,)):
         raise ValueError(
-            f"fraction must be one number or {n_features}, one per column of X, got "
-            f"shape {fractions.shape}; pass one of these"
+            f"{name} must be one number or {n_features}, one per column of X, got "
+            f"shape {numbers.shape}; pass one of these"
         )
+    return numbers
+
+
+def _fractions(fraction, n_features):
+    """Return one fraction per column, in a new array."""
+    fractions = _per_column(fraction, "fraction", n_features)
     if not ((fractions >= 0) & (fractions < 1)).all():
         raise ValueError(
             f"fraction must lie in [0, 1), got {fraction!r}; pass 0.3 for 30 percent"

@@ -277,7 +277,7 @@ GAP = np.where(np.eye(4, 3, dtype=bool), np.nan, 1.0)
         (ONES, np.nan, 0, ValueError, "fraction must lie"),
         (ONES, [0.1, 0.2], 0, ValueError, "fraction must be one number or 3"),
         (ONES, "all", 0, TypeError, "fraction must be a number .* got 'all'"),
-        (ONES, None, 0, ValueError, "fraction must lie"),
+        (ONES, None, 0, TypeError, "fraction must be a number .* got None"),
         (ONES, 0.1, -1, ValueError, "random_state must be .* got -1"),
         (ONES, 0.1, "seed", ValueError, "random_state must be .* got 'seed'"),
     ],

@@ -252,10 +252,10 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
 
     def _mapped(self, source, names, fill, *arguments):
         """Apply a method of number and part, which fills it, to all parts."""
-        is_frame = getattr(source, "is_frame", False)
-        if is_frame and self._schema.columns and hasattr(self, "sample"):
+        frame = getattr(source, "frame", None)  # of dask
+        if frame is not None and self._schema.columns and hasattr(self, "sample"):
             estimator = self._with_frames()
-            row = typical_row(estimator._schema, source.collection._meta)
+            row = typical_row(estimator._schema, frame._meta)
             filler = estimator._without_equations()._reading_nan()
             meta = source._as_meta(fill(filler, *arguments, 0, row))
             call = partial(call_with_rows, partial(fill, estimator, *arguments))

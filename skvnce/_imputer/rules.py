@@ -196,10 +196,11 @@ def draws_alone(schema, where, limits):
     """Say whether rows of groups may be drawn alone, given the effects; no limits."""
     if not schema.group_columns or not isinstance(where, Rules):
         return False
-    limits.reject(
-        "lower and upper cannot be combined with functions of where if there are "
-        "groups. Pass masks of where."
-    )
+    if limits:
+        raise ValueError(
+            "lower and upper cannot be combined with functions of where if there are "
+            "groups. Pass masks of where."
+        )
     return True
 
 

@@ -305,7 +305,7 @@ def in_parts(X):
     if is_of_dask(X):
         from skvnce._imputer.parts.dask_tables import DaskTable
 
-        return DaskTable.of(X)
+        return DaskTable(X)
     return None
 
 

@@ -7,7 +7,7 @@ text, are passed through: left out of the model, and returned as they were.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -675,34 +675,17 @@ def _incomplete(table: Table) -> list[int]:
 
 
 def findings(table: Table) -> list[str]:
-    """List what is probably not as it seems in a table."""
-    return findings_of_cells(table) + _messages(table, (repeated_rows,))
-
-
-def findings_of_cells(table: Table) -> list[str]:
-    """List what is probably not as it seems in cells, of which `fit` warns."""
-    return _messages(
-        table,
-        (
-            marks_of_missing,
-            codes_of_missing,
-            numbers_as_text,
-            numbers_of_rows,
-            never_observed,
-        ),
-    )
-
-
-def _messages(table: Table, checks: Iterable[Callable]) -> list[str]:
+    """List what is probably not as it seems in the cells of a table."""
+    checks = marks_of_missing, codes_of_missing, numbers_as_text, numbers_of_rows
     with np.errstate(over="ignore"):  # an infinite range is far from all rules
-        return [message for check in checks for message in check(table)]
+        return sum((check(table) for check in (*checks, never_observed)), [])
 
 
 def warn_of_table(table: Table, n_observed: ArrayLike | None = None) -> None:
     """Warn of what is probably not as it seems in a table, or in a sample of it."""
     counts = table.n_observed if n_observed is None else n_observed
     messages = many_levels(table, counts) + names_of_groups(table, counts)
-    for message in messages + findings_of_cells(table):
+    for message in messages + findings(table):
         warn_user(message, TableWarning)
 
 

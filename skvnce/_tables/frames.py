@@ -2,7 +2,7 @@
 
 import numbers
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import date, time, timedelta
 from os import PathLike
 
@@ -251,15 +251,12 @@ def _times(X: ArrayLike) -> Iterator[tuple[object, int, int]]:
 
 def _listed(X: list | tuple) -> ArrayLike:
     """Convert a list, whose rows may differ in length, to an array."""
-    try:
-        array = np.asarray(X)
-        return array if array.dtype.kind in "mM" else np.asarray(X, dtype=object)
-    except (ValueError, TypeError):
-        pass
-    try:
-        return np.asarray(X, dtype=object)
-    except (ValueError, TypeError):
-        return None  # the checks of scikit-learn explain the reason
+    for dtype in (None, object):
+        with suppress(ValueError, TypeError):
+            array = np.asarray(X, dtype)
+            if dtype is object or array.dtype.kind in "mM":
+                return array
+    return None  # the checks of scikit-learn explain the reason
 
 
 def _is_frame(X: ArrayLike) -> bool:

@@ -109,9 +109,8 @@ def in_frames(
         if column.kind == PASSED:
             continue
         holds_numbers = series.dtype.is_numeric() or series.dtype == nw.Boolean
-        if column.is_plain and not holds_numbers:
-            filled.append([_floats(series, cells) for cells in tables[:, :, place]])
-        elif len(rows) and unseen[place] and not _holds(series, column, ends[:, place]):
+        is_unfit = unseen[place] and not _holds(series, column, ends[:, place])
+        if (column.is_plain and not holds_numbers) or (len(rows) and is_unfit):
             filled.append(
                 [_series_of(series, cells, column) for cells in tables[:, :, place]]
             )
@@ -239,13 +238,6 @@ def _series_of(series: nw.Series, cells: np.ndarray, column: Column) -> ArrayLik
     return nw.new_series(series.name, values, backend="polars").to_native()
 
 
-def _floats(series: nw.Series, cells: np.ndarray) -> ArrayLike:
-    """Make a column of floats (n,) with the name and the index of a column."""
-    if series.implementation.is_pandas():
-        return _like(series, cells)
-    return nw.new_series(series.name, cells, nw.Float64, backend="polars").to_native()
-
-
 def _like(series: nw.Series, cells: ArrayLike, **options: object) -> ArrayLike:
     """Make a column of pandas with the name and the index of another one."""
     native = series.to_native()
@@ -366,9 +358,9 @@ def tables_as_given(schema, adapter, tables, missing, X):
         outputs = in_frames(
             frame, columns, returned, tables, missing[:, returned], ends
         )
-        if _library(frame) != library:  # without missing cells, data types are kept
+        if library_of(frame) != library:  # without missing cells, data types are kept
             outputs = [nw.from_native(output).to_pandas() for output in outputs]
-        elif (library, _library(X)) == ("pandas", "pyarrow"):
+        elif (library, library_of(X)) == ("pandas", "pyarrow"):
             outputs = list(map(_without_nulls, outputs))
     else:
         outputs = list(_values_of(schema, tables, missing, X))
@@ -451,13 +443,13 @@ def _frame(X, library, columns):
     """Return a data frame of X's library, or of polars, to fill; None of others."""
     if library is None or not is_frame(X):
         return None
-    if _library(X) == library or (columns and _library(X) == "polars"):
+    if library_of(X) == library or (columns and library_of(X) == "polars"):
         return X
     if not columns:
         return None
     frame = nw.from_native(X, eager_only=True)
     if library == "pandas":
-        return _of_arrow(X) if _library(X) == "pyarrow" else frame.to_pandas()
+        return _of_arrow(X) if library_of(X) == "pyarrow" else frame.to_pandas()
     for name, column in zip(frame.columns, columns, strict=True):
         unfit = [
             level for level in column.levels or () if not isinstance(level, _LEVELS)
@@ -492,7 +484,7 @@ def _without_nulls(table):
     return table.astype(kinds)
 
 
-def _library(frame):
+def library_of(frame):
     return str(nw.from_native(frame, eager_only=True).implementation)
 
 

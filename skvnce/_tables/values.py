@@ -592,10 +592,6 @@ class CellLimits(NamedTuple):
             ),
         )
 
-    def reject(self, reason: str) -> None:
-        """Raise an error: something cannot be combined with limits."""
-        raise ValueError(reason)
-
     def _check_cells(self, schema: Schema, wrong: np.ndarray, reason: Callable) -> None:
         """Raise an error for the first cell with wrong limits, if there is one."""
         if wrong.any():
@@ -643,9 +639,6 @@ class NoLimits(NamedTuple):
 
     def check_bounds(self, schema: Schema, *, is_whole: bool = False) -> None:
         """See `CellLimits.check_bounds`."""
-
-    def reject(self, reason: str) -> None:
-        """See `CellLimits.reject`."""
 
 
 Limits = CellLimits | NoLimits

@@ -14,11 +14,13 @@ from skvnce._tables.findings import (
     is_identifier,
     many_levels,
     names_of_groups,
+    repeated_rows,
     skips,
 )
 from skvnce._tables.schema import PASSED, if_any
 from skvnce._tables.values import lower_median
 from skvnce.evaluation._user_table import percent
+from skvnce.inspection._common import different_rows
 
 _BINS = 16  # of a histogram
 _WHOLE = 30  # range of whole numbers, each of which has a bin
@@ -196,23 +198,16 @@ def warnings_of(read):
     )
     for check in (many_levels, names_of_groups):
         sentences += check(table, table.n_observed)
-    return sentences + findings(table)
+    return sentences + findings(table) + repeated_rows(table)
 
 
 def patterns_of(read):
-    """Count the patterns of missing cells."""
-    missing = read.missing
-    places = np.flatnonzero(missing.any(0))
-    names = [read.table.names[j] for j in places]
-    # bytes of eight cells, because there may be many columns
-    packed = np.packbits(missing[:, places], axis=1)
-    rows = np.ascontiguousarray(packed).view(f"V{max(packed.shape[1], 1)}")
+    """List the patterns of missing cells (`Patterns`)."""
+    places = np.flatnonzero(read.missing.any(0))
     if not len(places):
-        return Patterns([], np.zeros((1, 0), bool), np.array([len(missing)]))
-    _, first, counts = np.unique(rows[:, 0], return_index=True, return_counts=True)
-    patterns = missing[first][:, places]
-    order = np.lexsort((patterns.sum(1), -counts))
-    return Patterns(names, patterns[order], counts[order])
+        return Patterns([], np.zeros((1, 0), bool), np.array([len(read.missing)]))
+    names = [read.table.names[j] for j in places]
+    return Patterns(names, *different_rows(read.missing[:, places]))
 
 
 def skips_of(read):

@@ -17,6 +17,7 @@ from skvnce._tables.cells import (
 from skvnce._tables.findings import codes_of_passed, modelled_columns
 from skvnce._tables.frames import readable, reject_no_table, reject_parts
 from skvnce._tables.mixed import select_columns
+from skvnce._tables.output import library_of
 from skvnce._tables.schema import FROM_DTYPE, PASSED, Column, Table, encode
 from skvnce.inspection._common import shown_name
 
@@ -86,7 +87,8 @@ def read_user_table(X):
     codes = codes_of_passed(X, columns)
     table = table._replace(passed={j: codes[j] for j in codes if j in readables})
     sources = cells_of_columns(X)
-    return UserTable(table, keys, _library(X), kinds, problems, sources, X)
+    library = library_of(X) if is_frame(X) else "array"
+    return UserTable(table, keys, library, kinds, problems, sources, X)
 
 
 def shown(value):
@@ -163,14 +165,6 @@ def _problems(X):
         except (TypeError, ValueError) as error:
             problems[j] = str(error)
     return problems
-
-
-def _library(X):
-    if hasattr(X, "iloc"):
-        return "pandas"
-    if not is_frame(X):
-        return "array"
-    return "pyarrow" if hasattr(X, "column_names") else "polars"
 
 
 def _time(code, dtype):

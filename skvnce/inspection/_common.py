@@ -145,6 +145,14 @@ def read(X, columns=None, name="X"):
     return Read(cells, list(map(shown_name, labels)), list(columns), keys)
 
 
+def different_rows(missing):
+    """List the patterns of missing cells, the most frequent first, and their counts."""
+    patterns, counts = np.unique(missing, axis=0, return_counts=True)
+    # of equally frequent patterns, that with fewer missing cells comes first
+    order = np.lexsort((patterns.sum(1), -counts))
+    return patterns[order], counts[order]
+
+
 def set_date_axis(axis, column):
     """Show the numbers of an axis as dates if they are days since 1970."""
     if column.dtype in ("date", "datetime"):

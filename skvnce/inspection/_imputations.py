@@ -12,6 +12,7 @@ from skvnce.inspection._common import (
     FAINT,
     axes_or_new,
     colours,
+    different_rows,
     fitted_attributes,
     panels,
     read,
@@ -392,10 +393,7 @@ class MissingnessDisplay:
     def __init__(self, missing: ArrayLike, names: Sequence[str]) -> None:
         missing = np.asarray(missing, dtype=bool)
         self.missing, self.names = missing, list(names)
-        patterns, counts = np.unique(missing, axis=0, return_counts=True)
-        # of equally frequent patterns, that with fewer missing cells comes first
-        order = np.lexsort((patterns.sum(1), -counts))
-        self.patterns, self.counts = patterns[order], counts[order]
+        self.patterns, self.counts = different_rows(missing)
         n_missing = missing.sum(0)
         # the product of booleans would be boolean
         together = missing.T.astype(float) @ missing

@@ -24,7 +24,7 @@ Li, Raghunathan and Rubin (1991) for (2); Li, Meng, Raghunathan and Rubin (1991)
 """
 
 from collections.abc import Sequence
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,9 +32,10 @@ from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
 from scipy.stats import chi2, f
 
+from skvnce._core.numbers import check_count
 from skvnce._core.warnings import warn_user
 from skvnce.pooling._models import listed, parameters, warn_of_unconverged
-from skvnce.pooling._rules import Pooled, degrees_of_freedom, numbers
+from skvnce.pooling._rules import Pooled, degrees_of_freedom, numbers, place_of
 
 # ----------------------------------------
 # Log-likelihoods of nested models of statsmodels, for D3.
@@ -282,8 +283,7 @@ def chi2_test(statistics: ArrayLike, dof: int) -> PooledTest:
             "statistics must be a list of two or more finite numbers, none negative, "
             f"got {statistics!r}."
         )
-    if not isinstance(dof, Integral) or isinstance(dof, bool) or dof < 1:
-        raise ValueError(f"dof must be an integer of at least 1, got {dof!r}.")
+    check_count(dof, "dof")
     k, m = int(dof), len(d)
     r = (1 + 1 / m) * np.sqrt(d).var(ddof=1)  # eq. (3)
     statistic = (d.mean() / k - (m + 1) / (m - 1) * r) / (1 + r)
@@ -374,7 +374,7 @@ def _constraints(pooled, terms):
     listed = [terms] if np.ndim(terms) == 0 else list(terms)
     if not listed:
         raise ValueError("terms must name at least one coefficient, got none.")
-    return np.eye(p)[[_position(term, pooled.names, p) for term in listed]]
+    return np.eye(p)[[place_of(pooled, term, "terms") for term in listed]]
 
 
 def _hypothesis(value, k):
@@ -389,20 +389,6 @@ def _hypothesis(value, k):
             f"{value!r}."
         )
     return constants
-
-
-def _position(term, names, n_estimates):
-    """Return the position of one coefficient."""
-    if isinstance(term, str) and names is not None and term in names:
-        return names.index(term)
-    is_place = isinstance(term, Integral) and not isinstance(term, bool | np.bool_)
-    if is_place and -n_estimates <= term < n_estimates:
-        return int(term)
-    described = f"names {list(names)}" if names else "no names"
-    raise ValueError(
-        f"terms must be names or positions of the {n_estimates} estimates, with "
-        f"{described}, got {term!r}."
-    )
 
 
 def _with_covariances(pooled, L):

@@ -1,7 +1,7 @@
 """Estimates and covariances of fitted models, by name."""
 
 from collections.abc import Callable, Sequence
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from skvnce._core.numbers import check_count
 from skvnce._core.warnings import warn_user
 from skvnce._tables.cells import is_missing
 from skvnce._types import ByColumn, Seed
-from skvnce.pooling._rules import Pooled, pool
+from skvnce.pooling._rules import Pooled, place_of, pool
 
 _REMEDY = (
     "Fit a model of statsmodels by fit_each(function, draws), or compute variances and "
@@ -137,19 +137,21 @@ def listed(results, name="results"):
 
 
 def _check_alike(results):
-    """Raise an error for different kinds of models or outcomes; warn of lost rows."""
-    _check_covariances_alike(results)
+    """Raise an error for models of different kinds; warn of lost rows."""
     models = [getattr(result, "model", None) for result in results]
-    outcomes = [str(getattr(model, "endog_names", None)) for model in models]
-    kinds = {"kind of model": [type(model).__name__ for model in models]}
-    kinds["outcome"] = outcomes
-    for number, model in enumerate(models):
-        for what, of in kinds.items():
-            if of[number] != of[0]:
+    kinds = {
+        "kind of model": [type(model).__name__ for model in models],
+        "outcome": [str(getattr(model, "endog_names", None)) for model in models],
+        "cov_type": [getattr(result, "cov_type", None) for result in results],
+    }
+    for what, of in kinds.items():
+        for number, kind in enumerate(of):
+            if kind != of[0]:
                 raise ValueError(
                     f"The models must have the same {what}, but results 0 and {number} "
-                    f"have {of[0]} and {of[number]}."
+                    f"have {of[0]} and {kind}."
                 )
+    for number, model in enumerate(models):
         lost = getattr(getattr(model, "data", None), "missing_row_idx", None)
         if lost is not None and len(lost):
             warn_user(
@@ -205,18 +207,6 @@ def _converged(result):
     """Return whether a result of statsmodels has converged; True if it does not say."""
     said = getattr(result, "mle_retvals", None) or {}
     return bool(said.get("converged", getattr(result, "converged", True)))
-
-
-def _check_covariances_alike(results):
-    """Raise an error for covariances of different types, such as robust ones."""
-    kinds = [getattr(result, "cov_type", None) for result in results]
-    for number, kind in enumerate(kinds):
-        if kind != kinds[0]:
-            raise ValueError(
-                "The models must have covariances of the same type, but results 0 and "
-                f"{number} have cov_type {kinds[0]!r} and {kind!r}. Fit all with the "
-                "same cov_type."
-            )
 
 
 def parameters(results):
@@ -700,11 +690,4 @@ def _select(part, pooled, name):
         if name is not None:
             raise ValueError(f"There is one estimate, without names; got {name!r}.")
         return float(part)
-    names = _names_of(pooled)
-    if name in names:
-        return float(part[names.index(name)])
-    is_place = isinstance(name, Integral) and not isinstance(name, bool)
-    if is_place and 0 <= name < len(names):
-        return float(part[name])
-    shown = ", ".join(map(repr, names))
-    raise ValueError(f"name must be one of {shown}, got {name!r}.")
+    return float(part[place_of(pooled, name, "name")])

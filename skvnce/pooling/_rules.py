@@ -16,7 +16,7 @@ Rubin (1999), Small-sample degrees of freedom with multiple imputation.
 """
 
 from collections.abc import Sequence
-from numbers import Real
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -384,6 +384,21 @@ def _checked_names(names, Q):
             f"names must differ, but {repeated[0]!r} is there twice. Rename a column."
         )
     return names
+
+
+def place_of(pooled, term, parameter):
+    """Return the position of an estimate, of its name or its position."""
+    n, names = np.size(pooled.estimate), pooled.names or ()
+    if isinstance(term, str) and term in names:
+        return names.index(term)
+    is_place = isinstance(term, Integral) and not isinstance(term, bool | np.bool_)
+    if is_place and -n <= term < n:
+        return int(term)
+    described = f"names {list(names)}" if names else "no names"
+    raise ValueError(
+        f"{parameter} has {term!r}, no name or position of the {n} estimates, with "
+        f"{described}."
+    )
 
 
 def in_short(name, value):

@@ -201,9 +201,8 @@ def fit_moments(mean: Tensor, variance: Tensor) -> TruncatedNormal:
 # Everything is computed in the upper tail: intervals whose centre is below the
 # location are mirrored.
 
-_EXPONENTIAL_TAIL = (
-    35.0  # beyond it erfc underflows; the excess over the bound is exponential
-)
+# beyond it erfc underflows; the excess over the bound is exponential
+_EXPONENTIAL_TAIL = 35.0
 # standard deviations beyond which the density of a normal is negligible
 FARTHEST = 50.0
 # erfc(12 / sqrt(2)) is 4e-33 and erfc(35 / sqrt(2)) 2e-268, both still normal numbers

@@ -166,11 +166,6 @@ class _Piece:
         amsgrad = groups[0][0]["amsgrad"]
         self.largest = torch.zeros_like(self.square) if amsgrad else None
 
-    @property
-    def moments(self) -> tuple[Tensor, Tensor]:
-        """Averages of gradients and of their squares."""
-        return self.mean, self.square
-
 
 # ----------------------------------------
 # The only loop over epochs: Adam on mini-batches (Kingma and Ba 2015).

@@ -1,7 +1,7 @@
 """Tables in chunks of rows, of which one at a time is in memory."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import contextmanager
 from functools import partial, reduce
 from itertools import chain
@@ -141,20 +141,6 @@ class Chunks:
         """Read the chunks in turn."""
         return (self[number] for number in range(len(self)))
 
-    def map(self, function: Callable[..., Any]) -> Self:
-        """Apply a function to each chunk when it is read.
-
-        Parameters
-        ----------
-        function : callable
-            Maps a chunk to another one.
-
-        Returns
-        -------
-        Chunks
-        """
-        return self._numbered(partial(_without_number, function))
-
     def _numbered(self, function):
         """Apply a function of the number of a chunk and the chunk."""
         numbers = range(len(self))
@@ -241,10 +227,6 @@ def _row_group(path, group):
 
     with _file_named(path):
         return pq.ParquetFile(path).read_row_group(group).to_pandas()
-
-
-def _without_number(function, number, chunk):
-    return function(chunk)
 
 
 def _applied(function, chunks, number):

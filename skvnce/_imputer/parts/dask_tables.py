@@ -1,4 +1,4 @@
-"""Tables of dask: data frames and arrays, in partitions of rows.
+"""Data frames of dask, in partitions of rows.
 
 A partition is read, and summed over, where the cluster has it; only sums, as large as
 the parameters, travel.  They are merged in the order of the partitions, so that a
@@ -22,61 +22,39 @@ _MERGED = 8  # number of sums that are merged at once
 
 
 class DaskTable:
-    """A data frame or an array of dask, of which a partition has whole rows."""
+    """A data frame of dask."""
 
-    def __init__(self, collection, parts):
-        self.collection, self.parts = collection, parts
-
-    @classmethod
-    def of(cls, X):
-        """Read a data frame or an array."""
-        is_frame = hasattr(X, "_meta") and hasattr(X, "map_partitions")
-        if is_frame and X.ndim == 2:
-            return cls(X, X.to_delayed())
-        if is_frame or getattr(X, "ndim", None) != 2:
+    def __init__(self, frame):
+        is_frame = hasattr(frame, "_meta") and hasattr(frame, "map_partitions")
+        if not is_frame or frame.ndim != 2:
             raise TypeError(
-                "X must be a data frame or an array of dask with two dimensions, got "
-                f"{type(X).__name__}."
+                "X must be a data frame of dask, which has two dimensions, got "
+                f"{type(frame).__name__}. Of an array, dask.dataframe.from_dask_array "
+                "makes one."
             )
-        # models need all columns of a row together
-        X = X.rechunk({1: -1})
-        return cls(X, X.to_delayed().ravel().tolist())
+        self.frame, self.parts = frame, frame.to_delayed()
 
     def __len__(self):
         """Return the number of partitions."""
         return len(self.parts)
 
-    @property
-    def is_frame(self):
-        """Whether it is a data frame."""
-        return hasattr(self.collection, "map_partitions")
-
     def _head(self):
         """Return some rows, to learn the columns from."""
-        if self.is_frame:
-            # made up by dask from the data types, so that nothing is computed
-            return self.collection._meta_nonempty
-        return np.zeros((1, self.collection.shape[1]), self.collection.dtype)
+        # made up by dask from the data types, so that nothing is computed
+        return self.frame._meta_nonempty
 
     def _tables(self, function, names):
         """Apply a function of number and partition that returns a table."""
-        if not self.is_frame:
-            options = {"chunks": (self.collection.chunks[0], (len(names),))}
-            options |= {"dtype": self._dtype(), "meta": np.zeros((0, 0))}
-            return self.collection.map_blocks(_block, function, **options)
+        is_single = (self.frame._meta.dtypes == np.float32).all()
+        empty = np.zeros(0, np.float32 if is_single else np.float64)
         meta = pd.DataFrame(
-            {name: np.zeros(0, self._dtype()) for name in names},
-            index=self.collection._meta.index[:0],
+            dict.fromkeys(names, empty), index=self.frame._meta.index[:0]
         )
         return self._frame(partial(_frame_of, function, list(meta.columns)), meta)
 
     def _numbers(self, function):
         """Apply a function of number and partition that returns a number for a row."""
-        if not self.is_frame:
-            options = {"drop_axis": 1, "dtype": np.float64, "meta": np.zeros(0)}
-            return self.collection.map_blocks(_block, function, **options)
-        index = self.collection._meta.index[:0]
-        meta = pd.Series(np.zeros(0), index=index)
+        meta = pd.Series(np.zeros(0), index=self.frame._meta.index[:0])
         return self._frame(partial(_series_of, function), meta)
 
     def _frame(self, function, meta):
@@ -84,12 +62,11 @@ class DaskTable:
         # equal calls have equal keys, so that dask computes a part once
         function = dask.delayed(function, pure=True)
         parts = [function(number, part) for number, part in enumerate(self.parts)]
-        divisions = self.collection.divisions
-        return dd.from_delayed(parts, meta=meta, divisions=divisions)
+        return dd.from_delayed(parts, meta=meta, divisions=self.frame.divisions)
 
     def _as_meta(self, table):
         """Make a description of a data frame, without levels that X leaves open."""
-        meta = self.collection._meta
+        meta = self.frame._meta
         unknown = [
             name
             for name in table.columns
@@ -97,14 +74,6 @@ class DaskTable:
             and not has_known_categories(meta[name])
         ]
         return clear_known_categories(table.iloc[:0].set_axis(meta.index[:0]), unknown)
-
-    def _dtype(self):
-        """Return the data type of completed tables."""
-        if not self.is_frame:
-            is_single = self.collection.dtype == np.float32
-        else:
-            is_single = (self.collection._meta.dtypes == np.float32).all()
-        return np.float32 if is_single else np.float64
 
     def _weights(self, sample_weight):
         """Read weights in the partitions of the table."""
@@ -146,11 +115,6 @@ def _in_worker(pid, of, number, chunk, weights):
     # threads of the process that waits for the result must not wait for its lock
     with nullcontext() if os.getpid() == pid else one_thread():
         return of(number, chunk, weights)
-
-
-def _block(chunk, function, block_info=None):
-    number = block_info[0]["chunk-location"][0] if block_info else 0
-    return function(number, chunk)
 
 
 def _frame_of(function, names, number, chunk):

@@ -61,7 +61,7 @@ def by_parts(method: Method) -> Method:
                 "each part, with its own."
             )
         check_is_fitted(self)
-        _check_groups(self)
+        reject_groups(self._schema.group_columns)
         self._check_parameters()
         fitted = self._without_training()
         if name == "transform":
@@ -72,12 +72,6 @@ def by_parts(method: Method) -> Method:
         return source._numbers(score)
 
     return applied
-
-
-def _check_groups(fitted):
-    schema = getattr(fitted, "_schema", None)
-    if schema is not None:
-        reject_groups(schema.group_columns)
 
 
 def samples_by_parts(method: Method) -> Method:
@@ -101,7 +95,7 @@ def samples_by_parts(method: Method) -> Method:
                 "a draw of the parameters."
             )
         check_is_fitted(self)
-        _check_groups(self)
+        reject_groups(self._schema.group_columns)
         self._check_parameters()
         seed = seed_from(random_state)
         names = self._schema.all_names[self._schema.returned]
@@ -194,7 +188,13 @@ class PartColumn(NamedTuple):
         """Unite with the column in the next parts."""
         both = column, after = self.column, other.column
         counts = self.counts + other.counts
-        n_numbers = self.n_numbers + other.n_numbers
+        n_numbers, order = self.n_numbers + other.n_numbers, self.order or other.order
+        if other.order not in (None, order):
+            raise ValueError(
+                f"The levels of a column have the order {list(order)} in some parts of "
+                f"X, and {list(other.order)} in others. Give all parts the same data "
+                "type."
+            )
         if column.levels is None or after.levels is None:
             # the other may have had only missing cells
             if column.levels is None and column.dtype not in TIMES:
@@ -202,10 +202,9 @@ class PartColumn(NamedTuple):
             units = [part.unit for part in both if part.dtype in TIMES]
             column = column._replace(unit=min(units, default=0))
             _check_kinds(column, n_numbers)
-            return PartColumn(column, self.order or other.order, counts, n_numbers)
+            return PartColumn(column, order, counts, n_numbers)
         levels = set(column.levels)
         new = [level for level in after.levels if level not in levels]
-        order = self.order and _united_order(self.order, other.order or self.order)
         column = column._replace(levels=column.levels + tuple(new))
         return PartColumn(column, order, counts)
 
@@ -218,22 +217,6 @@ def _check_kinds(column, n_numbers):
             f"{list(column.levels[:3])} in others. Read all parts with one data type, "
             "for example pandas.read_csv(..., dtype={column: str})."
         )
-
-
-def _united_order(order, other):
-    """Unite the orders of levels of two parts, which may lack some levels."""
-    common = [level for level in other if level in order]
-    if common != [level for level in order if level in other]:
-        raise ValueError(
-            f"The levels of a column have the order {list(order)} in some parts of X, "
-            f"and {list(other)} in others. Give all parts the same data type."
-        )
-    levels = list(order)
-    for level in reversed(other):  # the next level is known
-        if level not in levels:
-            after = other[other.index(level) + 1 :]
-            levels.insert(levels.index(after[0]) if after else len(levels), level)
-    return tuple(levels)
 
 
 def columns_of_parts(source, head, categorical_features, marker=np.nan):

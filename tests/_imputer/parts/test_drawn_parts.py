@@ -36,29 +36,29 @@ def test_a_completed_table_has_one_draw_of_the_parameters(estimator):
     fitted = clone(estimator).fit(X)
     copies = fitted._with_one_draw()
     assert len(copies) == 3
-    for one in copies:
-        inner = getattr(one, "model_", None)
-        assert len(inner._fitted.model.draws if inner else one.estimators_) == 1
-    used = [id(one) for one in fitted._in_turns(6, 0)]
+    for copy in copies:
+        inner = getattr(copy, "model_", None)
+        assert len(inner._fitted.model.draws if inner else copy.estimators_) == 1
+    used = [id(copy) for copy in fitted._in_turns(6, 0)]
     assert len({*used[:3]}) == 3 and used[:3] == used[3:]
     hidden = np.isnan(X) & ~np.isnan(X).all(1, keepdims=True)
-    found = [np.concatenate(list(one)) for one in fitted.sample(parts(X), 2, 0)]
+    draws = [np.concatenate(list(draw)) for draw in fitted.sample(parts(X), 2, 0)]
     again, other = fitted.sample(parts(X), 2, 0)[1], fitted.sample(parts(X), 2, 1)[1]
-    np.testing.assert_array_equal(np.concatenate(list(again)), found[1])
-    for one in (found[0], np.concatenate(list(other))):
-        assert np.mean(one[hidden] == found[1][hidden]) < 0.7
+    np.testing.assert_array_equal(np.concatenate(list(again)), draws[1])
+    for draw in (draws[0], np.concatenate(list(other))):
+        assert np.mean(draw[hidden] == draws[1][hidden]) < 0.7
     if estimator is CONSTRAINED:
-        np.testing.assert_allclose(found[0][:, 2], found[0][:, 3:].sum(1), atol=1e-9)
+        np.testing.assert_allclose(draws[0][:, 2], draws[0][:, 3:].sum(1), atol=1e-9)
 
 
 def test_other_seeds_draw_other_cells():
     """Also with one member, of which all tables are drawn."""
     X = table(120)
     fitted = clone(LAIR).set_params(n_estimators=1).fit(X)
-    one, other = (
+    first, other = (
         np.concatenate(list(fitted.sample(parts(X), 1, seed)[0])) for seed in (0, 1)
     )
-    assert np.mean(one[np.isnan(X)] == other[np.isnan(X)]) < 0.7
+    assert np.mean(first[np.isnan(X)] == other[np.isnan(X)]) < 0.7
 
 
 @pytest.mark.parametrize("estimator", [skvnce.GaussianImputer(), COLUMNS])
@@ -108,15 +108,17 @@ def test_equations_and_categories_of_dask():
     )
     lazy = dd.from_pandas(frame, npartitions=3)
     for filled in (imputer.transform(lazy), imputer.sample(lazy, 1, 0)[0]):
-        found = filled.compute()
-        assert [str(one) for one in found.dtypes] == [str(one) for one in filled.dtypes]
-        assert found["c"].dtype == "category" and not found.isna().any(axis=None)
-        np.testing.assert_allclose(found["total"], found["a"] + found["b"], rtol=1e-6)
+        computed = filled.compute()
+        assert (computed.dtypes.astype(str) == filled.dtypes.astype(str)).all()
+        assert computed["c"].dtype == "category" and not computed.isna().any(axis=None)
+        total = computed["a"] + computed["b"]
+        np.testing.assert_allclose(computed["total"], total, rtol=1e-6)
 
 
-def test_a_series_of_dask_is_no_table():
-    dd = pytest.importorskip("dask.dataframe")
+def test_a_series_or_an_array_of_dask_is_no_table():
+    dd, da = pytest.importorskip("dask.dataframe"), pytest.importorskip("dask.array")
     imputer = skvnce.GaussianImputer().fit(table(120))
     series = dd.from_pandas(pd.Series(np.arange(9.0)), npartitions=2)
-    for method in (imputer.transform, imputer.sample, imputer.score_samples):
-        refused((TypeError, ValueError), "dimension", method, series)
+    for X in (series, da.from_array(table(120))):
+        for method in (imputer.fit, imputer.transform, imputer.sample):
+            refused(TypeError, "data frame of dask.*from_dask_array", method, X)

@@ -17,22 +17,23 @@ import skvnce
 from skvnce import evaluation, inspection, metrics, missingness
 from skvnce.options import Chunks
 
-da, dd = pytest.importorskip("dask.array"), pytest.importorskip("dask.dataframe")
+dd = pytest.importorskip("dask.dataframe")
 
 FITTED_IN_PARTS = {"GaussianImputer", "IncompleteFactorAnalysis"}
 FITTED_IN_PARTS |= {"CopulaGraphLearner", "MixtureImputer", "TableImputer"}
 LAZY = {"transform", "score_samples", "score"}
-FORMS = ["array", "frame", "Chunks"]
+FORMS = ["frame", "Chunks"]
 NAMES, PART = list("abc"), 40
 
 
 def quickest():
     """Choose one configuration of each public estimator."""
     slow = {skvnce.NoisyOr: {"hidden_layer_sizes": (8,), "max_iter": 2, "binarize": 2}}
-    found = {}
-    for one in [*ESTIMATORS, *PREDICTORS]:
-        found.setdefault(type(one), clone(one).set_params(**slow.get(type(one), {})))
-    return list(found.values())
+    estimators = {}
+    for estimator in [*ESTIMATORS, *PREDICTORS]:
+        cls = type(estimator)
+        estimators.setdefault(cls, clone(estimator).set_params(**slow.get(cls, {})))
+    return list(estimators.values())
 
 
 QUICKEST = quickest()
@@ -64,10 +65,7 @@ class Counted:
     def __init__(self, form, X):
         READ.clear()
         self.X = X
-        if form == "array":
-            lazy = da.from_array(X, chunks=(PART, *X.shape[1:]))
-            self.lazy = lazy.map_blocks(count, dtype=X.dtype, meta=X[:0])
-        elif form == "frame":
+        if form == "frame":
             frame = pd.DataFrame(X, columns=NAMES[: X.shape[1]])
             lazy = dd.from_pandas(frame, npartitions=len(X) // PART)
             self.lazy = lazy.map_partitions(count, meta=frame[:0])
@@ -83,13 +81,13 @@ class Counted:
         return count(self.X[first : first + PART])
 
 
-def read(found):
+def read(output):
     """Compute what a method has returned, as one array."""
-    if isinstance(found, float):
-        return found
-    if isinstance(found, Chunks):
-        return np.concatenate(list(found))
-    return np.asarray(found.compute())
+    if isinstance(output, float):
+        return output
+    if isinstance(output, Chunks):
+        return np.concatenate(list(output))
+    return np.asarray(output.compute())
 
 
 def check_refusal(call, counted, name):
@@ -105,14 +103,14 @@ def check_refusal(call, counted, name):
 
 def methods_of_rows(estimator):
     """List the public methods, other than `fit`, that take a table X."""
-    found = []
+    names = []
     for name in dir(estimator):
         method = getattr(estimator, name, None)
         if name.startswith(("_", "fit", "set_", "partial")) or not callable(method):
             continue
         if "X" in inspect.signature(method).parameters:
-            found.append(name)
-    return found
+            names.append(name)
+    return names
 
 
 def lazy_methods(estimator):
@@ -126,19 +124,19 @@ def lazy_methods(estimator):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("estimator", QUICKEST, ids=named)
 def test_fit_reads_parts_or_refuses_them(estimator, form):
-    counted, one = Counted(form, table()), clone(estimator)
+    counted, new = Counted(form, table()), clone(estimator)
     takes_y = not hasattr(estimator, "transform")
     y = {"y": np.arange(120) % 2} if takes_y else {}
     if named(estimator) in FITTED_IN_PARTS:
-        one.fit(counted.lazy, **y)
+        new.fit(counted.lazy, **y)
         assert counted.n_read >= 3
     else:
-        check_refusal(lambda: one.fit(counted.lazy, **y), counted, named(estimator))
-        assert vars(one) == vars(clone(estimator)) or not hasattr(one, "n_features_in_")
-        if hasattr(one, "fit_transform"):
-            call = partial(one.fit_transform, counted.lazy)
+        check_refusal(lambda: new.fit(counted.lazy, **y), counted, named(estimator))
+        assert vars(new) == vars(clone(estimator)) or not hasattr(new, "n_features_in_")
+        if hasattr(new, "fit_transform"):
+            call = partial(new.fit_transform, counted.lazy)
             check_refusal(call, counted, named(estimator))
-    if hasattr(one, "partial_fit") and named(estimator) != "GaussianImputer":
+    if hasattr(new, "partial_fit") and named(estimator) != "GaussianImputer":
         call = partial(clone(estimator).partial_fit, counted.lazy)
         check_refusal(call, counted, named(estimator))
 
@@ -147,50 +145,46 @@ def test_fit_reads_parts_or_refuses_them(estimator, form):
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("estimator", QUICKEST, ids=named)
 def test_methods_of_rows_read_parts_or_refuse_them(estimator):
-    X, one = table(), clone(estimator)
-    if hasattr(one, "random_state"):
-        one.set_params(random_state=0)
-    one.fit(X, np.arange(120) % 2) if not hasattr(one, "transform") else one.fit(X)
-    names = methods_of_rows(one)
+    X, fitted = table(), clone(estimator)
+    if hasattr(fitted, "random_state"):
+        fitted.set_params(random_state=0)
+    fitted.fit(X, *[] if hasattr(fitted, "transform") else [np.arange(120) % 2])
+    names = methods_of_rows(fitted)
     assert set(names) & {"transform", "predict"}
     for form in FORMS:
         for name in names:
             counted = Counted(form, X)
-            call = partial(getattr(one, name), counted.lazy)
-            if name not in lazy_methods(one):
+            call = partial(getattr(fitted, name), counted.lazy)
+            if name not in lazy_methods(fitted):
                 if name == "score":
                     call = partial(call, np.arange(120) % 2)
                 check_refusal(call, counted, named(estimator))
                 continue
-            found = call(random_state=0)[0] if name == "sample" else call()
+            output = call(random_state=0)[0] if name == "sample" else call()
             if name == "score":
-                assert found == pytest.approx(one.score(X))
+                assert output == pytest.approx(fitted.score(X))
                 continue
             assert counted.n_read == 0, f"{name} is not lazy"
-            cells = read(found)
+            cells = read(output)
             if name == "sample":
                 observed = ~np.isnan(X)
                 np.testing.assert_allclose(cells[observed], X[observed])
                 assert not np.isnan(cells).any()
             else:
-                expected = np.asarray(getattr(one, name)(X))
+                expected = np.asarray(getattr(fitted, name)(X))
                 np.testing.assert_allclose(cells, expected, rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize("form", ["frame", "array"])
-def test_set_output_holds_for_tables_in_memory_only(form):
-    X = table()
+def test_set_output_holds_for_tables_in_memory_only():
+    X, lazy = table(), Counted("frame", table()).lazy
     imputer = skvnce.GaussianImputer(n_parameter_draws=1).set_output(transform="pandas")
-    counted = Counted(form, X)
-    source = pd.DataFrame(X, columns=NAMES) if form == "frame" else X
-    for found in (
-        imputer.fit(source).transform(counted.lazy),
-        imputer.fit_transform(counted.lazy),
-        skvnce.IncompleteFactorAnalysis(1)
-        .set_output(transform="pandas")
-        .fit_transform(counted.lazy),
+    latents = skvnce.IncompleteFactorAnalysis(1).set_output(transform="pandas")
+    for output in (
+        imputer.fit(pd.DataFrame(X, columns=NAMES)).transform(lazy),
+        imputer.fit_transform(lazy),
+        latents.fit_transform(lazy),
     ):
-        assert type(found) is type(counted.lazy)
+        assert type(output) is type(lazy)
     assert isinstance(imputer.fit(X).transform(X), pd.DataFrame)
     parts = imputer.transform(Chunks([X[:40], X[40:]]))
     assert [type(part) for part in parts] == [pd.DataFrame] * 2
@@ -226,20 +220,20 @@ def mixed(n=240):
 )
 def test_categories_are_filled_in_partitions(estimator, levels):
     """Data types, levels and cells are those of the table in memory."""
-    frame, one = mixed(), clone(estimator)
-    one.fit(frame)
+    frame, fitted = mixed(), clone(estimator)
+    fitted.fit(frame)
     lazy = dd.from_pandas(frame, npartitions=3)
     if levels == "unknown":
         lazy["answer"] = lazy["answer"].cat.as_unknown()
-    filled = one.transform(lazy)
-    found = filled.compute()
-    expected = clone(one).set_output(transform="pandas").fit(frame).transform(frame)
-    pd.testing.assert_frame_equal(found, expected, check_dtype=False)
-    assert [str(one) for one in found.dtypes] == [str(one) for one in filled.dtypes]
-    assert found.dtypes["answer"] == "category" and found.dtypes["flag"] == "bool"
-    assert not found.isna().any(axis=None)
-    if hasattr(one, "sample"):
-        [drawn] = one.sample(lazy, random_state=0)
+    filled = fitted.transform(lazy)
+    computed = filled.compute()
+    expected = clone(fitted).set_output(transform="pandas").fit(frame).transform(frame)
+    pd.testing.assert_frame_equal(computed, expected, check_dtype=False)
+    assert (computed.dtypes.astype(str) == filled.dtypes.astype(str)).all()
+    assert computed.dtypes["answer"] == "category" and computed.dtypes["flag"] == "bool"
+    assert not computed.isna().any(axis=None)
+    if hasattr(fitted, "sample"):
+        [drawn] = fitted.sample(lazy, random_state=0)
         drawn = drawn.compute()
         observed, cells = frame.notna(), drawn.astype(object)
         same = (cells[observed] == frame.astype(object)[observed])[observed]
@@ -254,48 +248,44 @@ DRAWS = [WHOLE] * 20
 SHARES = {0: np.ones((len(X), 2)) / 2}
 
 FUNCTIONS = {
-    "missingness.mcar": lambda one: missingness.mcar(one, 0.2),
-    "missingness.mar": lambda one: missingness.mar(one, 0.2),
-    "missingness.mnar": lambda one: missingness.mnar(one, 0.2),
-    "missingness.hide": lambda one: missingness.hide(one, HIDDEN),
-    "evaluation.energy_i_score": lambda one: evaluation.energy_i_score(IMPUTER, one),
-    "evaluation.imputation_report": lambda one: evaluation.imputation_report(
-        {"normal": IMPUTER}, one
+    "missingness.mcar": lambda X: missingness.mcar(X, 0.2),
+    "missingness.mar": lambda X: missingness.mar(X, 0.2),
+    "missingness.mnar": lambda X: missingness.mnar(X, 0.2),
+    "missingness.hide": lambda X: missingness.hide(X, HIDDEN),
+    "evaluation.energy_i_score": lambda X: evaluation.energy_i_score(IMPUTER, X),
+    "evaluation.imputation_report": lambda X: evaluation.imputation_report(
+        {"normal": IMPUTER}, X
     ),
     "evaluation.missing_report": evaluation.missing_report,
-    "evaluation.own_patterns": lambda one: evaluation.own_patterns(one, 0.1),
-    "metrics.brier_score": lambda one: metrics.brier_score(one, SHARES, HIDDEN),
-    "metrics.category_log_loss": lambda one: metrics.category_log_loss(
-        one, SHARES, HIDDEN
+    "evaluation.own_patterns": lambda X: evaluation.own_patterns(X, 0.1),
+    "metrics.brier_score": lambda X: metrics.brier_score(X, SHARES, HIDDEN),
+    "metrics.category_log_loss": lambda X: metrics.category_log_loss(X, SHARES, HIDDEN),
+    "metrics.expected_calibration_error": lambda X: metrics.expected_calibration_error(
+        X, SHARES, HIDDEN
     ),
-    "metrics.expected_calibration_error": lambda one: (
-        metrics.expected_calibration_error(one, SHARES, HIDDEN)
+    "metrics.ranked_probability_score": lambda X: metrics.ranked_probability_score(
+        X, SHARES, HIDDEN
     ),
-    "metrics.ranked_probability_score": lambda one: metrics.ranked_probability_score(
-        one, SHARES, HIDDEN
+    "metrics.coverage": lambda X: metrics.coverage(X, DRAWS, HIDDEN),
+    "metrics.coverage of draws": lambda X: metrics.coverage(WHOLE, [X], HIDDEN),
+    "metrics.crps": lambda X: metrics.crps(X, DRAWS, HIDDEN),
+    "metrics.edge_auc": lambda X: metrics.edge_auc(X, np.eye(3)),
+    "metrics.energy_distance": lambda X: metrics.energy_distance(X, WHOLE),
+    "metrics.energy_distance, 2": lambda X: metrics.energy_distance(WHOLE, X),
+    "metrics.false_classification_rate": lambda X: metrics.false_classification_rate(
+        X, WHOLE, HIDDEN
     ),
-    "metrics.coverage": lambda one: metrics.coverage(one, DRAWS, HIDDEN),
-    "metrics.coverage of draws": lambda one: metrics.coverage(WHOLE, [one], HIDDEN),
-    "metrics.crps": lambda one: metrics.crps(one, DRAWS, HIDDEN),
-    "metrics.edge_auc": lambda one: metrics.edge_auc(one, np.eye(3)),
-    "metrics.energy_distance": lambda one: metrics.energy_distance(one, WHOLE),
-    "metrics.energy_distance, 2": lambda one: metrics.energy_distance(WHOLE, one),
-    "metrics.false_classification_rate": lambda one: metrics.false_classification_rate(
-        one, WHOLE, HIDDEN
-    ),
-    "metrics.imputation_mae": lambda one: metrics.imputation_mae(one, WHOLE, HIDDEN),
-    "metrics.imputation_rmse": lambda one: metrics.imputation_rmse(one, WHOLE, HIDDEN),
-    "metrics.imputation_rmse, 2": lambda one: metrics.imputation_rmse(
-        WHOLE, one, HIDDEN
-    ),
+    "metrics.imputation_mae": lambda X: metrics.imputation_mae(X, WHOLE, HIDDEN),
+    "metrics.imputation_rmse": lambda X: metrics.imputation_rmse(X, WHOLE, HIDDEN),
+    "metrics.imputation_rmse, 2": lambda X: metrics.imputation_rmse(WHOLE, X, HIDDEN),
     "metrics.split_r_hat": metrics.split_r_hat,
-    "metrics.two_sample_auc": lambda one: metrics.two_sample_auc(one, WHOLE, HIDDEN),
-    "metrics.two_sample_auc, 2": lambda one: metrics.two_sample_auc(WHOLE, one, HIDDEN),
-    "inspection.ImputationDisplay": lambda one: inspection.ImputationDisplay.from_draws(
-        one, DRAWS
+    "metrics.two_sample_auc": lambda X: metrics.two_sample_auc(X, WHOLE, HIDDEN),
+    "metrics.two_sample_auc, 2": lambda X: metrics.two_sample_auc(WHOLE, X, HIDDEN),
+    "inspection.ImputationDisplay": lambda X: inspection.ImputationDisplay.from_draws(
+        X, DRAWS
     ),
-    "inspection.ImputationDisplay of draws": lambda one: (
-        inspection.ImputationDisplay.from_draws(X, [one])
+    "inspection.ImputationDisplay of draws": lambda X: (
+        inspection.ImputationDisplay.from_draws(X, [X])
     ),
     "inspection.MissingnessDisplay": inspection.MissingnessDisplay.from_frame,
 }
@@ -322,3 +312,12 @@ def test_all_functions_of_tables_are_tested():
 def test_functions_refuse_tables_in_parts(name, form):
     counted = Counted(form, table())
     check_refusal(lambda: FUNCTIONS[name](counted.lazy), counted, "This function")
+
+
+def test_levels_have_one_order_in_all_parts():
+    levels = [["low", "high"], ["high", "low"]]
+    orders = [pd.CategoricalDtype(order, ordered=True) for order in levels]
+    table = pd.DataFrame({"a": levels[0] * 20, "b": np.arange(40.0)})
+    parts = [table.astype({"a": order}) for order in orders]
+    with pytest.raises(ValueError, match=r"order \['low', 'high'\] in some parts"):
+        skvnce.GaussianImputer().fit(Chunks(parts))
