@@ -350,10 +350,10 @@ def draw_cells(normals, expansion, X, proposers, rng):
         targets = None if by_forest else targets_of(expansion, normals, q)
         rows = np.flatnonzero(gone[:, model.part.base[0]])
         laws = laws_of(expansion, normals, q, by_forest=by_forest)
-        plans[q] = rows, laws, targets
+        plans[q] = rows, laws, targets, ends_of(expansion, model)
     for _ in range(_SWEEPS):
         for q, of_laws in proposers.items():
-            rows, laws, targets = plans[q]
+            rows, laws, targets, ends = plans[q]
             part, states = expansion.parts[q], S[:, rows]
             if targets is not None and not part.is_number:
                 drawn[q] = _levels(expansion, part, laws, targets, states, rng)
@@ -366,13 +366,7 @@ def draw_cells(normals, expansion, X, proposers, rng):
                 for (model, centre), law in zip(of_laws, laws, strict=False)
             ]
             if targets is None:
-                model = of_laws[0].model
-                if part.is_number and parts_told(expansion, part):
-                    # nothing chooses among draws of a forest: its target may be far
-                    # away by a square of this column, and so on in each sweep
-                    ends = model.residuals.prediction[[0, -1]]
-                    predicted[0] = predicted[0].clip(*ends)
-                drawn[q] = model.draw(predicted[0], rng)
+                drawn[q] = of_laws[0].model.draw(predicted[0].clip(*ends), rng)
             else:
                 # with the last draw the choice leaves its target invariant (Andrieu,
                 # Lee and Vihola 2018, iterated sampling importance resampling)
@@ -386,6 +380,17 @@ def draw_cells(normals, expansion, X, proposers, rng):
                 )
             put_cells(expansion, S, part, drawn[q], rows)
     return drawn
+
+
+def ends_of(expansion, model):
+    """Return the ends of predictions: of a factor of products, those of observed cells.
+
+    Nothing chooses among draws of a forest: its target may be far away by a square of
+    this column, and so on in each sweep.
+    """
+    if not model.part.is_number or not parts_told(expansion, model.part):
+        return -np.inf, np.inf
+    return model.residuals.prediction[[0, -1]]
 
 
 def put_cells(expansion, S, part, cells, rows):
