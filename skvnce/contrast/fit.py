@@ -188,6 +188,17 @@ class FittedModel(NamedTuple):
         criterion = importance_weighted(by_noise)
         return variational_values(log_density, posterior, contrast, uniforms, criterion)
 
+    def evaluation(
+        self, noise: Noise, data: Incomplete, noise_ratio: int, n_draws: int
+    ) -> Evaluation:
+        """Evaluate the objective at rows and new rows of noise, on the CPU."""
+        contrast = contrast_with(noise, data, noise_ratio).on(self.device)
+        data = data.on(self.device)
+        log_density, posterior = self.at(data.observed, n_draws)
+        size = self.rows_at_once(data, posterior, noise_ratio)
+        problem = Problem(log_density, posterior, contrast, size=size)
+        return evaluate(problem).on(torch.device("cpu"))
+
     def rows_at_once(
         self, data: Incomplete, posterior: Posterior, noise_ratio: int
     ) -> int:
@@ -663,14 +674,13 @@ class TableFit(NamedTuple):
 
     def scale_gap(self, settings: Settings) -> float:
         """Compute the log-ratio of the integral, by fresh noise, to the scale."""
-        fitted, data = self.outcome.fitted, self.data.take(slice(_CHECKED))
-        ratio, device = settings.noise_ratio, fitted.device
-        contrast = contrast_with(self.noise.distribution, data, ratio).on(device)
-        data = data.on(device)
-        log_density, posterior = fitted.at(data.observed, settings.n_draws)
-        size = fitted.rows_at_once(data, posterior, ratio)
-        problem = Problem(log_density, posterior, contrast, size=size)
-        return float(log_mean(evaluate(problem).noise))
+        evaluation = self.outcome.fitted.evaluation(
+            self.noise.distribution,
+            self.data.take(slice(_CHECKED)),
+            settings.noise_ratio,
+            settings.n_draws,
+        )
+        return float(log_mean(evaluation.noise))
 
     def bound_gap(self, n_draws: int) -> Gap:
         """Compute the mean gap of the bound over rows with drawn variables."""

@@ -255,7 +255,7 @@ class TestSensitivity:
         display = SensitivityDisplay.from_curve(result, "b", level=0.5, null=5.5)
         assert display.line_.get_ydata()[0] == 5.5
         assert "b (50%" in display.ax_.get_ylabel()
-        with pytest.raises(ValueError, match="name must be one of"):
+        with pytest.raises(ValueError, match="name has 'c', no name or position"):
             SensitivityDisplay.from_curve(result, "c")
         refused(
             ValueError, "level", SensitivityDisplay.from_curve, result, "a", level=2

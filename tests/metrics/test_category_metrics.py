@@ -263,7 +263,7 @@ def test_categories_alone_have_no_rmse():
         imputation_rmse(true, true, ALL[:, :2])
     with pytest.raises(ValueError, match="at least one cell of numbers, got none"):
         imputation_rmse(TRUE, TRUE, only(0))
-    with pytest.raises(ValueError, match=r"X_imputed must hold .*\(2, 3\), got"):
+    with pytest.raises(ValueError, match=r"X_imputed must have .*\(2, 3\), got"):
         imputation_rmse(TRUE, true, ALL)
 
 

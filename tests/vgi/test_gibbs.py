@@ -99,7 +99,7 @@ def test_what_each_sees_of_its_own_cell(head, shared, x):
             assert_close(
                 numbers(rule(x, at)), numbers(rule(moved, at)), rtol=0, atol=1e-12
             )
-        own, other = (standard.all(rows) for rows in (x, moved))
+        own, other = (of_all_columns(standard, rows) for rows in (x, moved))
         assert_close(numbers(own)[..., j], numbers(other)[..., j])
         assert not torch.allclose(numbers(extended.at(x, at)), _at(extended, moved, j))
         moved = x.clone()

@@ -188,13 +188,7 @@ class PartColumn(NamedTuple):
         """Unite with the column in the next parts."""
         both = column, after = self.column, other.column
         counts = self.counts + other.counts
-        n_numbers, order = self.n_numbers + other.n_numbers, self.order or other.order
-        if other.order not in (None, order):
-            raise ValueError(
-                f"The levels of a column have the order {list(order)} in some parts of "
-                f"X, and {list(other.order)} in others. Give all parts the same data "
-                "type."
-            )
+        n_numbers = self.n_numbers + other.n_numbers
         if column.levels is None or after.levels is None:
             # the other may have had only missing cells
             if column.levels is None and column.dtype not in TIMES:
@@ -202,9 +196,10 @@ class PartColumn(NamedTuple):
             units = [part.unit for part in both if part.dtype in TIMES]
             column = column._replace(unit=min(units, default=0))
             _check_kinds(column, n_numbers)
-            return PartColumn(column, order, counts, n_numbers)
+            return PartColumn(column, self.order or other.order, counts, n_numbers)
         levels = set(column.levels)
         new = [level for level in after.levels if level not in levels]
+        order = self.order and _united_order(self.order, other.order or self.order)
         column = column._replace(levels=column.levels + tuple(new))
         return PartColumn(column, order, counts)
 
@@ -217,6 +212,22 @@ def _check_kinds(column, n_numbers):
             f"{list(column.levels[:3])} in others. Read all parts with one data type, "
             "for example pandas.read_csv(..., dtype={column: str})."
         )
+
+
+def _united_order(order, other):
+    """Unite the orders of levels of two parts, which may lack some levels."""
+    common = [level for level in other if level in order]
+    if common != [level for level in order if level in other]:
+        raise ValueError(
+            f"The levels of a column have the order {list(order)} in some parts of X, "
+            f"and {list(other)} in others. Give all parts the same data type."
+        )
+    levels = list(order)
+    for level in reversed(other):  # the next level is known
+        if level not in levels:
+            after = other[other.index(level) + 1 :]
+            levels.insert(levels.index(after[0]) if after else len(levels), level)
+    return tuple(levels)
 
 
 def columns_of_parts(source, head, categorical_features, marker=np.nan):
