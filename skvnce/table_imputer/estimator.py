@@ -60,7 +60,9 @@ class TableImputer(CallbackSupportMixin, Imputer):
         for more tables than that, raise it to their number.
     strategy : {"mean", "median", "mode"}, default="mean"
         How `transform` fills numbers: by conditional means, medians or modes.
-        Categories always get their most probable level.
+        Categories always get their most probable level.  Whole numbers of at most ten
+        values in data frames are ordered categories, unless ``categorical_features=
+        {"rooms": "numeric"}``, for example, names them.
     min_value, max_value : None, "observed", float, array-like of shape \
             (n_features,) or dict, default=None
         Bounds of imputed values.  None bounds columns of non-negative, or of
@@ -369,9 +371,9 @@ def _place_of(schema, key):
 
 def _named(schema, model):
     """List the products of a model: two factors, targets, and a probability."""
-    names, expansion = schema.all_names, model.expansion
-    first = [columns[0] for columns in places_of_sets(schema)]
-    places = np.append(schema.model_columns, schema.model_columns[first])[model.order]
+    names, expansion, columns = schema.all_names, model.expansion, schema.model_columns
+    first = [of_set[0] for of_set in places_of_sets(schema)]
+    places = np.append(columns, columns[first])[model.source.order]
 
     def name(column):
         return str(names[places[expansion.owners[column]]])

@@ -10,7 +10,14 @@ from skvnce._imputer.held_out import row_folds
 from skvnce.table_imputer.columns import are_logarithms_likelier
 from skvnce.table_imputer.draws import some_rows
 from skvnce.table_imputer.expansion import content_order, expand, logarithms_of
-from skvnce.table_imputer.model import FEWEST, MOST_ROWS, Mates, TableModel, Training
+from skvnce.table_imputer.model import (
+    FEWEST,
+    MOST_ROWS,
+    Mates,
+    Source,
+    TableModel,
+    Training,
+)
 from skvnce.table_imputer.normal import Normal, Normals, fit_em, joined
 from skvnce.table_imputer.products import (
     Regressions,
@@ -69,8 +76,8 @@ def fit_table(problem, interactions, settings):
     # by their content: other folds would change fills more than other forests do
     folds = row_folds(cells[rows], _FOLDS).numpy()
     training = Training(cells[rows], weights[rows], folds, weights.sum())
-    mates = _mates(order, problem.relations)
-    model = _fit_normal((order, signs), expansion, training, settings, mates)
+    source = Source(order, signs, _mates(order, problem.relations))
+    model = _fit_normal(source, expansion, training, settings)
     model = _with_logarithms(model)
     chosen = _confirmed(model, _products(model, interactions))
     if chosen:
@@ -100,11 +107,8 @@ def _mates(order, relations):
     return mates
 
 
-def _fit_normal(columns, expansion, training, settings, mates):
-    """Fit the normal distribution to the training rows, and without each fold.
-
-    `columns`: their order and their signs, see `TableModel`.
-    """
+def _fit_normal(source, expansion, training, settings):
+    """Fit the normal distribution to the training rows, and without each fold."""
     X, weights = expansion.matrix(training.cells), training.weights
     strength = settings.share * X.shape[1]
     if not X.shape[1]:
@@ -119,13 +123,12 @@ def _fit_normal(columns, expansion, training, settings, mates):
             of_rest = fit_em(X[rest], weights[rest], strength, _ROUNDS, start)
             held_out.append(Normal.of(of_rest.mean, of_rest.covariance))
     return TableModel(
-        *columns,
+        source,
         expansion,
         fit,
         held_out,
         training,
         settings,
-        mates,
         columns={},
         cache={"matrix": X},
     )
@@ -139,9 +142,7 @@ def _with_logarithms(model):
         for q, score in logarithms.items():
             parts[q] = parts[q]._replace(score=score)
         expansion = model.expansion._replace(parts=parts)
-        fitted = _fit_normal(
-            model[:2], expansion, model.training, model.settings, model.mates
-        )
+        fitted = _fit_normal(model.source, expansion, model.training, model.settings)
         normals = _normals(fitted)
         linear = {q: _linear_in(q, fitted, normals) for q in logarithms}
         most = {q: max(linear[q].values(), default=0.0) for q in logarithms}
@@ -259,7 +260,7 @@ def _fit_with(model, chosen):
     """Fit again with products of columns."""
     training, X = model.training, model.training_matrix()
     expansion = model.expansion.with_products(X, training.weights, chosen)
-    model = _fit_normal(model[:2], expansion, training, model.settings, model.mates)
+    model = _fit_normal(model.source, expansion, training, model.settings)
     normals = _normals(model)
     products = [
         p._replace(tells=_dependents(expansion, normals, p)) if p.tells else p
@@ -345,7 +346,7 @@ def _products(model, interactions):
     if isinstance(interactions, list):
         factors = {
             int(node): factors_of(X, part).tolist()
-            for node, part in zip(model.order, expansion.parts, strict=True)
+            for node, part in zip(model.source.order, expansion.parts, strict=True)
         }
         sets = {
             tuple(sorted(pair)): [*itertools.product(*(factors[node] for node in pair))]

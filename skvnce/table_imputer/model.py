@@ -43,23 +43,33 @@ class Mates(NamedTuple):
     is_lookup: bool  # whether equal cells must be in another row
 
 
-class TableModel(NamedTuple):
-    """A normal distribution of the expanded table, and a model of each column.
+class Source(NamedTuple):
+    """Where the columns of a model are in the rows that are filled.
 
-    Columns are in an order of their own, that of their content.  Those that follow from
+    They are in an order of their own, that of their content.  Those that follow from
     others stay missing, see `skvnce._imputer.related`.
     """
 
-    order: np.ndarray  # (p,), places of the columns in the rows that are filled
-    # of each column of these rows, -1 or 1: negative numbers are modelled as positive
+    order: np.ndarray  # (p,), places of the columns
+    # of each column of the rows, -1 or 1: negative numbers are modelled as positive
     # ones, so that losses have logarithms as incomes do
     signs: np.ndarray
+    mates: list  # (p,) of lists of Mates, for each column
+
+    def signed(self, cells):
+        """Change the signs of cells (..., n, columns of the rows); zero has none."""
+        return cells * self.signs + 0.0
+
+
+class TableModel(NamedTuple):
+    """A normal distribution of the expanded table, and a model of each column."""
+
+    source: Source
     expansion: Expansion
     normal: Fit
     held_out: list  # of Normal, without the rows of each fold
     training: Training
     settings: Settings
-    mates: list  # (p,) of lists of Mates, for each column
     columns: dict  # of Filling, or None; by column, fitted when first needed
     cache: dict  # the matrix of the training rows, and the posterior; not stored
 
@@ -69,10 +79,10 @@ class TableModel(NamedTuple):
 
     def fill(self, nodes, limits=None):
         """Fill missing cells; see `skvnce._imputer.fitted.CellModel`."""
-        filled, probabilities = nodes * self.signs, {}
-        cells = filled[:, self.order]
-        for q, rows, completions in self._completed_gaps(cells):
-            part, node = self.expansion.parts[q], self.order[q]
+        source, probabilities = self.source, {}
+        filled = source.signed(nodes)
+        for q, rows, completions in self._completed_gaps(filled[:, source.order]):
+            part, node = self.expansion.parts[q], source.order[q]
             predicted = self._predicted(q, completions)
             if part.is_number:
                 filled[rows, node] = unscaled(part, predicted)
@@ -82,15 +92,16 @@ class TableModel(NamedTuple):
                 continue
             filled[rows, node] = predicted.argmax(1)
             probabilities[node] = in_rows(predicted, rows, len(nodes))
-        return self._signed(filled), probabilities
+        return source.signed(filled), probabilities
 
     def points(self, nodes, levels, limits=None):
         """Compute quantiles of missing cells; see `skvnce._imputer.fill`."""
-        nodes, probabilities = nodes * self.signs, {}
-        points, cells = np.repeat(nodes[None], len(levels), 0), nodes[:, self.order]
-        for q, rows, completions in self._completed_gaps(cells):
-            part, node, model = self.expansion.parts[q], self.order[q], self.column(q)
-            at = levels if self.signs[node] > 0 else 1 - levels
+        source, probabilities = self.source, {}
+        nodes = source.signed(nodes)
+        points = np.repeat(nodes[None], len(levels), 0)
+        for q, rows, completions in self._completed_gaps(nodes[:, source.order]):
+            part, node, model = self.expansion.parts[q], source.order[q], self.column(q)
+            at = levels if source.signs[node] > 0 else 1 - levels
             if part.is_number and model is not None:
                 quantiles = model.quantiles(Rows.of(completions, part), at)
                 points[:, rows, node] = unscaled(part, quantiles)
@@ -103,11 +114,7 @@ class TableModel(NamedTuple):
             points[:, rows, node] = places if part.are_codes else part.values[places]
             if part.are_codes:
                 probabilities[node] = in_rows(predicted, rows, len(nodes))
-        return self._signed(points), probabilities
-
-    def _signed(self, cells):
-        """Give cells (..., n, p) their signs; zero has none."""
-        return cells * self.signs + 0.0
+        return source.signed(points), probabilities
 
     def _completed_gaps(self, cells):
         """Yield columns, the rows where they are missing, and these, completed."""
@@ -164,7 +171,7 @@ class TableModel(NamedTuple):
         parts, cells = self.expansion.parts, self.training.cells[rows]
         gone = np.zeros((len(rows), self.training_matrix().shape[1]), bool)
         rng = np.random.default_rng([self.settings.seed, 2, q])
-        for mates, is_lookup in self.mates[q]:
+        for mates, is_lookup in self.source.mates[q]:
             turns = mates[rng.integers(len(mates), size=len(rows))]
             turns[np.isnan(cells[:, mates]).any(1)] = -1
             if is_lookup:  # from a key of one row alone nothing follows
@@ -248,8 +255,9 @@ class TableModel(NamedTuple):
     def draw(self, nodes, n_draws, limits=None):
         """Draw missing cells; see `skvnce._imputer.fitted.CellModel`."""
         rng = np.random.default_rng(torch.randint(2**62, (1,)).item())
-        nodes = nodes * self.signs
-        cells, drawn = nodes[:, self.order], np.repeat(nodes[None], n_draws, 0)
+        source = self.source
+        nodes = source.signed(nodes)
+        cells, drawn = nodes[:, source.order], np.repeat(nodes[None], n_draws, 0)
         gone = np.isnan(cells)
         columns = np.flatnonzero(gone.any(0))
         proposers = {}
@@ -267,12 +275,12 @@ class TableModel(NamedTuple):
                     values = unscaled(part, values)
                 elif not part.are_codes:
                     values = part.values[values]
-                drawn[:, rows, self.order[q]] = values
+                drawn[:, rows, source.order[q]] = values
         for q in columns:
             if q not in proposers:
                 shape = n_draws, gone[:, q].sum()
-                drawn[:, gone[:, q], self.order[q]] = self._observed(q, shape, rng)
-        return self._signed(drawn)
+                drawn[:, gone[:, q], source.order[q]] = self._observed(q, shape, rng)
+        return source.signed(drawn)
 
     def _sweep_order(self, columns):
         """Order columns by the number of their missing cells in the training rows."""

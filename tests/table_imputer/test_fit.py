@@ -45,9 +45,9 @@ def test_fills_without_forests_are_means_of_the_normal(rng, monkeypatch):
     model.columns.update(columns)
     parts = model.expansion.parts
     centre, scale = np.array([(one.centre[0], one.scale[0]) for one in parts]).T
-    exact = normal_means(*model.normal[:2], (X[:, model.order] - centre) / scale)
+    exact = normal_means(*model.normal[:2], (X[:, model.source.order] - centre) / scale)
     filled, probabilities = model.fill(X)
-    found = filled[:, model.order]
+    found = filled[:, model.source.order]
     np.testing.assert_allclose(found, exact * scale + centre, atol=1e-9)
     assert probabilities == {}
 
@@ -81,7 +81,7 @@ def test_quantiles_of_levels():
 
 def test_predictions_of_a_cell_do_not_read_it(cells):
     model = fitted(cells, trees=0, pairs=None)
-    q = int(np.flatnonzero(model.order == 0)[0])
+    q = int(np.flatnonzero(model.source.order == 0)[0])
     seen = np.flatnonzero(~np.isnan(cells[:, 0]))
     filled, L = model.held_out_predictions(q, seen)
     hidden = model.training.cells.copy()
@@ -102,7 +102,7 @@ def test_noise_is_not_predicted(seed):
         model = fitted(X, np.zeros(4, int), trees=0, pairs=None)
         part = model.expansion.parts[0]
         _, L = model.held_out_predictions(0, np.arange(60))
-        x = (X[:, model.order[0]] - part.centre) / part.scale
+        x = (X[:, model.source.order[0]] - part.centre) / part.scale
         products.append((L[:, 0] * x).mean())
         assert abs(L).max() > 0.01
     assert p_mean(products, 0, alternative="greater") > FAILURE
@@ -122,7 +122,7 @@ def test_long_tables_are_fitted_to_all_rows(cells, monkeypatch):
 def test_models_of_columns_are_of_some_rows(cells, monkeypatch):
     monkeypatch.setattr(model_module, "MOST_ROWS", 50)
     model = fitted(cells)
-    q = int(np.flatnonzero(model.order == 0)[0])
+    q = int(np.flatnonzero(model.source.order == 0)[0])
     assert len(model.column(q).model.residuals.residual) <= 50
     assert not np.isnan(model.draw(cells, 2)).any()
 

@@ -36,7 +36,7 @@ def fitted(X, pairs="auto"):
 
 def triples(model, products):
     owners = model.expansion.owners
-    place, found = model.order[[*owners]], {}
+    place, found = model.source.order[[*owners]], {}
     for one in products:
         factors = sorted(place[[one.first, one.second]].tolist())
         found[(*factors, int(place[one.target]))] = one.probability
@@ -382,7 +382,7 @@ def test_an_interaction_has_a_product_for_each_level_but_one(rng):
     X = with_levels(rng)
     model = fitted_with_levels(X)
     expansion = model.expansion
-    place = {int(node): q for q, node in enumerate(model.order)}
+    place = {int(node): q for q, node in enumerate(model.source.order)}
     g, x, y, proxy = (expansion.parts[place[j]].base for j in range(4))
     factors = [{one.first, one.second} for one in expansion.products]
     most = np.bincount(X[:, 0].astype(int)).argmax()
@@ -405,9 +405,12 @@ def test_rare_levels_are_no_factors(rng):
     X = with_levels(rng)
     X[(X[:, 0] == 2) & (np.arange(400) > 40), 0] = 0
     model = fitted_with_levels(X)
-    matrix = model.expansion.matrix(X[:, model.order])
+    matrix = model.expansion.matrix(X[:, model.source.order])
     sets = sets_of_pairs(matrix, model.expansion)
-    parts = {int(j): p for j, p in zip(model.order, model.expansion.parts, strict=True)}
+    parts = {
+        int(j): p
+        for j, p in zip(model.source.order, model.expansion.parts, strict=True)
+    }
     rare = int(parts[0].base[2])
     assert all(rare not in pair for pairs in sets for pair in pairs)
 
