@@ -7,8 +7,7 @@ from site_pages import ROOT
 
 pytestmark = pytest.mark.site
 EXAMPLES = sorted((ROOT / "examples").rglob("plot_*.py"))
-# An example should take at most 20 s on a machine of two cores.  The slowest took 16 s
-# of CPU time there.  On a slower machine, set the limit in the variable.
+# An example should take at most 20 s, of the machine that `gallery_times` describes.
 CPU_SECONDS = float(os.environ.get("SKVNCE_GALLERY_SECONDS", 20))
 
 
