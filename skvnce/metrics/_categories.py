@@ -1,13 +1,12 @@
 """Scores of imputed categories and of their probabilities."""
 
 from collections.abc import Mapping, Sequence
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skvnce._core.numbers import check_count
 from skvnce.metrics._forecasts import (
     category_places,
     cells_of,
@@ -62,7 +61,7 @@ def false_classification_rate(
     places = select_places(X_true, columns, category_places(X_true))
     scored = hidden_cells(X_true, hidden, places)
     imputed = cells_of(X_imputed, "X_imputed")
-    check_shape((len(imputed[0]), len(imputed)), np.shape(hidden), "X_imputed")
+    check_shape(imputed, np.shape(hidden), "X_imputed")
     wrong = []
     for cells in scored:
         source = imputed[cells.place]
@@ -132,7 +131,7 @@ def category_log_loss(
     if not isinstance(floor, Real) or not 0 <= floor < 1:
         raise ValueError(f"floor must lie in [0, 1), got {floor!r}; pass for example 0")
     losses = []
-    for forecast in forecasts(X_true, probabilities, hidden, columns, categories):
+    for forecast in forecasts(X_true, probabilities, hidden, columns, categories, None):
         p = np.maximum(forecast.probabilities, floor)
         with np.errstate(divide="ignore"):  # the loss is infinite
             losses.append(np.log(p.sum(axis=1)) - np.log(_at(p, forecast.outcomes)))
@@ -146,6 +145,7 @@ def brier_score(
     *,
     columns: Sequence[str | int] | None = None,
     categories: Mapping[Any, Any] | None = None,
+    n_draws: int | None = None,
 ) -> float:
     r"""Brier score of the probabilities of hidden cells.
 
@@ -156,7 +156,7 @@ def brier_score(
         - \frac{1}{m - 1} \sum_{k=1}^{K} p_k (1 - p_k). \qquad (4)
 
     This is the sum over all levels of Brier (1950), from 0 to 2. The second sum is only
-    subtracted if m completed tables are passed. With it, the expectation
+    subtracted if the probabilities are frequencies of m draws. With it, the expectation
     does not depend on m (the fair score of Ferro, 2014), so that methods may be
     compared with different numbers of draws; a single value may be negative.
 
@@ -172,6 +172,9 @@ def brier_score(
         The columns to score, as in `category_log_loss`.
     categories : dict of str or int to array-like, default=None
         The levels of each column, as in `category_log_loss`.
+    n_draws : int, default=None
+        The number of draws m if the probabilities of a dict are frequencies, at least
+        2. For completed tables it is their number.
 
     Returns
     -------
@@ -187,7 +190,9 @@ def brier_score(
     """
     scores = [
         _fair(forecast, forecast.probabilities, _indicators(forecast))
-        for forecast in forecasts(X_true, probabilities, hidden, columns, categories)
+        for forecast in forecasts(
+            X_true, probabilities, hidden, columns, categories, n_draws
+        )
     ]
     return float(np.mean(np.concatenate(scores)))
 
@@ -199,6 +204,7 @@ def ranked_probability_score(
     *,
     columns: Sequence[str | int] | None = None,
     categories: Mapping[Any, Any] | None = None,
+    n_draws: int | None = None,
 ) -> float:
     r"""Ranked probability score of hidden cells of ordinal columns.
 
@@ -208,8 +214,8 @@ def ranked_probability_score(
     .. math:: \sum_{k=1}^{K-1} (P_k - Y_k)^2
         - \frac{1}{m - 1} \sum_{k=1}^{K-1} P_k (1 - P_k) \qquad (5)
 
-    (Epstein, 1969; Murphy, 1971). The second sum is only subtracted if m
-    completed tables are passed, as in `brier_score`. The score is that of
+    (Epstein, 1969; Murphy, 1971). The second sum is only subtracted if the
+    probabilities are frequencies of m draws, as in `brier_score`. The score is that of
     `crps` for levels at the numbers 1 to K: a false level costs more the farther it is.
 
     Parameters
@@ -227,6 +233,8 @@ def ranked_probability_score(
     categories : dict of str or int to array-like, default=None
         The levels of columns in their order, as in `category_log_loss`. None: for
         completed tables, the order of the data type, or of sorting for numbers.
+    n_draws : int, default=None
+        As in `brier_score`.
 
     Returns
     -------
@@ -246,7 +254,7 @@ def ranked_probability_score(
     """
     scores = []
     for forecast in forecasts(
-        X_true, probabilities, hidden, columns, categories, ordinal=True
+        X_true, probabilities, hidden, columns, categories, n_draws, ordinal=True
     ):
         # sums over the first levels, except that over all
         sums = (
@@ -307,9 +315,10 @@ def expected_calibration_error(
     ... )
     0.25
     """
-    check_count(n_bins, "n_bins")
+    if not isinstance(n_bins, Integral) or isinstance(n_bins, bool) or n_bins < 1:
+        raise ValueError(f"n_bins must be a positive integer, got {n_bins!r}")
     tops, hits = [], []
-    for forecast in forecasts(X_true, probabilities, hidden, columns, categories):
+    for forecast in forecasts(X_true, probabilities, hidden, columns, categories, None):
         top = forecast.probabilities.max(axis=1)
         is_top = forecast.probabilities == top[:, None]
         tops.append(top)

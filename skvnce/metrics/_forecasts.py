@@ -29,7 +29,7 @@ class Forecast(NamedTuple):
     probabilities: np.ndarray  # (n_hidden, n_levels)
     outcomes: np.ndarray  # int (n_hidden,), places of the true levels
     # of which the probabilities are frequencies; None if they are none
-    n_draws: int | None = None
+    n_draws: int | None
 
 
 class HiddenCells(NamedTuple):
@@ -120,7 +120,7 @@ def select_places(X_true, columns, places):
     return places
 
 
-def forecasts(X_true, draws, hidden, columns, categories, *, ordinal=False):
+def forecasts(X_true, draws, hidden, columns, categories, n_draws, *, ordinal=False):
     """Return a `Forecast` of each column that is scored.
 
     `draws`: dict of probabilities, or sequence of completed tables; `ordinal`:
@@ -139,18 +139,32 @@ def forecasts(X_true, draws, hidden, columns, categories, *, ordinal=False):
     places = list(draws)
     if ordinal and columns is None:
         places = [place for place in ordinal_places(X_true) if place in draws]
+    _check_n_draws(n_draws)
     results = []
     for cells in hidden_cells(X_true, hidden, select_places(X_true, columns, places)):
         if cells.place not in draws:
             raise ValueError(
                 f"probabilities have no column {cells.label}; leave it out of columns"
             )
-        table = draws[cells.place]
-        results.append(_of_probabilities(cells, table, categories, len(hidden)))
+        results.append(
+            _of_probabilities(
+                cells, draws[cells.place], categories, np.shape(hidden)[0], n_draws
+            )
+        )
     return results
 
 
-def _of_probabilities(cells, table_of_shares, categories, n_samples):
+def _check_n_draws(n_draws):
+    if n_draws is None:
+        return
+    if not isinstance(n_draws, numbers.Integral) or n_draws < 2:
+        raise ValueError(
+            f"n_draws must be an integer of at least 2, got {n_draws!r}; pass None for "
+            "probabilities that are no frequencies of draws"
+        )
+
+
+def _of_probabilities(cells, table_of_shares, categories, n_samples, n_draws):
     """Return the forecast of a column from its probabilities."""
     levels = categories.get(cells.place)
     if levels is None:
@@ -170,8 +184,7 @@ def _of_probabilities(cells, table_of_shares, categories, n_samples):
             f"probabilities of column {cells.label} must not be negative and have sum "
             f"1, got {values.tolist()} in row {row}; divide them by their sum"
         )
-    outcomes = _places_among(levels, cells, cells.values, "X_true")
-    return Forecast(table, outcomes)
+    return Forecast(table, _outcomes(cells, levels), n_draws)
 
 
 def _levels_of_frame(cells, frame):
@@ -189,18 +202,17 @@ def _levels_of_frame(cells, frame):
     return names
 
 
-def _places_among(levels, cells, values, name):
-    """Return the places of values of the hidden cells among levels."""
+def _outcomes(cells, levels):
+    """Return the places of the true levels."""
     places = {level: place for place, level in enumerate(levels)}
-    for row, value in zip(cells.rows, values, strict=True):
+    for row, value in zip(cells.rows, cells.values, strict=True):
         if value not in places:
             raise ValueError(
-                f"{name} has the level {value!r} in column {cells.label}, row {row}, "
+                f"X_true has the level {value!r} in column {cells.label}, row {row}, "
                 f"which is not among those of the probabilities, {levels}; add it to "
-                "them with probability 0, or to categories, or set hidden to False "
-                "there"
+                "them with probability 0, or set hidden to False there"
             )
-    return np.array([places[value] for value in values])
+    return np.array([places[value] for value in cells.values])
 
 
 def tables_of(draws, shape):
@@ -212,12 +224,13 @@ def tables_of(draws, shape):
         )
     tables = [cells_of(draw, f"draw {i}") for i, draw in enumerate(draws)]
     for i, cells in enumerate(tables):
-        check_shape((len(cells[0]), len(cells)), shape, f"draw {i}")
+        check_shape(cells, shape, f"draw {i}")
     return tables
 
 
-def check_shape(size, shape, name):
-    """Raise an error for a table of another shape than the true one."""
+def check_shape(cells, shape, name):
+    """Raise an error for a completed table of another shape."""
+    size = (len(cells[0]), len(cells))
     if size != shape:
         raise ValueError(
             f"{name} must have the shape of X_true, {shape}, got {size}; pass the same "
@@ -276,9 +289,16 @@ def _levels(true, label, drawn, ordinal):
 
 
 def _frequencies(cells, levels, drawn):
-    """Return the frequencies of levels in the draws of the hidden cells of a column."""
+    """Return the forecast that is the frequencies of the levels in draws."""
+    places = {level: place for place, level in enumerate(levels)}
     counts = np.zeros((len(cells.rows), len(levels)))
     for values in drawn:
-        counts += np.eye(len(levels))[_places_among(levels, cells, values, "a draw")]
-    outcomes = _places_among(levels, cells, cells.values, "X_true")
-    return Forecast(counts / len(drawn), outcomes, len(drawn))
+        for at, value in enumerate(values):
+            if value not in places:
+                raise ValueError(
+                    f"a draw has the level {value!r} in column {cells.label}, row "
+                    f"{cells.rows[at]}, which is not among {levels}; add it to "
+                    "categories"
+                )
+            counts[at, places[value]] += 1
+    return Forecast(counts / len(drawn), _outcomes(cells, levels), len(drawn))

@@ -9,8 +9,7 @@ from skvnce._core.numbers import check_share, least_draws
 from skvnce._tables.frames import readable, reject_parts
 from skvnce._tables.mixed import columns_by_dtype, select_columns
 from skvnce._tables.values import fair_scores
-from skvnce.metrics._forecasts import check_shape
-from skvnce.missingness import _check_hidden, _per_column, _table
+from skvnce.missingness import _check_hidden, _table
 
 # ----------------------------------------
 # Checks that several scores share.
@@ -249,7 +248,11 @@ def _errors(X_true, value, name, hidden, scale, *, n_min=None):
             "hidden must mark at least one cell of numbers, got none; hide some, or "
             "use false_classification_rate and brier_score for categories"
         )
-    check_shape(value.shape[-2:], true.shape, name)
+    if value.shape[-2:] != true.shape:
+        raise ValueError(
+            f"{name} must hold tables of the shape of X_true, {true.shape}, got shape "
+            f"{value.shape}; pass the same rows and columns"
+        )
     scale = _scales(scale, true.shape)[hidden]
     true = finite(true[hidden], "X_true")
     value = finite(value[..., hidden].astype(np.float64), name)
@@ -271,8 +274,12 @@ def _numeric_places(X):
 
 
 def _select(X, places, shape, name):
-    """Select columns of a table of the shape of the true one."""
-    check_shape(np.shape(X), shape, name)
+    """Select columns of an imputed table of the shape of the true one."""
+    if np.shape(X) != shape:
+        raise ValueError(
+            f"{name} must hold tables of the shape of X_true, {shape}, got shape "
+            f"{np.shape(X)}; pass the same rows and columns"
+        )
     return select_columns(X, places)
 
 
@@ -283,7 +290,19 @@ def _selected(scale, places, shape):
 
 def _scales(scale, shape):
     """Return one positive scale per cell."""
-    scales = _per_column(1.0 if scale is None else scale, "scale", shape[1])
+    try:
+        scale = 1.0 if scale is None else readable(scale, "scale")
+        scales = np.asarray(scale, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"scale must be a number or an array of numbers, got {scale!r}; pass for "
+            "example the standard deviations of the columns"
+        ) from error
+    if scales.shape not in ((), shape[1:]):
+        raise ValueError(
+            f"scale must be one number or {shape[1]}, one per column, got shape "
+            f"{scales.shape}; pass one of these"
+        )
     if not ((scales > 0) & np.isfinite(scales)).all():
         raise ValueError(
             f"scale must be positive and finite, got {scale!r}; use 1 for a constant "

@@ -131,7 +131,7 @@ def two_sample_auc(
     aucs = []
     for name, table in _completed_tables(X_imputed):
         imputed = cells_of(table, name)
-        check_shape((len(imputed[0]), len(imputed)), shape, name)
+        check_shape(imputed, shape, name)
         x, is_nominal = _encoded_pairs(true, imputed, columns_by_dtype(X_true))
         x[1, np.isnan(x[0])] = np.nan
         pairs = x[:, rows]

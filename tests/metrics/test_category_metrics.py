@@ -93,12 +93,18 @@ def test_brier_score_by_hand():
     port = (2 * 0.2**2 + 2 * 0.6**2) / 2
     assert brier_score(TRUE, P, only(1)) == pytest.approx(port)
     assert brier_score(TRUE, P, ALL) == pytest.approx((grade + port) / 2)
+    spread = (0.5 * 0.5 + 2 * 0.25 * 0.75) / 4
+    fair = brier_score(TRUE, P, only(0), n_draws=5)
+    assert fair == pytest.approx(grade - spread)
 
 
 def test_ranked_probability_score_by_hand():
     # Cumulative: (.5, .75) where (1, 1) is true, (.25, .5) where (0, 0) is.
     expected = (0.5**2 + 0.25**2 + 0.25**2 + 0.5**2) / 2
     assert ranked_probability_score(TRUE, P, ALL) == pytest.approx(expected)
+    spread = (0.5 * 0.5 + 0.25 * 0.75) / 9
+    fair = ranked_probability_score(TRUE, P, ALL, n_draws=10)
+    assert fair == pytest.approx(expected - spread)
 
 
 def test_expected_calibration_error_by_hand():
@@ -130,19 +136,15 @@ def test_draws_count_as_frequencies():
         mixed(["high", "middle"], ["C", "C"]),
     ]
     p = {"grade": P["grade"].to_numpy(), "port": [[0.25, 0.75], [0.5, 0.5]]}
-    # means of sum_k p_k (1 - p_k) over the cells, over m - 1
-    spread = {
-        brier_score: (2 * 0.625 + 0.375 + 0.5) / 4 / 3,
-        ranked_probability_score: (0.5 * 0.5 + 0.25 * 0.75) / 3,
-    }
     for score in OF_PROBABILITIES:
-        expected = score(TRUE, p, ALL, categories=CATEGORIES) - spread.get(score, 0.0)
+        fair = {"n_draws": 4} if score in PROPER[1:] else {}
+        expected = score(TRUE, p, ALL, categories=CATEGORIES, **fair)
         assert score(TRUE, draws, ALL) == pytest.approx(expected)
 
 
 def test_ranked_probability_score_is_the_crps_of_codes(rng):
     codes = rng.integers(0, 3, (6, 40))
-    true, *draws = (mixed(np.take(GRADES, places), ["S"] * 40) for places in codes)
+    true, *draws = (mixed(np.take(GRADES, one), ["S"] * 40) for one in codes)
     result = ranked_probability_score(true, draws, only(0, (40, 3)))
     expected = crps(codes[0][:, None], codes[1:, :, None], np.ones((40, 1), dtype=bool))
     assert result == pytest.approx(expected)
@@ -194,10 +196,10 @@ def of_rows(score, table, draws, n_blocks=20):
 @pytest.mark.parametrize("score", OF_PROBABILITIES)
 def test_containers_of_probabilities_agree(score):
     expected = score(TRUE, P, ALL)
-    arrays = {name: shares.to_numpy() for name, shares in P.items()}
+    arrays = {name: one.to_numpy() for name, one in P.items()}
     levels = dict(enumerate(CATEGORIES.values()))
     indexed = dict(enumerate(arrays.values()))
-    polars = {name: pl.from_pandas(shares) for name, shares in P.items()}
+    polars = {name: pl.from_pandas(one) for name, one in P.items()}
     true = mixed(["low", "high"], ["S", "C"], container=pl.DataFrame)
     assert score(TRUE, arrays, ALL, categories=CATEGORIES) == expected
     cells = TRUE.astype(object).to_numpy()
@@ -236,7 +238,7 @@ def test_scores_of_numbers_leave_out_categories(container):
     assert imputation_mae(true, imputed, ALL, scale=[1, 1, 3]) == 0.5
     assert imputation_mae(true, imputed, ALL, scale=[3]) == 0.5
     assert crps(true, [imputed, true], ALL) == crps(age[0], [age[1], age[0]], age[2])
-    arrays = [mixed_as_objects(table) for table in (imputed, true)]
+    arrays = [mixed_as_objects(one) for one in (imputed, true)]
     assert crps(true, arrays, ALL) == crps(age[0], [age[1], age[0]], age[2])
     assert coverage(true, [true, imputed, true], ALL, level=0.5) == 1
 
@@ -245,7 +247,7 @@ def test_scores_of_numbers_leave_out_categories(container):
 def test_integers_of_few_values_are_scored_as_numbers(container):
     port, n = ["S", "C"] * 4, [1, 2] * 4
     true = container({"port": port, "n": n})
-    imputed = container({"port": port, "n": [number + 3 for number in n]})
+    imputed = container({"port": port, "n": [one + 3 for one in n]})
     hidden = np.ones((8, 2), dtype=bool)
     assert imputation_mae(true, imputed, hidden, scale=[1]) == 3
     assert false_classification_rate(true, imputed, hidden) == 0  # of port alone
@@ -263,7 +265,7 @@ def test_categories_alone_have_no_rmse():
         imputation_rmse(true, true, ALL[:, :2])
     with pytest.raises(ValueError, match="at least one cell of numbers, got none"):
         imputation_rmse(TRUE, TRUE, only(0))
-    with pytest.raises(ValueError, match=r"X_imputed must have .*\(2, 3\), got"):
+    with pytest.raises(ValueError, match=r"X_imputed must hold .*\(2, 3\), got"):
         imputation_rmse(TRUE, true, ALL)
 
 
@@ -403,7 +405,8 @@ def test_errors_of_probabilities(score, probabilities, message):
     "score, probabilities, options, message",
     [
         (category_log_loss, P, {"floor": 1}, "floor must lie in .* got 1"),
-        (expected_calibration_error, P, {"n_bins": 0}, "n_bins must be .* at least 1"),
+        (expected_calibration_error, P, {"n_bins": 0}, "n_bins must be a positive int"),
+        (brier_score, P, {"n_draws": 1}, "n_draws must be .* 2, got 1; pass None"),
         (brier_score, [TRUE], {}, "at least 2 tables for this score, got 1"),
         (brier_score, GRADE, PORT, "no column 'port'; leave it out of columns"),
         (ranked_probability_score, [TRUE] * 2, PORT, "order .* 'port' is unknown; pa"),

@@ -220,7 +220,7 @@ def test_errors_of_one_table(score, true, imputed, hidden, scale, error, message
     [
         (TRUE, r"draws must have shape .* got \(2, 2\)"),
         (TRUE[None], "draws must hold at least . tables for this score, got 1"),
-        (np.zeros((9, 2, 3)), r"draws must .* X_true, \(2, 2\), got \(2, 3\)"),
+        (np.zeros((9, 2, 3)), r"draws must .* X_true, \(2, 2\), got shape \(9, 2, 3\)"),
         (np.full((9, 2, 2), np.nan), "draws must be finite"),
     ],
 )
