@@ -245,11 +245,8 @@ def parts_told(expansion, part):
     return [other for other in parts if other.base[0] != part.base[0]]
 
 
-def laws_of(expansion, normals, q, *, by_forest=False):
+def laws_of(expansion, normals, q):
     """Regress a column of the table on all others.
-
-    A factor that is drawn by a forest is regressed without products: nothing chooses
-    among its draws, and by squares of each other two such factors would run away.
 
     A factor that is chosen by its targets has a second law, without these.  The first
     is without their normal scores, as densities of the targets are not of these.  Such
@@ -263,9 +260,6 @@ def laws_of(expansion, normals, q, *, by_forest=False):
         scores = other.block[1:2] if other.score else other.block[:0]
         block, without = joined(block, scores), joined(without, other.block)
     n_base = len(part.responses)
-    if parts and by_forest:
-        products = np.array([product.at for product in expansion.products], int)
-        return [normals.conditional(joined(part.block, products), n_base)]
     laws = [normals.conditional(block, n_base)]
     if parts:
         laws.append(normals.conditional(without, n_base))
@@ -273,6 +267,19 @@ def laws_of(expansion, normals, q, *, by_forest=False):
         every = np.arange(normals.mean.shape[1])
         laws.append(normals.conditional(joined(part.base, every), n_base))
     return laws
+
+
+def laws_of_forest(expansion, normals, q):
+    """Regress a column that a forest draws on all others; a list of one Conditional.
+
+    A factor is regressed without products: nothing chooses among its draws, and by
+    squares of each other two such factors would run away.
+    """
+    part = expansion.parts[q]
+    block = part.block
+    if parts_told(expansion, part):
+        block = joined(block, [product.at for product in expansion.products])
+    return [normals.conditional(block, len(part.responses))]
 
 
 def targets_of(expansion, normals, q):
@@ -298,12 +305,9 @@ def proposers_of(posterior, expansion, q, cells, weights, n_trees, most_rows, se
     if q in posterior.columns:
         return posterior.columns[q]
     part, states = expansion.parts[q], posterior.states
-    of_states = posterior.normals.of_turns(np.arange(len(states)))
-    laws, centres = (
-        laws_of(expansion, normals, q, by_forest=n_trees != 0)
-        for normals in (of_states, posterior.normals)
-    )
-    centres = [law.average() for law in centres]
+    regressed = laws_of if n_trees == 0 else laws_of_forest
+    laws = regressed(expansion, posterior.normals.of_turns(np.arange(len(states))), q)
+    centres = [law.average() for law in regressed(expansion, posterior.normals, q)]
 
     def fitted(k, rows, column):
         X = states[:, rows]
@@ -345,11 +349,12 @@ def draw_cells(normals, expansion, X, proposers, rng):
     plans = {}
     for q, of_laws in proposers.items():
         model = of_laws[0].model
-        # a forest has learned what the targets tell
-        by_forest = model.trees is not None
-        targets = None if by_forest else targets_of(expansion, normals, q)
         rows = np.flatnonzero(gone[:, model.part.base[0]])
-        laws = laws_of(expansion, normals, q, by_forest=by_forest)
+        if model.trees is None:
+            laws = laws_of(expansion, normals, q)
+            targets = targets_of(expansion, normals, q)
+        else:  # a forest has learned what the targets tell
+            laws, targets = laws_of_forest(expansion, normals, q), None
         plans[q] = rows, laws, targets, ends_of(expansion, model)
     for _ in range(_SWEEPS):
         for q, of_laws in proposers.items():

@@ -339,9 +339,8 @@ def farthest_draw(seed):
 
 def test_factors_of_squares_of_each_other_do_not_run_away(seed, monkeypatch):
     assert farthest_draw(seed) < 3
-    laws = module.laws_of
     # control: with products, and without ends
-    monkeypatch.setattr(module, "laws_of", lambda *args, **_: laws(*args))
+    monkeypatch.setattr(module, "laws_of_forest", module.laws_of)
     monkeypatch.setattr(module, "ends_of", lambda *_: (-np.inf, np.inf))
     assert farthest_draw(seed) > 3
 
