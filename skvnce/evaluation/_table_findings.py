@@ -20,7 +20,7 @@ from skvnce._tables.findings import (
 from skvnce._tables.schema import PASSED, if_any
 from skvnce._tables.values import lower_median
 from skvnce.evaluation._user_table import percent
-from skvnce.inspection._common import different_rows
+from skvnce.inspection._common import missing_patterns
 
 _BINS = 16  # of a histogram
 _WHOLE = 30  # range of whole numbers, each of which has a bin
@@ -204,10 +204,8 @@ def warnings_of(read):
 def patterns_of(read):
     """List the patterns of missing cells (`Patterns`)."""
     places = np.flatnonzero(read.missing.any(0))
-    if not len(places):
-        return Patterns([], np.zeros((1, 0), bool), np.array([len(read.missing)]))
     names = [read.table.names[j] for j in places]
-    return Patterns(names, *different_rows(read.missing[:, places]))
+    return Patterns(names, *missing_patterns(read.missing[:, places]))
 
 
 def skips_of(read):

@@ -145,9 +145,13 @@ def read(X, columns=None, name="X"):
     return Read(cells, list(map(shown_name, labels)), list(columns), keys)
 
 
-def different_rows(missing):
+def missing_patterns(missing):
     """List the patterns of missing cells, the most frequent first, and their counts."""
-    patterns, counts = np.unique(missing, axis=0, return_counts=True)
+    # compared as bytes of eight cells, as there may be many columns; padded for none
+    packed = np.packbits(np.pad(missing, ((0, 0), (0, 1))), axis=1)
+    rows = np.ascontiguousarray(packed).view(f"V{packed.shape[1]}")[:, 0]
+    _, first, counts = np.unique(rows, return_index=True, return_counts=True)
+    patterns = missing[first]
     # of equally frequent patterns, that with fewer missing cells comes first
     order = np.lexsort((patterns.sum(1), -counts))
     return patterns[order], counts[order]

@@ -12,8 +12,8 @@ from skvnce.inspection._common import (
     FAINT,
     axes_or_new,
     colours,
-    different_rows,
     fitted_attributes,
+    missing_patterns,
     panels,
     read,
     room,
@@ -393,7 +393,7 @@ class MissingnessDisplay:
     def __init__(self, missing: ArrayLike, names: Sequence[str]) -> None:
         missing = np.asarray(missing, dtype=bool)
         self.missing, self.names = missing, list(names)
-        self.patterns, self.counts = different_rows(missing)
+        self.patterns, self.counts = missing_patterns(missing)
         n_missing = missing.sum(0)
         # the product of booleans would be boolean
         together = missing.T.astype(float) @ missing
