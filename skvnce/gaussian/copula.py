@@ -61,6 +61,13 @@ def _sums(marginals: PiecewiseLinear, factored: FactoredNormal, rows: Rows) -> _
     return _Sums(moments, below)
 
 
+def _first_sums(
+    marginals: PiecewiseLinear, factored: FactoredNormal, rows: Rows
+) -> tuple[_Sums, Tensor]:
+    observed = observed_below(marginals.knots[:, 1:-1], rows)
+    return _sums(marginals, factored, rows), observed
+
+
 def continue_marginals(
     table: Table,
     strength: float,
@@ -73,12 +80,15 @@ def continue_marginals(
 
     Parameters and results are those of `marginals.fit_marginals`.
     """
-    use, total = nonlinear_columns(marginals), table.total
-    observed = table.summed(partial(observed_below, marginals.knots[:, 1:-1]))
+    use, total, observed = nonlinear_columns(marginals), table.total, None
     for n_round in range(1, _ROUNDS + 1):
         tell("round of marginals", n_round, _ROUNDS)
         factored = prepare(normal)
-        sums = table.summed(partial(_sums, marginals, factored))
+        # counts of observed cells do not change with the parameters
+        if observed is None:
+            sums, observed = table.summed(partial(_first_sums, marginals, factored))
+        else:
+            sums = table.summed(partial(_sums, marginals, factored))
         share = torch.special.ndtri((observed + sums.below) / total)
         moved = choose(use, with_tails(marginals.knots[:, 1:-1], share))
         change = float((moved.scores - marginals.scores).abs().max())

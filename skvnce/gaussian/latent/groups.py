@@ -119,6 +119,14 @@ class Levels(NamedTuple):
         pairs = zip(self.whole.first, self.whole.n_levels, strict=True)
         return [first + k for first, size in pairs for k in range(size)]
 
+    @property
+    def lack_scales(self) -> bool:
+        """Whether there are latent variables without a scale of their own."""
+        are_binary = [
+            len(marginal.values) == 2 for _, _, marginal in self.whole.ordered
+        ]
+        return bool(self.whole.nominal) or any(are_binary)
+
     def scales(self, effects: "Effects") -> tuple[Tensor, Tensor]:
         """Compute by what effects are shifted and divided; see `unit_scales`."""
         mean, covariance = self.moments(effects)
@@ -482,9 +490,10 @@ def _sweeps(
         uniform = inside(torch.rand(z.shape, dtype=torch.float64)).numpy()
         rows.sweep(z, GroupFactors.of(effects, levels), uniform)
         effects, loss = _draw_effects(rows, z, effects)
-        scales = levels.scales(effects)
-        _rescale(levels, z, *scales)
-        effects = effects.rescaled(levels, *scales)
+        if levels.lack_scales:
+            scales = levels.scales(effects)
+            _rescale(levels, z, *scales)
+            effects = effects.rescaled(levels, *scales)
         yield Sweep(effects, loss, _trace(levels, effects))
 
 
