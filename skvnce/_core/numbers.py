@@ -45,9 +45,8 @@ def grid_of(cells: np.ndarray) -> tuple[float, float]:
     for step in -np.sort(-steps.ravel()):
         for origin in (0.0, mode):
             exact, fits = _fitted_step(values - origin, step, spacing)
-            if fits.mean() >= _VALUES_ON_GRID:
-                if count @ fits >= _CELLS_ON_GRID * count.sum():
-                    return exact, float(origin)
+            if count @ fits >= _CELLS_ON_GRID * count.sum():
+                return exact, float(origin)
     return 0.0, 0.0
 
 

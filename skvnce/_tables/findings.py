@@ -676,9 +676,15 @@ def _incomplete(table: Table) -> list[int]:
 
 def findings(table: Table) -> list[str]:
     """List what is probably not as it seems in the cells of a table."""
-    checks = marks_of_missing, codes_of_missing, numbers_as_text, numbers_of_rows
+    checks = (
+        marks_of_missing,
+        codes_of_missing,
+        numbers_as_text,
+        numbers_of_rows,
+        never_observed,
+    )
     with np.errstate(over="ignore"):  # an infinite range is far from all rules
-        return sum((check(table) for check in (*checks, never_observed)), [])
+        return [message for check in checks for message in check(table)]
 
 
 def warn_of_table(table: Table, n_observed: ArrayLike | None = None) -> None:

@@ -485,6 +485,7 @@ def _without_nulls(table):
 
 
 def library_of(frame):
+    """Name the library of a data frame: "pandas", "polars" or "pyarrow"."""
     return str(nw.from_native(frame, eager_only=True).implementation)
 
 
