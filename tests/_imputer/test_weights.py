@@ -103,7 +103,7 @@ def test_negligible_weights_count_as_nothing(small, large):
         imputer = skvnce.TableImputer(n_estimators=0, interactions=None, random_state=0)
         imputer.fit(X, sample_weight=np.where(is_small, other, large))
         model = imputer._fitted.model
-        places = model.order.argsort()
+        places = model.source.order.argsort()
         covariance = model.normal.covariance[np.ix_(places, places)]
         moments.append(np.vstack([model.normal.mean[places], covariance]))
     np.testing.assert_allclose(*moments, atol=2e-2)  # EM ends at changes of 2e-3
