@@ -174,9 +174,10 @@ def warm_up(method):
             imputer.sample(frame, n_draws=2, random_state=0)
 
 
-def measured(key, options, seed=0):
+def measured(key, options):
     """Fill a table by a method and score it; returns a dict of numbers and texts."""
     warm_up(key["method"])
+    seed = key["hiding"]
     case = case_of(key["table"], key["way"], seed)
     found = {"rows": len(case.full), "columns": case.full.shape[1]}
     found["hidden"] = int(case.hidden.sum())
@@ -233,30 +234,39 @@ POINTS = "numbers", "grades", "categories"
 def relative(records, method, way, score):
     """Return a score of a method by table, relative to its base where it has one.
 
-    Where a method fails it has the score of means and modes, but no time.
+    Of a table whose cells were hidden several times, the mean of these.  Where a method
+    fails it has the score of means and modes, but no time.
     """
-    own = by_table(records, method, way, score)
+    own = by_case(records, method, way, score)
     if score != "time" and own:
-        failed = {r["table"] for r in records if is_of(r, method, way) and "error" in r}
-        fallback = by_table(records, BASE, way, score)
-        own |= {name: fallback[name] for name in failed if name in fallback}
+        failed = {case_key(r) for r in records if is_of(r, method, way) if "error" in r}
+        fallback = by_case(records, BASE, way, score)
+        own |= {case: fallback[case] for case in failed if case in fallback}
     base = SCORES[score][1]
-    if not base:
-        return own
-    other, low = by_table(records, base, way, score), 0 if score == "time" else FLOOR
-    return {
-        name: float(np.clip(max(value, low) / max(other[name], low), 1 / CUT, CUT))
-        for name, value in own.items()
-        if name in other
-    }
+    if base:
+        other, low = by_case(records, base, way, score), 0 if score == "time" else FLOOR
+        own = {
+            case: float(np.clip(max(value, low) / max(other[case], low), 1 / CUT, CUT))
+            for case, value in own.items()
+            if case in other
+        }
+    by_table = {}
+    for (name, _), value in own.items():
+        by_table.setdefault(name, []).append(value)
+    return {name: mean(some, score) for name, some in by_table.items()}
 
 
-def by_table(records, method, way, score):
-    """Return a score of a method by table."""
+def by_case(records, method, way, score):
+    """Return a score of a method by table and hiding."""
     some = [r for r in records if is_of(r, method, way) and "error" not in r]
     if score == "time":
-        return {r["table"]: r["fit"] + r["transform"] for r in some}
-    return {r["table"]: r[score] for r in some if score in r}
+        return {case_key(r): r["fit"] + r["transform"] for r in some}
+    return {case_key(r): r[score] for r in some if score in r}
+
+
+def case_key(record):
+    """Return the table of a record, and the number of the hiding of its cells."""
+    return record["table"], record["hiding"]
 
 
 def is_of(record, method, way):
@@ -279,18 +289,17 @@ def written(value):
     return "–" if value is None else f"{value:.3f}" if value < 9.5 else f"{value:.0f}"
 
 
-def means(records, methods, way, among=None):
-    """Make a table of averages over the tables that each method has, or of `among`."""
+def means(records, methods, way):
+    """Make a table of averages over the tables that each method has."""
 
     def cell(method, score):
-        found = relative(records, method, way, score)
-        return written(mean((only(found, among) if among else found).values(), score))
+        return written(mean(relative(records, method, way, score).values(), score))
 
     rows = {}
     for method in methods:
         some = [r for r in records if is_of(r, method, way)]
-        some = [r for r in some if among is None or r["table"] in among]
-        rows[method, len(some), sum("error" in r for r in some)] = method
+        names = {r["table"] for r in some}
+        rows[method, len(names), sum("error" in r for r in some)] = method
     columns = {name: score for score, (name, _) in SCORES.items()}
     return grid(["method", "tables", "failures"], rows, columns, cell, empty=True)
 
@@ -304,25 +313,39 @@ def sections(results):
 
 def section(records, way):
     """Write the tables of a way: methods that ran everywhere, then all methods."""
-    have = {m: {r["table"] for r in records if is_of(r, m, way)} for m in METHODS}
-    have = {m: tables for m, tables in have.items() if tables}
+    have = cases_of(records, way)
     every = have.get(CLOCK, set())
-    whole = [m for m, tables in have.items() if tables >= every]
-    yield from (f"{len(every)} tables.", means(records, whole, way, every))
-    yield from (spread(records, whole, way, score) for score in POINTS)
+    whole = [m for m, cases in have.items() if cases >= every]
+    yield f"{number_of(every)}."
+    yield from some_methods(records, whole, way)
     yield manners(records, whole, way)
-    among = set.intersection(*have.values())
-    if len(whole) < len(have) and among:
-        yield f"All methods, on the {len(among)} tables that all of them have."
-        yield means(records, [*have], way, among)
-        yield from (spread(records, [*have], way, s, among) for s in POINTS)
+    common = set.intersection(*have.values())
+    if len(whole) < len(have) and common:
+        yield f"All methods, on the cells that all of them have: {number_of(common)}."
+        records = [r for r in records if case_key(r) in common]
+        yield from some_methods(records, [*have], way)
 
 
-def spread(records, methods, way, score, among=None):
+def cases_of(records, way):
+    """Return the cases of each method that has any."""
+    have = {m: {case_key(r) for r in records if is_of(r, m, way)} for m in METHODS}
+    return {method: cases for method, cases in have.items() if cases}
+
+
+def number_of(cases):
+    """Say how many tables there are, and how many fits of a method."""
+    return f"{len({name for name, _ in cases})} tables, {len(cases)} fits of a method"
+
+
+def some_methods(records, methods, way):
+    """Write averages of methods, and the distributions of their ratios."""
+    yield means(records, methods, way)
+    yield from (spread(records, methods, way, score) for score in POINTS)
+
+
+def spread(records, methods, way, score):
     """Make a table of the distribution of the ratios of a score over tables."""
     found = {m: relative(records, m, way, score) for m in methods}
-    if among is not None:
-        found = {m: only(some, among) for m, some in found.items()}
     names = set().union(*found.values())
     least = {n: min(some[n] for some in found.values() if n in some) for n in names}
     lines = []
@@ -338,11 +361,6 @@ def spread(records, methods, way, score, among=None):
     return table([SCORES[score][0], *header], lines)
 
 
-def only(some, among):
-    """Keep the entries of a dict whose names are among others."""
-    return {name: value for name, value in some.items() if name in among}
-
-
 def manners(records, methods, way):
     """Make a table of failures, cells left missing, and warnings."""
     lines = []
@@ -352,7 +370,7 @@ def manners(records, methods, way):
         unfilled = [r["unfilled"] for r in some if r.get("unfilled")]
         line = [method, sum("error" in r for r in some)]
         line += [
-            f"{sum(unfilled)} ({len(unfilled)})",
+            f"{sum(unfilled)} ({len({r['table'] for r in some if r.get('unfilled')})})",
             sum(count > 0 for count in counts),
         ]
         lines.append([*line, f"{np.mean(counts or [0]):.2f}", max(counts, default=0)])
@@ -365,20 +383,22 @@ def losses(results):
     """Say where the best of ours is behind, by the geometric mean of each score."""
     lines = []
     for way, score in product(HEADINGS, POINTS):
-        found = {m: relative(results.records, m, way, score) for m in METHODS}
-        found = {m: some for m, some in found.items() if some}
-        among = set.intersection(*map(set, found.values())) if found else set()
-        pooled = {m: mean(only(v, among).values(), score) for m, v in found.items()}
-        ours = [m for m in OURS if m in pooled]
-        if among and ours:
+        have = cases_of(results.records, way)
+        common = set.intersection(*have.values()) if have else set()
+        shared = [r for r in results.records if case_key(r) in common]
+        found = {m: relative(shared, m, way, score) for m in have}
+        pooled = {m: mean(some.values(), score) for m, some in found.items()}
+        ours = [m for m in OURS if pooled.get(m)]
+        if ours:
             best = min(ours, key=pooled.get)
-            rival = min(set(pooled) - {*OURS}, key=pooled.get)
-            behind = [name for name, value in found[best].items() if value > 1.1]
-            worst = sorted(behind, key=found[best].get, reverse=True)[:5]
+            rival = min({*pooled} - {*OURS}, key=pooled.get)
+            every = relative(results.records, best, way, score)
+            behind = [name for name, value in every.items() if value > 1.1]
+            worst = ", ".join(sorted(behind, key=every.get, reverse=True)[:5])
             line = [f"{SCORES[score][0]}, {way}"]
             line += [f"{m}: {written(pooled[m])}" for m in (best, rival)]
-            count = f"{len(behind)} of {len(found[best])}: {', '.join(worst)}"
-            lines.append([*line, len(among), count])
+            count = f"{len(behind)} of {len(every)}: {worst}"
+            lines.append([*line, len(found[best]), count])
     header = ["score", "best of ours", "best rival", "tables that all have"]
     header.append(f"tables above 1.1 of {CLOCK} (categories: {BASE}), the worst first")
     return table(header, lines)
@@ -387,13 +407,14 @@ def losses(results):
 def failures(results):
     """Make a table of errors."""
     lines = [
-        [r["method"], r["table"], r["way"], r["error"].replace("|", "/")]
+        [r["method"], r["table"], r["way"], r["hiding"], r["error"].replace("|", "/")]
         for r in results.records
         if "error" in r
     ]
     order = {method: place for place, method in enumerate(METHODS)}
     lines.sort(key=lambda line: (order.get(line[0], 99), line[1]))
-    return table(["method", "table", "way", "error"], lines) if lines else "None."
+    header = ["method", "table", "way", "hiding", "error"]
+    return table(header, lines) if lines else "None."
 
 
 def texts(results):
@@ -405,7 +426,7 @@ def texts(results):
             counts[key] = counts.get(key, 0) + 1
     lines = [[m, text, number] for (m, text), number in counts.items()]
     lines.sort(key=lambda line: (-line[2], line[0]))
-    return table(["method", "warning begins", "tables and ways"], lines[:25])
+    return table(["method", "warning begins", "fits"], lines[:25])
 
 
 def begin(text):
@@ -419,5 +440,5 @@ def possible(key):
     return there and METHODS[key["method"]]
 
 
-CASES = {"way": WAYS, "table": names, "method": METHODS}
+CASES = {"hiding": range(2), "way": WAYS, "table": names, "method": METHODS}
 main = main_of(globals(), {"table": lambda: names()[:3]})
