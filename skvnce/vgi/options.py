@@ -226,15 +226,24 @@ def _flow(n_passes, normal, factors, families):
     return SplineFlow(normal.mean, root, n_passes=n_passes)
 
 
-# factories of densities that start at a normal distribution, or at its factors
+class NamedDensity(NamedTuple):
+    """A density that has a name, and where its training starts."""
+
+    make: Callable  # (normal, factors, families) -> module
+    has_factors: bool  # of the normal distribution; else it starts at that itself
+
+
 DENSITIES = {
-    "vae": lambda normal, factors, families: AutoencoderDensity(factors, families),
-    "flow": partial(_flow, None),
+    "vae": NamedDensity(
+        lambda normal, factors, families: AutoencoderDensity(factors, families), True
+    ),
+    "flow": NamedDensity(partial(_flow, None), False),
     # coupling layers are cheap to invert, as Monte Carlo EM requires
-    "coupling-flow": partial(_flow, 2),
-    "factor-analysis": lambda normal, factors, families: FactorDensity.of(factors),
+    "coupling-flow": NamedDensity(partial(_flow, 2), False),
+    "factor-analysis": NamedDensity(
+        lambda normal, factors, families: FactorDensity.of(factors), True
+    ),
 }
-_WITH_FACTORS = "vae", "factor-analysis"
 
 
 def make_user_density(make, n_features):
@@ -599,7 +608,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
 
     def _factors_of(self, normal):
         """Return the factors at which the density starts; None if at none."""
-        if self.model not in _WITH_FACTORS:
+        if not isinstance(self.model, str) or not DENSITIES[self.model].has_factors:
             return None
         return linear_start(normal, auto_rank(len(normal.mean)))
 
@@ -613,7 +622,7 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
             with seeded(fit.model_seed):
                 model = make_user_density(self.model, len(normal.mean))
         else:
-            model = DENSITIES[self.model](normal, factors, families)
+            model = DENSITIES[self.model].make(normal, factors, families)
         method = self._method()
         option = method if isinstance(method, VGI) else VGI()
         head, network = HEADS[option.conditionals](), option.network
