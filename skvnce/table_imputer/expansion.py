@@ -49,15 +49,21 @@ class Ranks(NamedTuple):
 
 
 class Logarithms(NamedTuple):
-    """Standardised logarithms of a column of positive numbers."""
+    """Standardised logarithms of a column of numbers that are not negative."""
 
     origin: float  # 0, as a standardised number
     least: float  # distance from it, to which logarithms go
+    zero: float  # distance from it, below which numbers are 0
     centre: float
     scale: float
     ends: (
         np.ndarray
     )  # (2,), of predictions; beyond the higher one, numbers go on linearly
+
+    @property
+    def lowest(self):
+        """Distance from the origin of the smallest number that is drawn."""
+        return 0.0 if self.zero else self.least
 
     def of(self, x):
         """Map standardised numbers to logarithms."""
@@ -68,11 +74,12 @@ class Logarithms(NamedTuple):
         """Map logarithms to standardised numbers."""
         inside = np.minimum(scores, self.ends[1])
         size = np.exp(inside * self.scale + self.centre)
+        size = np.where(size < self.zero, 0.0, size)
         return size * (1 + self.scale * (scores - inside)) + self.origin
 
     def log_slopes(self, x):
-        """Compute logarithms of slopes at observed numbers."""
-        return -np.log((x - self.origin) * self.scale)
+        """Compute logarithms of slopes at observed numbers; near zero, between them."""
+        return -np.log(np.maximum(x - self.origin, 2 * self.least) * self.scale)
 
 
 class Part(NamedTuple):
@@ -429,22 +436,28 @@ def _sorted_scores(x, weights):
 
 
 def logarithms_of(part, x, weights):
-    """Make the logarithms of a column of standardised numbers (n,).
+    """Make the logarithms of a column of standardised numbers (n,), not negative.
 
-    Returns None where it has none, or where they differ from normal scores.
+    Returns None where it has none, or where they differ from normal scores.  Zero is
+    where the line of logarithms and scores of the other numbers has its score.
     """
     origin = -part.centre[0] / part.scale[0]
     # of numbers whose mean is many deviations away, differences are noise
-    if not part.score or not x.min() > origin:
+    if not part.score or part.values[0] < 0 or not x.max() > origin:
         return None
     _, weights, values, first, z = _sorted_scores(x, weights)
-    count, size = np.add.reduceat(weights, first), np.log(values - origin)
-    centre, spread = _moments(size, count)
-    scores = (size - centre) / spread
+    count, size = np.add.reduceat(weights, first), values - origin
+    least, zero = _BELOW * size[0], 0.0
+    if part.values[0] == 0:
+        line = np.polyfit(z[1:], np.log(size[1:]), 1, w=np.sqrt(count[1:]))
+        size[0] = least = min(np.exp(np.polyval(line, z[0])), size[1] / 2)
+        zero = np.sqrt(size[0] * size[1])
+    centre, spread = _moments(np.log(size), count)
+    scores = (np.log(size) - centre) / spread
     if count @ (scores * z) / weights.sum() < _LOGNORMAL:
         return None
     ends = scores[[0, -1]] + _BEYOND_LOGARITHMS * np.array([-1.0, 1.0])
-    return Logarithms(origin, _BELOW * (values[0] - origin), centre, spread, ends)
+    return Logarithms(origin, least, zero, centre, spread, ends)
 
 
 def follow(x, knots, values):

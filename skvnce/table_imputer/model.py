@@ -329,7 +329,7 @@ def unscaled(part, values):
     digits = min(digits, int(np.floor(-np.log10(spacing))))
     values = np.round(values * scale + centre, min(max(digits, -300), 300))
     # far below the deviation, rounding leaves no sign
-    return values if part.link is None else np.maximum(values, part.link.least * scale)
+    return values if part.link is None else np.maximum(values, part.link.lowest * scale)
 
 
 def explain_singular(weights):

@@ -171,6 +171,26 @@ def test_scores_of_lognormal_numbers_are_their_logarithms(rng):
     assert with_logarithms(cells)[1] is None
 
 
+@pytest.mark.parametrize("unit", [1.0, 0.01, 2000.0])
+def test_zero_has_a_place_below_the_other_logarithms(rng, unit):
+    cells = table_of(rng)
+    cells[:, 1] = unit * rng.poisson(6 * rng.gamma(1, size=len(cells)))
+    part, logarithms = with_logarithms(cells)
+    values = unit * np.arange(5.0)
+    scores = logarithms.of((values - part.centre) / part.scale)
+    rises = np.diff(scores)
+    assert (rises > 0).all()
+    # that of half a count, or below it
+    assert rises[0] >= np.log(2) / logarithms.scale * (1 - 1e-9)
+    numbers = logarithms.numbers(scores) * part.scale + part.centre
+    assert_allclose(numbers, values, rtol=1e-9, atol=1e-9 * unit)
+    # numbers nearer to it than to the smallest other one are zero
+    near = scores[0] + rises[0] * np.array([-1.0, 0.4, 0.6])
+    numbers = logarithms.numbers(near) * part.scale + part.centre
+    assert_allclose(numbers[:2], 0, atol=1e-9 * unit)
+    assert numbers[2] > 0.5 * unit
+
+
 STEPS = [1.0, 0.1, 0.2, 0.5, 0.01, 10.0, 1000.0, 20.0, 7.0, 1 / 3, 0.05, 25.0, 7e-9]
 
 
