@@ -102,7 +102,7 @@ _CODES = np.array(  # of missing values, in numbers
 _REPEATED = 3  # cells with a code, at least
 _REACH = 2.0  # ranges of the others by which a code is outside of them
 _LONGEST = 5  # run of codes, such as 97, 98 and 99
-_NEGATIVE = -77.0  # largest code that is one among numbers of at least zero
+_NEGATIVE = -7.0  # largest code that is one among numbers of at least zero
 
 
 def marks_of_missing(table: Table) -> list[str]:

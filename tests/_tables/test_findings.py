@@ -123,11 +123,12 @@ def test_runs_of_codes_are_codes_together(rng, codes, dtype):
     assert expected in message
 
 
-def test_codes_are_the_only_negative_numbers(rng):
+@pytest.mark.parametrize("code", [-200, -9])
+def test_codes_are_the_only_negative_numbers(rng, code):
     x = rng.uniform(0, 1000, N)
-    x[:9] = -200
+    x[:9] = code
     assert module.codes_of_missing(table_of(x[:, None]))
-    x[9] = -150
+    x[9] = code / 2
     assert not module.codes_of_missing(table_of(x[:, None]))
 
 
