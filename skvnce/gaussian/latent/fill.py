@@ -34,9 +34,9 @@ from skvnce.gaussian.latent.nominal import level_probabilities, quantile
 # makes the rows of both chains, the second ones after the first ones
 Paired = Callable[[Bounds], GroupedRows]
 
-# scores, and their weights, that give the mean of a number: a trapezoid rule, exact if
+# scores, and their weights, that give the mean of a number: a midpoint rule, exact if
 # it is a smooth function of the score.  Quantiles would leave out what lies in the tail
-_SCORES = np.arange(-8, 9) / 2
+_SCORES = np.arange(-7.5, 8) / 2
 _WEIGHTS = np.exp(-(_SCORES**2) / 2) / np.exp(-(_SCORES**2) / 2).sum()
 _LEVELS = (np.arange(25) + 0.5) / 25  # between limits, where distributions are skewed
 
