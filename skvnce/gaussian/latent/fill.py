@@ -37,7 +37,7 @@ Paired = Callable[[Bounds], GroupedRows]
 # scores, and their weights, that give the mean of a number: a midpoint rule, exact if
 # it is a smooth function of the score.  Quantiles would leave out what lies in the tail
 _SCORES = np.arange(-7.5, 8) / 2
-_WEIGHTS = np.exp(-(_SCORES**2) / 2) / np.exp(-(_SCORES**2) / 2).sum()
+_WEIGHTS = np.exp(-(_SCORES**2) / 2) / np.exp(-(_SCORES**2) / 2).mean()
 _LEVELS = (np.arange(25) + 0.5) / 25  # between limits, where distributions are skewed
 
 
@@ -179,7 +179,9 @@ class _Sums(NamedTuple):
         else:
             scores = _quantiles_of(mean, scale, ends, _SCORES, _LEVELS)
             cells = marginal.cells(torch.from_numpy(scores)).numpy()
-            self.means[rows, j] += cells.mean(1) if ends else cells @ _WEIGHTS
+            # no product of matrices, whose rounding depends on the other rows
+            cells = cells if ends else cells * _WEIGHTS
+            self.means[rows, j] += cells.mean(1)
 
     def averages(self, n: int) -> Predictions:
         """Add both chains, and divide by the sweeps; probabilities sum to one."""
