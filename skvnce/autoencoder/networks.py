@@ -411,16 +411,25 @@ def _call_encoder(encoder: nn.Module, x: Tensor, observed: Tensor) -> Distributi
         ) from error
 
 
+def _distribution(name: str, value: object) -> Distribution:
+    if not isinstance(value, Distribution):
+        raise TypeError(
+            f"{name} must return a torch.distributions.Distribution, got "
+            f"{type(value).__name__}."
+        )
+    return value
+
+
 def _check_shapes(decoder: UserDecoder, encoder: nn.Module, n_features: int) -> None:
     """Evaluate the modules at a few rows with leading dimensions."""
-    prior = decoder.prior()
+    prior = _distribution("prior()", decoder.prior())
     if len(prior.event_shape) != 1 or prior.batch_shape:
         raise ValueError(
             "prior() must return a distribution of event shape (latents,) without "
             f"batch shape, got {tuple(prior.event_shape)}, {tuple(prior.batch_shape)}."
         )
     z = prior.sample((2, 3)).double()
-    cells = decoder.likelihood(z)
+    cells = _distribution("likelihood(z)", decoder.likelihood(z))
     if tuple(cells.batch_shape) != (2, 3, n_features) or cells.event_shape:
         raise ValueError(
             f"likelihood(z) must return a distribution of batch shape (*batch, "
@@ -430,7 +439,8 @@ def _check_shapes(decoder: UserDecoder, encoder: nn.Module, n_features: int) -> 
         )
     x = cells.sample()
     for observed in (torch.ones_like(x).bool(), torch.zeros_like(x).bool()):
-        q = _call_encoder(encoder, x, observed)
+        name = "posterior(x, observed)"
+        q = _distribution(name, _call_encoder(encoder, x, observed))
         shapes = tuple(q.batch_shape), tuple(q.event_shape)
         if shapes != ((2, 3), tuple(prior.event_shape)):
             raise ValueError(

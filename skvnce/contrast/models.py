@@ -249,18 +249,19 @@ def count_latents(module: nn.Module, n_components: int | None) -> int:
     count = n_components or getattr(module, "n_components", None)
     if states is not None:
         shape = tuple(getattr(states, "shape", ()))
-        if len(shape) != 2 or count not in (None, shape[1]):
+        is_table = isinstance(states, Tensor) and len(shape) == 2
+        if not is_table or count not in (None, shape[1]):
             raise ValueError(
                 "model: states must be a tensor of shape (n_states, n_components)"
                 + (f" with n_components={count}" if count else "")
-                + f"; {type(module).__name__} has {shape}."
+                + f"; {type(module).__name__} has {type(states).__name__} {shape}."
             )
         count = shape[1]
-    if count is None:
+    if not count:
         raise ValueError(
             f"n_components is needed: {type(module).__name__}.log_density takes "
-            "latents z, and the module has neither an attribute n_components nor "
-            "states."
+            "latents z, and the module has neither an attribute n_components, at "
+            "least 1, nor states."
         )
     return int(count)
 
@@ -310,6 +311,12 @@ def _check_values(
         raise ValueError(
             f"{name} is NaN at row {row} of the training data. Check logarithms and "
             "divisions in it."
+        )
+    learns = any(leaf.requires_grad for leaf in module.parameters())
+    if learns and not values.requires_grad:
+        raise ValueError(
+            f"{name} has no gradient in the parameters of the module: it cannot be "
+            "fitted. Do not detach tensors or turn gradients off."
         )
 
 

@@ -124,6 +124,20 @@ class Factors(nn.Module):
         return Normal(x[..., :1], 1.0)
 
 
+class Means(Decoder):
+    """A decoder that returns no distribution."""
+
+    def likelihood(self, z):
+        return self.line(z)
+
+
+class Located(nn.Module):
+    """An encoder that returns no distribution."""
+
+    def forward(self, x, observed):
+        return x[..., :1]
+
+
 class Pixels(Decoder):
     """Binary cells."""
 
@@ -180,6 +194,8 @@ def test_cells_on_the_unit_interval_have_their_means(seed):
         (Encoder(), Encoder(), TypeError, "Encoder has no method prior"),
         (Wrong(), Encoder(), ValueError, r"batch shape \(\*batch, 3\), one a column"),
         (Decoder(), Factors(), ValueError, r"event shape \(1,\)"),
+        (Means(), Encoder(), TypeError, r"likelihood\(z\) must return .* got Tensor"),
+        (Decoder(), Located(), TypeError, "posterior.* must return"),
     ],
 )
 def test_modules_are_checked(X, model, posterior, error, message):

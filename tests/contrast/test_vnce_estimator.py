@@ -495,6 +495,19 @@ class Unsized(Factor):
     n_components = None
 
 
+class Empty(Factor):
+    n_components = 0
+
+
+class Listed(Factor):
+    states = np.zeros((2, 1))
+
+
+class Detached(Bell):
+    def log_density(self, x):
+        return super().log_density(x).detach()
+
+
 class Exploding(Bell):
     def log_density(self, x):
         return super().log_density(x) + 1e300 * self.link.sum().exp() * 1e300
@@ -555,7 +568,10 @@ BAD = {
         ({"model": Unfilled}, "model: Unfilled.conditional_mean must return filled"),
         ({"model": Marginal}, "model: Marginal.log_marginal must return"),
         ({"model": Flat}, "model: states must be a tensor of shape"),
+        ({"model": Listed}, "states must be a tensor .* Listed has ndarray"),
         ({"model": Unsized}, "n_components is needed"),
+        ({"model": Empty}, "n_components is needed"),
+        ({"model": Detached}, "Detached.log_density has no gradient"),
         ({"model": Exploding}, "Training diverged. The log_density of model"),
         (
             {"model": Factor, "posterior": lambda d, k: Narrow()},

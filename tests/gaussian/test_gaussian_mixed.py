@@ -96,6 +96,15 @@ def test_the_number_follows_the_categories(fitted):
     assert 2 * low < high
 
 
+@pytest.mark.parametrize("family", [stats.norm(), stats.lognorm(1), stats.expon()])
+def test_fills_of_numbers_are_means(family):
+    x = family.ppf((np.arange(N) + 0.5) / N)
+    X = pd.DataFrame({"x": x, "flag": np.tile(["no", "yes"], N // 2)})
+    empty = pd.DataFrame({"x": [np.nan], "flag": [None]})
+    filled = imputer().fit(X).transform(empty)["x"][0]
+    assert filled == pytest.approx(family.mean(), abs=0.05 * family.std())
+
+
 def test_scores(fitted):
     model, X, truth, _ = fitted
     assert np.isfinite(model.score_samples(X)).all()

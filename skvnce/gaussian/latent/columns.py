@@ -265,16 +265,21 @@ class Marginal(NamedTuple):
         """Compute the log-derivatives of points by cells (n,), 0 for intervals.
 
         The slope at a value is that between its neighbours in the square root of the
-        number of values.  An interval without a bound counts as its other end.
+        number of values, or nearer ones if these are more than half a score away.  An
+        interval without a bound counts as its other end.
         """
+        start = torch.where(self.low.isinf(), self.high, self.low)
+        end = torch.where(self.high.isinf(), self.low, self.high)
+        middle = (start + end) / 2
         # differences over few values are mostly noise, over many not local
         reach = max(1, round(len(self.values) ** 0.5))
         last = len(self.values) - 1
         place = torch.searchsorted(self.values, cells.contiguous()).clamp(max=last)
-        before, after = (place - reach).clamp(min=0), (place + reach).clamp(max=last)
-        start = torch.where(self.low.isinf(), self.high, self.low)
-        end = torch.where(self.high.isinf(), self.low, self.high)
-        middle = (start + end) / 2
+        # nor over many of a tail, where they are `_STEP` apart
+        least = torch.searchsorted(middle, middle[place] - _STEP).minimum(place - 1)
+        most = torch.searchsorted(middle, middle[place] + _STEP, right=True) - 1
+        before = torch.maximum(place - reach, least).clamp(min=0)
+        after = torch.minimum(place + reach, most.maximum(place + 1)).clamp(max=last)
         rise, run = (part[after] - part[before] for part in (middle, self.values))
         low, high = self.scores(cells)
         return (rise / run).log().where(low == high, 0.0)

@@ -34,8 +34,10 @@ from skvnce.gaussian.latent.nominal import level_probabilities, quantile
 # makes the rows of both chains, the second ones after the first ones
 Paired = Callable[[Bounds], GroupedRows]
 
-# normal quantiles that give the mean of a number
-_SCORES = quantile((np.arange(5) + 0.5) / 5)
+# scores, and their weights, that give the mean of a number: a midpoint rule, exact if
+# it is a smooth function of the score.  Quantiles would leave out what lies in the tail
+_SCORES = np.arange(-7.5, 8) / 2
+_WEIGHTS = np.exp(-(_SCORES**2) / 2) / np.exp(-(_SCORES**2) / 2).mean()
 _LEVELS = (np.arange(25) + 0.5) / 25  # between limits, where distributions are skewed
 
 
@@ -176,8 +178,10 @@ class _Sums(NamedTuple):
             self.means[rows, j] += (probabilities @ marginal.values).numpy()
         else:
             scores = _quantiles_of(mean, scale, ends, _SCORES, _LEVELS)
-            cells = marginal.cells(torch.from_numpy(scores))
-            self.means[rows, j] += cells.mean(1).numpy()
+            cells = marginal.cells(torch.from_numpy(scores)).numpy()
+            # no product of matrices, whose rounding depends on the other rows
+            cells = cells if ends else cells * _WEIGHTS
+            self.means[rows, j] += cells.mean(1)
 
     def averages(self, n: int) -> Predictions:
         """Add both chains, and divide by the sweeps; probabilities sum to one."""

@@ -171,3 +171,19 @@ def test_few_positive_values_show_no_skew(values):
     skewed = torch.linspace(-4, 4, 9).double().exp()  # negative control
     number = torch.ones(9)
     assert Marginal.of_intervals(skewed, number.double())._is_skewed(number.long())
+
+
+@pytest.mark.parametrize("n", [300, 3000])
+@pytest.mark.parametrize("family", [stats.norm(), stats.lognorm(1), stats.expon()])
+def test_densities_next_to_tails_are_those_of_the_cells(family, n, seed):
+    rng, number = np.random.default_rng(seed), torch.ones(n, dtype=torch.long)
+    cells = torch.tensor(family.rvs(n, random_state=rng))
+    sign = float((cells > 0).all())
+    found = marginal(cells).opened(number, (0, 1), sign)
+    # points of equal probability between: the mean of ratios of densities is one
+    points = torch.tensor(family.ppf((np.arange(4000) + 0.5) / 4000))
+    score, _ = found.scores(points)
+    density = stats.norm.logpdf(score) + found.log_slopes(points).numpy()
+    ratio = density - family.logpdf(points)
+    assert np.exp(ratio).mean() == pytest.approx(1, abs=0.06)
+    assert ratio.mean() > -0.12  # Kullback-Leibler divergence
