@@ -236,6 +236,26 @@ def test_constraints_are_invariant():
     assert wald_test(pooled, "x1") == wald_test(pooled, [pooled.names.index("x1")])
 
 
+def test_units_of_columns_do_not_change_tests():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.random((200, 2)), columns=["people", "rate"])
+    table["y"] = table.sum(axis=1) + rng.normal(size=200)
+    noise = rng.normal(scale=0.1, size=(5, 200))
+    draws = [table.assign(rate=table["rate"] + part) for part in noise]
+    units = {"people": 1e10, "rate": 1e-4}
+    others = [draw.assign(**{k: draw[k] * units[k] for k in units}) for draw in draws]
+    tests = []
+    for tables in (draws, others):
+        full, reduced = (
+            fit_each(FITS["ols"], tables, formula=formula)
+            for formula in ("y ~ people + rate", "y ~ rate")
+        )
+        tests.append(likelihood_ratio_test(full, reduced))
+        tests.append(wald_test(pool_models(full), ["people", "rate"]))
+    np.testing.assert_allclose(tests[0], tests[2], rtol=1e-5)
+    np.testing.assert_allclose(tests[1], tests[3], rtol=1e-5)
+
+
 def test_equal_draws_give_the_test_of_one_table():
     results, models = (
         fit_each(FITS["ols"], TABLES[:1] * 3, formula=formula)
