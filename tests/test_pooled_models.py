@@ -4,6 +4,7 @@ import copy
 import json
 import re
 import warnings
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -582,6 +583,31 @@ def test_errors_of_other_tests():
     refused(TypeError, "got LinearRegression", likelihood_ratio_test, models, models)
     with pytest.raises(TypeError, match="full must be a list of fitted models"):
         likelihood_ratio_test(full[0], other[0])
+
+
+@pytest.mark.parametrize(
+    ("function", "outcome", "name"),
+    [
+        (smf.poisson, "visits", "offset"),
+        (smf.poisson, "visits", "exposure"),
+        (partial(smf.glm, family=sm.families.Poisson()), "visits", "offset"),
+        (partial(smf.glm, family=sm.families.Poisson()), "visits", "var_weights"),
+        (smf.wls, "y", "weights"),
+    ],
+)
+def test_models_of_other_offsets_or_weights_are_not_nested(function, outcome, name):
+    def fitted(term, **options):
+        model = partial(function, f"{outcome} ~ {term}", **options)
+        return [model(table).fit() for table in tables]
+
+    rng = np.random.default_rng(0)
+    z, part = rng.normal(size=60), rng.uniform(1, 3, size=60)
+    table = pd.DataFrame({"x": z, "y": z, "visits": rng.poisson(part)})
+    tables = [table + rng.integers(2, size=(60, 1)) for _ in range(3)]
+    full, reduced = fitted("x", **{name: part}), fitted("1", **{name: part})
+    assert likelihood_ratio_test(full, reduced).dof_numerator == 1
+    message = f"with equal {name}, but those of results 0 differ"
+    refused(ValueError, message, likelihood_ratio_test, full, fitted("1"))
 
 
 @pytest.mark.filterwarnings("ignore:The InversePower link")

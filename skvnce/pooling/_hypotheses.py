@@ -40,6 +40,8 @@ from skvnce.pooling._rules import Pooled, degrees_of_freedom, numbers, place_of
 # ----------------------------------------
 # Log-likelihoods of nested models of statsmodels, for D3.
 
+# of the likelihood, besides terms and outcome; `weights` of a GLM are those of its fit
+_OFFSETS_AND_WEIGHTS = ("offset", "exposure", "freq_weights", "var_weights", "weights")
 _FIXED_SCALE = ("Binomial", "Poisson", "NegativeBinomial")  # families of GLM
 
 
@@ -63,6 +65,13 @@ def check_nested(full, reduced):
                 "full and reduced must be models of the same kind, but results "
                 f"{number} are {_kind(a.model)} and {_kind(b.model)}."
             )
+        for name in _OFFSETS_AND_WEIGHTS[: 4 if _family(a.model) else 5]:
+            parts = (getattr(result.model, name, None) for result in (a, b))
+            if not np.array_equal(*parts):
+                raise ValueError(
+                    "full and reduced must be fitted to the same tables, with equal "
+                    f"{name}, but those of results {number} differ."
+                )
         _check_terms(a.model, b.model)
     larger, smaller = (len(parameters(results)[0]) for results in (full, reduced))
     if larger <= smaller:
