@@ -73,8 +73,8 @@ def check_rows(X: ArrayLike, other: ArrayLike, name: str, of: str) -> None:
 
 def _is_other_order(labels: Sequence, others: Sequence) -> bool:
     """Return whether labels are the same in another order."""
-    # a list has a method index, and a default index has no labels
-    if callable(others) or type(others).__name__ == "RangeIndex":
+    # a list has a method index, and a default index of pandas has no labels
+    if callable(others) or getattr(others, "step", None) == 1:
         return False
     labels, others = list(labels), list(others)
     return labels != others and set(labels) == set(others)

@@ -452,6 +452,7 @@ def test_tables_in_another_order_are_refused(score):
     others = [
         ("columns", imputed[sorted(imputed)], hidden),
         ("rows", imputed.sort_index(), hidden),
+        ("rows", imputed.sort_index().reset_index(drop=True)[::-1], hidden),
         ("columns", imputed, hidden[sorted(hidden)]),
         ("rows", imputed, hidden.sort_index()),
     ]
