@@ -51,7 +51,12 @@ from skvnce._tables.frames import (
     reject_parts,
     to_floats,
 )
-from skvnce._tables.mixed import columns_by_dtype, hide_in_frame
+from skvnce._tables.mixed import (
+    check_columns,
+    check_order,
+    columns_by_dtype,
+    hide_in_frame,
+)
 from skvnce._tables.schema import encode, place_of
 from skvnce._types import Seed
 
@@ -88,7 +93,7 @@ def mcar(
     (3, 4, True)
     """
     observed = ~np.isnan(_numbers(X)[0])
-    fraction = _fractions(fraction, observed.shape[1])
+    fraction = _fractions(fraction, X, observed.shape[1])
     return (_generator(random_state).random(observed.shape) < fraction) & observed
 
 
@@ -158,7 +163,7 @@ def mar(
             f"drivers must be complete columns, got columns {drivers.tolist()} of X "
             "with missing cells; name complete columns in drivers"
         )
-    fraction = _undriven_fractions(fraction, drivers, x.shape[1])
+    fraction = _undriven_fractions(fraction, drivers, X, x.shape[1])
     strength, (uniform, x) = _strength(strength), _uniforms(x, columns, random_state)
     z = _standardise(x[:, drivers])
     score = strength * z.sum(axis=1, keepdims=True) / np.sqrt(z.shape[1])
@@ -207,7 +212,7 @@ def mnar(
     """
     x, columns = _numbers(X)
     observed = ~np.isnan(x)
-    fraction = _fractions(fraction, x.shape[1])
+    fraction = _fractions(fraction, X, x.shape[1])
     strength, (uniform, x) = _strength(strength), _uniforms(x, columns, random_state)
     score = strength * _standardise(x)
     return (uniform < _probability(score, observed, fraction)) & observed
@@ -240,7 +245,7 @@ def hide(X: ArrayLike, hidden: ArrayLike) -> Any:
            [ 3.,  4.]])
     """
     x, columns = _numbers(X)
-    hidden = _check_hidden(hidden, x.shape)
+    hidden = _check_hidden(hidden, x.shape, X, "X")
     if is_frame(X):
         return hide_in_frame(X, hidden)
     x = np.asarray(readable(X))
@@ -294,8 +299,9 @@ def _table(X, name="X"):
     return x
 
 
-def _check_hidden(hidden, shape):
-    """Return the mask as a boolean array of the expected shape."""
+def _check_hidden(hidden, shape, X, name="X_true"):
+    """Return the mask of a table as a boolean array of the expected shape."""
+    check_order(X, hidden, "hidden", name)
     hidden = np.asarray(readable(hidden, "hidden"))
     if hidden.dtype != bool:
         raise TypeError(
@@ -326,8 +332,9 @@ def _per_column(value, name, n_features):
     return numbers
 
 
-def _fractions(fraction, n_features):
+def _fractions(fraction, X, n_features):
     """Return one fraction per column, in a new array."""
+    check_columns(X, fraction, "fraction", "X")
     fractions = _per_column(fraction, "fraction", n_features)
     if not ((fractions >= 0) & (fractions < 1)).all():
         raise ValueError(
@@ -337,9 +344,9 @@ def _fractions(fraction, n_features):
     return np.full(n_features, fractions)
 
 
-def _undriven_fractions(fraction, drivers, n_features):
+def _undriven_fractions(fraction, drivers, X, n_features):
     """Return one fraction per column, 0 for the drivers."""
-    fractions = _fractions(fraction, n_features)
+    fractions = _fractions(fraction, X, n_features)
     if np.ndim(fraction) and fractions[drivers].any():
         raise ValueError(
             f"fraction must be 0 for the drivers, columns {drivers.tolist()} of X, got "

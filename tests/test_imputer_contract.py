@@ -305,6 +305,14 @@ def test_weights_without_a_row_to_learn_from_are_errors(name, weights, words):
     refused(ValueError, words, clone(ALL[name]).fit, X, sample_weight=weights)
 
 
+@pytest.mark.parametrize("name", WEIGHING)
+def test_weights_in_another_order_are_errors(name):
+    frame = pd.DataFrame(positive(), columns=list("abcd"))
+    weights = pd.Series(np.tile([1.0, 2.0], 30))
+    message = "sample_weight has the rows of X in another order"
+    refused(ValueError, message, clone(ALL[name]).fit, frame, None, weights[::-1])
+
+
 @pytest.mark.parametrize("name", ["IncompleteFactorAnalysis", "VariationalAutoencoder"])
 def test_models_of_latents_need_a_column_that_varies(name):
     with pytest.raises(ValueError, match="All columns of X are constant"):

@@ -323,6 +323,20 @@ def test_errors_of_hide():
     refused(ValueError, "X must be a dense numeric table", hide, [["a"]], [[True]])
 
 
+def test_labels_in_another_order_are_refused():
+    X = pd.DataFrame({"b": [1.0, 2], "a": [3.0, 4]}, index=["s", "r"])
+    hidden = pd.DataFrame({"b": [True, False], "a": [False, False]}, index=X.index)
+    assert hide(X, hidden).isna().equals(hidden)
+    message = "hidden has the columns of X in another order"
+    refused(ValueError, message, hide, X, hidden[["a", "b"]])
+    message = "hidden has the rows of X in another order"
+    refused(ValueError, message, hide, X, hidden.sort_index())
+    for mechanism in (mcar, mnar):
+        assert not mechanism(X, pd.Series({"b": 0.0, "a": 0.9}))[:, 0].any()
+        message = "fraction has the columns of X in another order"
+        refused(ValueError, message, mechanism, X, pd.Series({"a": 0.9, "b": 0.0}))
+
+
 # Missingness mechanisms of data frames with categories, and what `hide` keeps
 
 

@@ -4,6 +4,7 @@ import copy
 import json
 import re
 import warnings
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -234,6 +235,26 @@ def test_constraints_are_invariant():
     shifted = wald_test(pooled, [0, 1], values)
     assert shifted.statistic == pytest.approx(0) and shifted.p_value == 1
     assert wald_test(pooled, "x1") == wald_test(pooled, [pooled.names.index("x1")])
+
+
+def test_units_of_columns_do_not_change_tests():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.random((200, 2)), columns=["people", "rate"])
+    table["y"] = table.sum(axis=1) + rng.normal(size=200)
+    noise = rng.normal(scale=0.1, size=(5, 200))
+    draws = [table.assign(rate=table["rate"] + part) for part in noise]
+    units = {"people": 1e10, "rate": 1e-4}
+    others = [draw.assign(**{k: draw[k] * units[k] for k in units}) for draw in draws]
+    tests = []
+    for tables in (draws, others):
+        full, reduced = (
+            fit_each(FITS["ols"], tables, formula=formula)
+            for formula in ("y ~ people + rate", "y ~ rate")
+        )
+        tests.append(likelihood_ratio_test(full, reduced))
+        tests.append(wald_test(pool_models(full), ["people", "rate"]))
+    np.testing.assert_allclose(tests[0], tests[2], rtol=1e-5)
+    np.testing.assert_allclose(tests[1], tests[3], rtol=1e-5)
 
 
 def test_equal_draws_give_the_test_of_one_table():
@@ -562,6 +583,31 @@ def test_errors_of_other_tests():
     refused(TypeError, "got LinearRegression", likelihood_ratio_test, models, models)
     with pytest.raises(TypeError, match="full must be a list of fitted models"):
         likelihood_ratio_test(full[0], other[0])
+
+
+@pytest.mark.parametrize(
+    ("function", "outcome", "name"),
+    [
+        (smf.poisson, "visits", "offset"),
+        (smf.poisson, "visits", "exposure"),
+        (partial(smf.glm, family=sm.families.Poisson()), "visits", "offset"),
+        (partial(smf.glm, family=sm.families.Poisson()), "visits", "var_weights"),
+        (smf.wls, "y", "weights"),
+    ],
+)
+def test_models_of_other_offsets_or_weights_are_not_nested(function, outcome, name):
+    def fitted(term, **options):
+        model = partial(function, f"{outcome} ~ {term}", **options)
+        return [model(table).fit() for table in tables]
+
+    rng = np.random.default_rng(0)
+    z, part = rng.normal(size=60), rng.uniform(1, 3, size=60)
+    table = pd.DataFrame({"x": z, "y": z, "visits": rng.poisson(part)})
+    tables = [table + rng.integers(2, size=(60, 1)) for _ in range(3)]
+    full, reduced = fitted("x", **{name: part}), fitted("1", **{name: part})
+    assert likelihood_ratio_test(full, reduced).dof_numerator == 1
+    message = f"with equal {name}, but those of results 0 differ"
+    refused(ValueError, message, likelihood_ratio_test, full, fitted("1"))
 
 
 @pytest.mark.filterwarnings("ignore:The InversePower link")

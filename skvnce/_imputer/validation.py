@@ -36,6 +36,7 @@ from skvnce._tables.frames import (
     readable,
     reject_parts,
 )
+from skvnce._tables.mixed import check_rows
 from skvnce._tables.model_columns import (
     ModelCells,
     checked_weights,
@@ -239,6 +240,7 @@ def read_table(estimator, X, *, like=None, kinds=None, weights=None):
     if isinstance(X, Encoded):
         return X.table, X.schema.as_read
     needs_memory(type(estimator), X, reset=True)
+    check_rows(X, weights, "sample_weight", "X")
     settings, columns = _settings(estimator), None
     X = read_marked(X, getattr(settings, "missing_values", np.nan))
     if not hasattr(settings, "categorical_features"):

@@ -7,7 +7,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skvnce._tables.cells import cells_of_columns, is_frame
-from skvnce._tables.frames import nullable_type, reject_parts, with_cells
+from skvnce._tables.frames import (
+    column_names,
+    nullable_type,
+    reject_parts,
+    with_cells,
+)
 from skvnce._tables.schema import Column, read_columns
 
 _NUMBERS = "fiu"  # kinds of dtypes
@@ -36,6 +41,43 @@ def select_columns(X: ArrayLike, places: Sequence[int]) -> ArrayLike:
         frame = nw.from_native(X, eager_only=True)
         return frame[:, [int(place) for place in places]].to_native()
     return np.asarray(X)[:, list(places)]
+
+
+def check_order(X: ArrayLike, other: ArrayLike, name: str, of: str) -> None:
+    """Raise an error for a table with the columns or rows of X in another order."""
+    check_columns(X, other, name, of)
+    check_rows(X, other, name, of)
+
+
+def check_columns(X: ArrayLike, other: ArrayLike, name: str, of: str) -> None:
+    """Raise an error for a data frame or a Series with the columns in another order."""
+    labels = column_names(other) if is_frame(other) else getattr(other, "index", ())
+    if is_frame(X) and _is_other_order(column_names(X), labels):
+        raise ValueError(
+            f"{name} has the columns of {of} in another order, {list(labels)}, but "
+            f"they are matched by their places; pass {name}[list({of}.columns)]"
+        )
+
+
+def check_rows(X: ArrayLike, other: ArrayLike, name: str, of: str) -> None:
+    """Raise an error for a data frame of pandas with the rows in another order."""
+    if not (hasattr(X, "iloc") and hasattr(other, "iloc")):
+        return
+    if not X.index.equals(other.index) and _is_other_order(X.index, other.index):
+        raise ValueError(
+            f"{name} has the rows of {of} in another order, but they are matched by "
+            f"their places; pass {name}.reindex({of}.index), or after reset_index() "
+            "if labels of rows mean nothing"
+        )
+
+
+def _is_other_order(labels: Sequence, others: Sequence) -> bool:
+    """Return whether labels are the same in another order."""
+    # a list has a method index, and a default index of pandas has no labels
+    if callable(others) or getattr(others, "step", None) == 1:
+        return False
+    labels, others = list(labels), list(others)
+    return labels != others and set(labels) == set(others)
 
 
 def hide_in_frame(X: ArrayLike, hidden: np.ndarray) -> ArrayLike:

@@ -214,7 +214,7 @@ class IncompleteFactorAnalysis(
         source, consequence = in_parts(X), "no latents can be learned."
         tables = None
         if source is None:
-            table, schema = read_table(self, X)
+            table, schema = read_table(self, X, weights=sample_weight)
             cells, schema = read_cells(
                 schema, self._handling(schema), table, sample_weight, consequence
             )

@@ -343,7 +343,7 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
         needs_memory(type(self), X, reset=True)
         rng = np.random.default_rng(seed_from(self.random_state))
         self._check_names(X)
-        cells, schema = read_table(self, X)
+        cells, schema = read_table(self, X, weights=sample_weight)
         _, finish = report_rounds(self, None, X=cells)
         facts = self._facts_of(schema, cells)
         equations = self._equations_of(schema, facts)

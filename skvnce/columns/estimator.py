@@ -273,7 +273,7 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
         """Fit a copy without `model_`, whose parameters say how columns are read."""
         self._check_parameters()
         rng = np.random.default_rng(seed_from(self.random_state))
-        cells, schema = read_table(self, X)
+        cells, schema = read_table(self, X, weights=sample_weight)
         self._check_columns(schema)
         models = self._fit_models(rng, Encoded(cells, schema), sample_weight)
         _, finish = report_rounds(self, None, X=cells)

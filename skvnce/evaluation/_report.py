@@ -16,7 +16,7 @@ from skvnce._core.warnings import without_pooling
 from skvnce._tables.cells import is_frame, item, names_of
 from skvnce._tables.findings import modelled_columns
 from skvnce._tables.frames import column_label, reject_parts, to_floats
-from skvnce._tables.mixed import columns_by_dtype, select_columns
+from skvnce._tables.mixed import check_order, columns_by_dtype, select_columns
 from skvnce._tables.schema import (
     FROM_DTYPE,
     PASSED,
@@ -173,7 +173,7 @@ def own_patterns(
            [ True,  True, False]])
     """
     missing = np.isnan(_numbers(X)[0])
-    _fractions(fraction, missing.shape[1])
+    _fractions(fraction, X, missing.shape[1])
     donors = missing[missing.any(1) & ~missing.all(1)]
     if not len(donors):
         raise ValueError(
@@ -207,7 +207,7 @@ def by_complete_columns(X, fraction, *, random_state=None):
 def whole_rows(X, fraction, *, random_state=None):
     """Choose all observed cells of some rows, such as visits of patients."""
     missing = np.isnan(_numbers(X)[0])
-    _fractions(fraction, missing.shape[1])
+    _fractions(fraction, X, missing.shape[1])
     chosen = _generator(random_state).random(len(missing)) < fraction
     return ~missing & chosen[:, None]
 
@@ -604,6 +604,7 @@ def energy_i_score(
     model = fit_clone(imputer, X)
     tables = draw_tables(model, X, 1, seed)
     completed = model.transform(X) if tables is None else tables[0]
+    check_order(X, completed, "completed", "X")
     if np.shape(completed) != np.shape(X):
         raise ValueError(
             f"imputer must complete all columns of X, {np.shape(X)}, got a table of "

@@ -5,6 +5,8 @@ several draws of it, on the cells marked True in ``hidden`` (see `skvnce.missing
 whose true values are known. In data frames, and in arrays of objects with columns of
 text, they score the columns of numbers and leave out categories, text, booleans and
 dates. A scale may hold one entry per column, or one per column of numbers.
+Tables are matched by place; one whose columns or rows have the labels of the true table
+in another order is an error.
 
 `false_classification_rate` evaluates imputed categories, `category_log_loss`,
 `brier_score`, `ranked_probability_score` and `expected_calibration_error` their

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from skvnce._tables.mixed import check_order
 from skvnce.metrics._forecasts import (
     category_places,
     cells_of,
@@ -61,6 +62,7 @@ def false_classification_rate(
     places = select_places(X_true, columns, category_places(X_true))
     scored = hidden_cells(X_true, hidden, places)
     imputed = cells_of(X_imputed, "X_imputed")
+    check_order(X_true, X_imputed, "X_imputed", "X_true")
     check_shape(imputed, np.shape(hidden), "X_imputed")
     wrong = []
     for cells in scored:

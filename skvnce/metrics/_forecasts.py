@@ -16,7 +16,7 @@ from skvnce._tables.cells import (
     names_of,
 )
 from skvnce._tables.frames import column_label, readable, reject_parts
-from skvnce._tables.mixed import columns_by_dtype
+from skvnce._tables.mixed import check_order, check_rows, columns_by_dtype
 from skvnce._tables.schema import place_of, read_columns
 from skvnce.missingness import _check_hidden
 
@@ -59,7 +59,7 @@ def cells_of(X, name):
 def hidden_cells(X_true, hidden, places):
     """List the hidden cells (`HiddenCells`) of columns that have some."""
     cells = cells_of(X_true, "X_true")
-    hidden = _check_hidden(hidden, (len(cells[0]), len(cells)))
+    hidden = _check_hidden(hidden, (len(cells[0]), len(cells)), X_true)
     listed = []
     for place in places:
         rows = np.flatnonzero(hidden[:, place])
@@ -136,6 +136,9 @@ def forecasts(X_true, draws, hidden, columns, categories, n_draws, *, ordinal=Fa
         positions(X_true, [key], "probabilities")[0]: table
         for key, table in draws.items()
     }
+    for place, table in draws.items():
+        name = f"probabilities[{column_label(X_true, place)}]"
+        check_rows(X_true, table, name, "X_true")
     places = list(draws)
     if ordinal and columns is None:
         places = [place for place in ordinal_places(X_true) if place in draws]
@@ -215,7 +218,7 @@ def _outcomes(cells, levels):
     return np.array([places[value] for value in cells.values])
 
 
-def tables_of(draws, shape):
+def tables_of(X_true, draws, shape):
     """Return the columns (`Cells`) of completed tables of one shape."""
     if is_frame(draws) or not np.iterable(draws) or not len(draws):
         raise ValueError(
@@ -224,6 +227,7 @@ def tables_of(draws, shape):
         )
     tables = [cells_of(draw, f"draw {i}") for i, draw in enumerate(draws)]
     for i, cells in enumerate(tables):
+        check_order(X_true, draws[i], f"draws[{i}]", "X_true")
         check_shape(cells, shape, f"draw {i}")
     return tables
 
@@ -245,7 +249,7 @@ def _of_tables(X_true, draws, hidden, columns, categories, ordinal):
         default = [place for place in ordinal_places(X_true) if place in default]
     places = select_places(X_true, columns, default)
     true = cells_of(X_true, "X_true")
-    draws = tables_of(draws, (len(true[0]), len(true)))
+    draws = tables_of(X_true, draws, (len(true[0]), len(true)))
     results = []
     for cells in hidden_cells(X_true, hidden, places):
         drawn = [

@@ -7,7 +7,12 @@ from numpy.typing import ArrayLike
 
 from skvnce._core.numbers import check_share, least_draws
 from skvnce._tables.frames import readable, reject_parts
-from skvnce._tables.mixed import columns_by_dtype, select_columns
+from skvnce._tables.mixed import (
+    check_columns,
+    check_order,
+    columns_by_dtype,
+    select_columns,
+)
 from skvnce._tables.values import fair_scores
 from skvnce.missingness import _check_hidden, _table
 
@@ -232,9 +237,13 @@ def _errors(X_true, value, name, hidden, scale, *, n_min=None):
     n_min: the number of tables that value holds at least; None if it is one table.
     """
     places = _numeric_places(X_true)
+    if n_min is None:
+        check_order(X_true, value, name, "X_true")
+    for k, draw in enumerate(value if isinstance(value, list | tuple) else ()):
+        check_order(X_true, draw, f"draws[{k}]", "X_true")
     if places is not None:
         shape = np.shape(X_true)
-        hidden = _check_hidden(hidden, shape)[:, places]
+        hidden = _check_hidden(hidden, shape, X_true)[:, places]
         X_true, scale = select_columns(X_true, places), _selected(scale, places, shape)
         if n_min is None:
             value = _select(value, places, shape, name)
@@ -242,7 +251,7 @@ def _errors(X_true, value, name, hidden, scale, *, n_min=None):
             value = [_table(_select(draw, places, shape, name), name) for draw in value]
     true = _table(X_true, "X_true")
     value = _table(value, name) if n_min is None else _draws(value, n_min)
-    hidden = _check_hidden(hidden, true.shape)
+    hidden = _check_hidden(hidden, true.shape, X_true)
     if not hidden.any():
         raise ValueError(
             "hidden must mark at least one cell of numbers, got none; hide some, or "
@@ -253,6 +262,7 @@ def _errors(X_true, value, name, hidden, scale, *, n_min=None):
             f"{name} must hold tables of the shape of X_true, {true.shape}, got shape "
             f"{value.shape}; pass the same rows and columns"
         )
+    check_columns(X_true, scale, "scale", "X_true")
     scale = _scales(scale, true.shape)[hidden]
     true = finite(true[hidden], "X_true")
     value = finite(value[..., hidden].astype(np.float64), name)

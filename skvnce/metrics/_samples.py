@@ -13,7 +13,7 @@ from sklearn.metrics import roc_auc_score
 from skvnce._core.numbers import power_of_two
 from skvnce._tables.cells import TIMES, is_frame
 from skvnce._tables.frames import reject_parts
-from skvnce._tables.mixed import columns_by_dtype
+from skvnce._tables.mixed import check_columns, check_order, columns_by_dtype
 from skvnce._types import Seed
 from skvnce.metrics._forecasts import cells_of, check_shape
 from skvnce.metrics._numbers import finite
@@ -64,6 +64,7 @@ def energy_distance(X: ArrayLike, Y: ArrayLike) -> float:
             f"X and Y must have the same columns, got {x.shape[1]} and {y.shape[1]} "
             "columns; select the common ones"
         )
+    check_columns(X, Y, "Y", "X")
     scale = power_of_two(max(abs(x).max(), abs(y).max()))  # no square overflows
     x, y = x / scale, y / scale
     distance = 2 * _mean_distance(x, y) - _mean_distance(x, x) - _mean_distance(y, y)
@@ -123,7 +124,7 @@ def two_sample_auc(
     """
     true = cells_of(X_true, "X_true")
     shape = (len(true[0]), len(true))
-    rows = _check_hidden(hidden, shape).any(axis=1)
+    rows = _check_hidden(hidden, shape, X_true).any(axis=1)
     _check_folds(n_splits, rows.sum())
     rng = _generator(random_state)
     folds = np.array_split(rng.permutation(rows.sum()), n_splits)
@@ -131,6 +132,7 @@ def two_sample_auc(
     aucs = []
     for name, table in _completed_tables(X_imputed):
         imputed = cells_of(table, name)
+        check_order(X_true, table, name, "X_true")
         check_shape(imputed, shape, name)
         x, is_nominal = _encoded_pairs(true, imputed, columns_by_dtype(X_true))
         x[1, np.isnan(x[0])] = np.nan

@@ -40,6 +40,8 @@ from skvnce.pooling._rules import Pooled, degrees_of_freedom, numbers, place_of
 # ----------------------------------------
 # Log-likelihoods of nested models of statsmodels, for D3.
 
+# of the likelihood, besides terms and outcome; `weights` of a GLM are those of its fit
+_OFFSETS_AND_WEIGHTS = ("offset", "exposure", "freq_weights", "var_weights", "weights")
 _FIXED_SCALE = ("Binomial", "Poisson", "NegativeBinomial")  # families of GLM
 
 
@@ -63,6 +65,13 @@ def check_nested(full, reduced):
                 "full and reduced must be models of the same kind, but results "
                 f"{number} are {_kind(a.model)} and {_kind(b.model)}."
             )
+        for name in _OFFSETS_AND_WEIGHTS[: 4 if _family(a.model) else 5]:
+            parts = (getattr(result.model, name, None) for result in (a, b))
+            if not np.array_equal(*parts):
+                raise ValueError(
+                    "full and reduced must be fitted to the same tables, with equal "
+                    f"{name}, but those of results {number} differ."
+                )
         _check_terms(a.model, b.model)
     larger, smaller = (len(parameters(results)[0]) for results in (full, reduced))
     if larger <= smaller:
@@ -102,6 +111,7 @@ def _check_terms(full, reduced):
     X, Z = (np.asarray(getattr(model, "exog", None)) for model in (full, reduced))
     if X.ndim != 2 or Z.ndim != 2 or X.shape[1] < Z.shape[1]:
         return
+    X = X / np.maximum(np.abs(X).max(0), np.finfo(float).tiny)  # ranks depend on units
     gap = Z - X @ np.linalg.lstsq(X, Z, rcond=None)[0]
     wrong = (np.abs(gap) > 1e-6 * np.abs(Z).max(0)).any(0)
     if wrong.any():
@@ -237,11 +247,15 @@ def wald_test(pooled: Pooled, terms: ArrayLike, value: ArrayLike = 0.0) -> Poole
     L = _constraints(pooled, terms)
     mean, within, between = _with_covariances(pooled, L)
     k, m = len(L), pooled.n_draws
+    # of variance 1, because ranks depend on the units of coefficients
+    variances = np.einsum("ki,ij,kj->k", L, within, L)
+    scale = np.sqrt(np.where(variances > 0, variances, 1))
+    L = L / scale[:, None]
     W = L @ within @ L.T
     if np.linalg.matrix_rank(W, hermitian=True) < k:
         raise ValueError("terms must be independent, but some follow from others.")
     r = float((1 + 1 / m) * np.trace(np.linalg.solve(W, L @ between @ L.T)) / k)
-    deviation = L @ mean - _hypothesis(value, k)
+    deviation = L @ mean - _hypothesis(value, k) / scale
     statistic = deviation @ np.linalg.solve(W, deviation) / (k * (1 + r))
     if k == 1:
         # of one constraint, F is the square of the t of `pool`

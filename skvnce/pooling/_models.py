@@ -596,7 +596,7 @@ def sensitivity_curve(
     analyse : callable
         Maps a completed table to the results of a model of statsmodels, or to a pair of
         an estimate, or a vector of estimates, and its squared standard error, or the
-        covariance matrix.
+        covariance matrix.  A Series of estimates has names for `summary`.
     shifts : list of dict
         Each as in `sample`, from the most plausible to the least, for example
         ``[{"income": -0.1 * k} for k in range(6)]``.  The first one is often ``{}``:
@@ -670,7 +670,7 @@ def _no_shift(shifts):
 
 def _pool_results(results):
     if all(isinstance(result, tuple | list) and len(result) == 2 for result in results):
-        return pool(*(np.array(part) for part in zip(*results, strict=True)))
+        return pool(*map(list, zip(*results, strict=True)))  # with names of pandas
     if not hasattr(results[0], "params"):
         raise TypeError(
             "analyse must return the results of a model of statsmodels, or a pair of "

@@ -405,7 +405,7 @@ def in_short(name, value):
     """Format a number of a printed table."""
     if name != "p":
         return f"{value:.4g}"
-    return f"{value:.3f}" if value >= 0.001 else "<.001"
+    return "<.001" if value < 0.001 else f"{value:.3f}"
 
 
 def _diagonal(matrix, ndim):

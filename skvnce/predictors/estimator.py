@@ -53,6 +53,7 @@ from skvnce._imputer.validation import (
     set_nested,
 )
 from skvnce._tables.cells import is_frame, is_missing
+from skvnce._tables.mixed import check_rows
 from skvnce._tables.model_columns import checked_weights
 from skvnce._tables.schema import PASSED, Schema, encode
 from skvnce._types import Seed, TableLike
@@ -120,6 +121,7 @@ class MultipleImputation(BaseEstimator):
         check_consistent_length(X, y, sample_weight)
         y = self._target(y)
         if sample_weight is not None:
+            check_rows(X, sample_weight, "sample_weight", "X")
             sample_weight = checked_weights(sample_weight, np.empty(len(y)))
         of_imputer, of_model = self._route(sample_weight)
         rng = np.random.default_rng(seed_from(self.random_state))

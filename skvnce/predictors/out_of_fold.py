@@ -133,14 +133,16 @@ class Recalibration(NamedTuple):
 
 def recalibrate(cv, models, rows, rng, fit, predict):
     """Learn the `Recalibration` from folds, by models that are fitted without them."""
-    y = rows.y
-    classes, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
+    classes = models[0].classes_  # without those of rows that have no weight
+    codes = np.minimum(np.searchsorted(classes, rows.y), len(classes) - 1)
+    has_class = classes[codes] == rows.y
+    counts = np.bincount(codes[has_class], minlength=len(classes))
     alike = all(_are_equal(rows.tables[0], table) for table in rows.tables[1:])
     if cv is None or alike or counts.min() < 2 or len(classes) < 2:
-        return Recalibration.none(len(models[0].classes_))
+        return Recalibration.none(len(classes))
     # each fold needs a row of each class
     cv = min(cv, counts.min()) if isinstance(cv, Integral) else cv
-    folds = splits(cv, y, rng, by_class=True, groups=rows.groups)
+    folds = splits(cv, codes, rng, by_class=True, groups=rows.groups)
 
     def of_classes(model, table):
         # 0 of classes that the model has not seen
@@ -150,8 +152,9 @@ def recalibrate(cv, models, rows, rng, fit, predict):
         return probabilities
 
     predictions, places = fold_predictions(folds, rows, fit, of_classes)
-    weights = rows.fit_params.get("sample_weight", np.ones(len(y)))
-    weights = weights * np.mean([class_weights(model, y) for model in models], 0)
+    weights = rows.fit_params.get("sample_weight", np.ones(len(codes)))
+    weights = weights * np.mean([class_weights(model, rows.y) for model in models], 0)
+    weights = np.where(has_class, weights, 0)
     return Recalibration.of(predictions.mean(0), codes[places], weights[places])
 
 

@@ -1,6 +1,7 @@
 """Reports of imputers on hidden cells, and scores without truth."""
 
 import json
+import re
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -481,3 +482,19 @@ def test_energy_i_score_agrees_with_that_of_r():
     weights = dict(zip(recorded["places"], recorded["weights"], strict=True))
     for place, weight in weights.items():
         np.testing.assert_allclose(found.weights[str(place)], weight)
+
+
+def test_imputers_that_move_columns_are_refused():
+    frame = pd.DataFrame(
+        np.random.default_rng(0).normal(size=(30, 2)), columns=["b", "a"]
+    )
+    frame.loc[:4, "b"] = np.nan
+    mover = ColumnTransformer(
+        [("a", SimpleImputer(), ["a"]), ("b", SimpleImputer(), ["b"])],
+        verbose_feature_names_out=False,
+    )
+    message = "another order, ['a', 'b']"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        energy_i_score(mover, frame)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        imputation_report({"mover": mover}, frame, **FEW)

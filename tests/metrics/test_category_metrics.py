@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from errors import refused
 from statistical import FAILURE, p_mean
 
 from skvnce.metrics import (
@@ -11,6 +12,7 @@ from skvnce.metrics import (
     category_log_loss,
     coverage,
     crps,
+    energy_distance,
     expected_calibration_error,
     false_classification_rate,
     imputation_mae,
@@ -418,3 +420,70 @@ def test_errors_of_probabilities(score, probabilities, message):
 def test_errors_of_parameters(score, probabilities, options, message):
     with pytest.raises(ValueError, match=message):
         score(TRUE, probabilities, ALL, **options)
+
+
+# Labels of columns and rows: those of data frames in another order
+
+
+def labelled():
+    """Return a true table, one with other cells, hidden cells, and probabilities."""
+    rng = np.random.default_rng(0)
+    true = pd.DataFrame(rng.normal(size=(30, 2)), columns=["b", "a"])
+    true.insert(1, "g", rng.choice(["x", "y"], 30))
+    true.index = rng.permutation(30)
+    imputed = true.assign(a=true["a"] + 1, g="x")
+    hidden = pd.DataFrame(True, true.index, true.columns)
+    shares = pd.DataFrame({"x": rng.random(30)}, index=true.index)
+    return true, imputed, hidden, shares.assign(y=1 - shares["x"])
+
+
+SCORES_OF_TABLES = [
+    imputation_rmse,
+    false_classification_rate,
+    lambda true, imputed, hidden: two_sample_auc(true, imputed, hidden, random_state=0),
+    lambda true, imputed, hidden: crps(true, [imputed] * 2, hidden),
+    lambda true, imputed, hidden: brier_score(true, [imputed] * 2, hidden),
+]
+
+
+@pytest.mark.parametrize("score", SCORES_OF_TABLES)
+def test_tables_in_another_order_are_refused(score):
+    true, imputed, hidden, _ = labelled()
+    others = [
+        ("columns", imputed[sorted(imputed)], hidden),
+        ("rows", imputed.sort_index(), hidden),
+        ("rows", imputed.sort_index().reset_index(drop=True)[::-1], hidden),
+        ("columns", imputed, hidden[sorted(hidden)]),
+        ("rows", imputed, hidden.sort_index()),
+    ]
+    for what, table, mask in others:
+        message = f"has the {what} of X_true in another order"
+        refused(ValueError, message, score, true, table, mask)
+
+
+@pytest.mark.parametrize("score", SCORES_OF_TABLES)
+def test_other_labels_are_no_order(score):
+    true, imputed, hidden, _ = labelled()
+    expected = score(true, imputed, hidden)
+    assert score(true, imputed.reset_index(drop=True), hidden) == expected
+    renamed = imputed.add_prefix("imputer__")
+    assert score(true, renamed, hidden.to_numpy()) == expected
+
+
+def test_probabilities_and_scales_in_another_order_are_refused():
+    true, imputed, hidden, shares = labelled()
+    category_log_loss(true, {"g": shares}, hidden)
+    wrong = {"g": shares.sort_index()}
+    message = r"probabilities\['g'\] has the rows of X_true in another order"
+    refused(ValueError, message, category_log_loss, true, wrong, hidden)
+    numbers = (
+        true.drop(columns="g"),
+        imputed.drop(columns="g"),
+        hidden.drop(columns="g"),
+    )
+    scale = numbers[0].std()
+    imputation_rmse(*numbers, scale=scale)
+    message = r"scale has the columns of X_true in another order, \['a', 'b'\]"
+    refused(ValueError, message, imputation_rmse, *numbers, scale=scale.sort_index())
+    message = r"Y has the columns of X in another order, \['a', 'b'\]"
+    refused(ValueError, message, energy_distance, numbers[0], numbers[1][["a", "b"]])

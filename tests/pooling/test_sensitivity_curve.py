@@ -134,6 +134,18 @@ def test_wrong_input(fitted, options, error, message):
     refused(error, message, sensitivity_curve, X=X, **arguments | options)
 
 
+def test_series_keep_their_names(fitted):
+    def analyse(table, names="ab"):
+        frame = pd.DataFrame(table, columns=["a", "b"])
+        return frame.mean(), frame.var()[list(names)] / len(frame)
+
+    curve = sensitivity_curve(*fitted, analyse, [{}], 2, 0)
+    places = [curve.summary(name)["coef"].tolist() for name in ("b", 1)]
+    assert places[0] == places[1]
+    with pytest.raises(ValueError, match="the same names in the same order"):
+        sensitivity_curve(*fitted, lambda table: analyse(table, "ba"), [{}], 2, 0)
+
+
 def test_an_analysis_of_one_number_has_no_names(fitted):
     imputer, X = fitted
     curve = sensitivity_curve(imputer, X, mean_of_y, [{}], 2, 0)

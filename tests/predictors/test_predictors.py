@@ -424,6 +424,13 @@ def test_weights_of_the_default_regressor_count_as_rows(rng):
     assert abs(given - repeated).max() > 0.1
 
 
+def test_weights_in_another_order_are_an_error():
+    X, y = rows()
+    weights = pd.Series(np.arange(1.0, len(X) + 1))[::-1]
+    message = "sample_weight has the rows of X in another order"
+    refused(ValueError, message, clone(LINEAR).fit, pd.DataFrame(X), y, weights)
+
+
 def test_weights_count_in_intervals():
     X, y = regression(0, 400)
     X = np.nan_to_num(X)

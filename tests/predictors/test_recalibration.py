@@ -156,3 +156,17 @@ def test_folds_without_a_class():
     assert model.predict_proba(X).shape == (40, 3)
     other = fitted(X, y, calibration_cv=StratifiedKFold(2), n_estimators=2)
     assert np.isfinite(other.predict_proba(X)).all()
+
+
+@pytest.mark.parametrize("label", ["rare", "zz"])  # between the others, and last
+def test_classes_of_rows_without_weight_are_none_of_the_default_model(label):
+    X, y = rows(60, 0.2, np.random.default_rng(0))
+    y = np.array(["no", "yes"], dtype=object)[y]
+    y[:5] = label
+    weights = np.r_[np.zeros(5), np.ones(55)]
+    model = MultipleImputationClassifier(
+        PLAIN, n_estimators=2, n_draws=2, calibration_cv=2, random_state=0
+    ).fit(X, y, sample_weight=weights)
+    assert_array_equal(model.classes_, ["no", "yes"])
+    assert model.slope_ != 1
+    assert_allclose(model.predict_proba(X).sum(1), 1)
