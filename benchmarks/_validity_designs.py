@@ -11,7 +11,7 @@ import pandas as pd
 from _validity_analyses import binary, clustered, linear, term_of
 from scipy.optimize import brentq
 from scipy.special import expit
-from scipy.stats import beta, gamma, norm, poisson
+from scipy.stats import beta, gamma, nbinom, norm, poisson
 
 ROWS, RATE = 300, 0.3
 DESIGNS = {}
@@ -344,6 +344,7 @@ for _name, _shape, _slope in (
     ("zero-inflated", zero_inflated, 0.5),
     ("counts, mean 2", lambda _, u: poisson.ppf(u, 2).astype(float), 0.5),
     ("counts, mean 8", lambda _, u: poisson.ppf(u, 8).astype(float), 0.25),
+    ("counts, wide", lambda _, u: nbinom.ppf(u, 1, 1 / 7).astype(float), 0.1),
 ):
     _truth = {"w": _slope, "x": 0.4}
     add(_name, shaped(_shape, _truth), _truth, "w", ("w", "x", "y"))
