@@ -276,12 +276,9 @@ def is_of(record, method, way):
 
 def mean(some, score):
     """Average over tables: geometrically, if these are ratios."""
-    some = list(some)
-    if not some:
+    if not (some := list(some)):
         return None
-    if not SCORES[score][1]:
-        return float(np.mean(some))
-    return geometric_mean(some)
+    return geometric_mean(some) if SCORES[score][1] else float(np.mean(some))
 
 
 def written(value):
@@ -366,16 +363,13 @@ def manners(records, methods, way):
     lines = []
     for method in methods:
         some = [r for r in records if is_of(r, method, way)]
-        counts = [r["warnings"] for r in some if "warnings" in r]
-        unfilled = [r["unfilled"] for r in some if r.get("unfilled")]
-        line = [method, sum("error" in r for r in some)]
-        line += [
-            f"{sum(unfilled)} ({len({r['table'] for r in some if r.get('unfilled')})})",
-            sum(count > 0 for count in counts),
-        ]
-        lines.append([*line, f"{np.mean(counts or [0]):.2f}", max(counts, default=0)])
-    header = ["failures", "cells left missing or infinite (tables)"]
-    header += ["tables with warnings", "warnings a table", "most"]
+        counts = [r["warnings"] for r in some if "warnings" in r] or [0]
+        left = [r["unfilled"] for r in some if r.get("unfilled")]
+        line = [method, sum("error" in r for r in some), f"{sum(left)} ({len(left)})"]
+        line += [sum(count > 0 for count in counts), f"{np.mean(counts):.2f}"]
+        lines.append([*line, max(counts)])
+    header = ["failures", "cells left missing or infinite (fits)"]
+    header += ["fits with warnings", "warnings a fit", "most"]
     return table(["method", *header], lines)
 
 
@@ -406,14 +400,9 @@ def losses(results):
 
 def failures(results):
     """Make a table of errors."""
-    lines = [
-        [r["method"], r["table"], r["way"], r["hiding"], r["error"].replace("|", "/")]
-        for r in results.records
-        if "error" in r
-    ]
-    order = {method: place for place, method in enumerate(METHODS)}
-    lines.sort(key=lambda line: (order.get(line[0], 99), line[1]))
     header = ["method", "table", "way", "hiding", "error"]
+    failed = [[r[k] for k in header] for r in results.records if "error" in r]
+    lines = [[*line[:-1], line[-1].replace("|", "/")] for line in sorted(failed)]
     return table(header, lines) if lines else "None."
 
 
