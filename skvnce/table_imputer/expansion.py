@@ -441,14 +441,14 @@ def logarithms_of(part, x, weights):
     Returns None where it has none, or where they differ from normal scores.  Zero is
     where the line of logarithms and scores of the other numbers has its score.
     """
-    origin = -part.centre[0] / part.scale[0]
+    origin, has_zero = -part.centre[0] / part.scale[0], part.values[0] == 0
     # of numbers whose mean is many deviations away, differences are noise
-    if not part.score or part.values[0] < 0 or not x.max() > origin:
+    if not part.score or not (x.max() if has_zero else x.min()) > origin:
         return None
     _, weights, values, first, z = _sorted_scores(x, weights)
     count, size = np.add.reduceat(weights, first), values - origin
     least, zero = _BELOW * size[0], 0.0
-    if part.values[0] == 0:
+    if has_zero:
         line = np.polyfit(z[1:], np.log(size[1:]), 1, w=np.sqrt(count[1:]))
         size[0] = least = min(np.exp(np.polyval(line, z[0])), size[1] / 2)
         zero = np.sqrt(size[0] * size[1])

@@ -169,6 +169,9 @@ def test_scores_of_lognormal_numbers_are_their_logarithms(rng):
     assert with_logarithms(cells)[1] is None
     cells[:, 1] = rng.exponential(size=len(cells)) - 0.5  # nor has one of two signs any
     assert with_logarithms(cells)[1] is None
+    cells = table_of(rng)
+    cells[0, 1] = 1e-300  # standardised it is zero, and has no logarithm
+    assert with_logarithms(cells)[1] is None
 
 
 @pytest.mark.parametrize("unit", [1.0, 0.01, 2000.0])
