@@ -322,7 +322,8 @@ def _per_column(value, name, n_features):
         numbers = np.asarray(readable(value, name), dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise TypeError(
-            f"{name} must be a number or an array of numbers, got {value!r}"
+            f"{name} must be a number or an array of numbers, got {value!r}; pass one "
+            "number, or one for each column"
         ) from error
     if numbers.shape not in ((), (n_features,)):
         raise ValueError(

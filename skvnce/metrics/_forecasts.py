@@ -187,7 +187,8 @@ def _of_probabilities(cells, table_of_shares, categories, n_samples, n_draws):
             f"probabilities of column {cells.label} must not be negative and have sum "
             f"1, got {values.tolist()} in row {row}; divide them by their sum"
         )
-    return Forecast(table, _outcomes(cells, levels), n_draws)
+    outcomes = _places_among(levels, cells, cells.values, "X_true")
+    return Forecast(table, outcomes, n_draws)
 
 
 def _levels_of_frame(cells, frame):
@@ -205,17 +206,17 @@ def _levels_of_frame(cells, frame):
     return names
 
 
-def _outcomes(cells, levels):
-    """Return the places of the true levels."""
+def _places_among(levels, cells, values, name):
+    """Return the places of values of the hidden cells among levels."""
     places = {level: place for place, level in enumerate(levels)}
-    for row, value in zip(cells.rows, cells.values, strict=True):
+    for row, value in zip(cells.rows, values, strict=True):
         if value not in places:
             raise ValueError(
-                f"X_true has the level {value!r} in column {cells.label}, row {row}, "
-                f"which is not among those of the probabilities, {levels}; add it to "
-                "them with probability 0, or set hidden to False there"
+                f"{name} has the level {value!r} in column {cells.label}, row {row}, "
+                f"which is not among {levels}; add it to probabilities, with "
+                "probability 0, or to categories, or set hidden to False there"
             )
-    return np.array([places[value] for value in cells.values])
+    return np.array([places[value] for value in values])
 
 
 def tables_of(X_true, draws, shape):
@@ -294,15 +295,8 @@ def _levels(true, label, drawn, ordinal):
 
 def _frequencies(cells, levels, drawn):
     """Return the forecast that is the frequencies of the levels in draws."""
-    places = {level: place for place, level in enumerate(levels)}
     counts = np.zeros((len(cells.rows), len(levels)))
     for values in drawn:
-        for at, value in enumerate(values):
-            if value not in places:
-                raise ValueError(
-                    f"a draw has the level {value!r} in column {cells.label}, row "
-                    f"{cells.rows[at]}, which is not among {levels}; add it to "
-                    "categories"
-                )
-            counts[at, places[value]] += 1
-    return Forecast(counts / len(drawn), _outcomes(cells, levels), len(drawn))
+        counts += np.eye(len(levels))[_places_among(levels, cells, values, "a draw")]
+    outcomes = _places_among(levels, cells, cells.values, "X_true")
+    return Forecast(counts / len(drawn), outcomes, len(drawn))

@@ -14,7 +14,7 @@ from skvnce._tables.mixed import (
     select_columns,
 )
 from skvnce._tables.values import fair_scores
-from skvnce.missingness import _check_hidden, _table
+from skvnce.missingness import _check_hidden, _per_column, _table
 
 # ----------------------------------------
 # Checks that several scores share.
@@ -258,10 +258,7 @@ def _errors(X_true, value, name, hidden, scale, *, n_min=None):
             "use false_classification_rate and brier_score for categories"
         )
     if value.shape[-2:] != true.shape:
-        raise ValueError(
-            f"{name} must hold tables of the shape of X_true, {true.shape}, got shape "
-            f"{value.shape}; pass the same rows and columns"
-        )
+        raise _of_other_shape(name, true.shape, value.shape)
     check_columns(X_true, scale, "scale", "X_true")
     scale = _scales(scale, true.shape)[hidden]
     true = finite(true[hidden], "X_true")
@@ -286,11 +283,15 @@ def _numeric_places(X):
 def _select(X, places, shape, name):
     """Select columns of an imputed table of the shape of the true one."""
     if np.shape(X) != shape:
-        raise ValueError(
-            f"{name} must hold tables of the shape of X_true, {shape}, got shape "
-            f"{np.shape(X)}; pass the same rows and columns"
-        )
+        raise _of_other_shape(name, shape, np.shape(X))
     return select_columns(X, places)
+
+
+def _of_other_shape(name, shape, other):
+    return ValueError(
+        f"{name} must hold tables of the shape of X_true, {shape}, got shape {other}; "
+        "pass the same rows and columns"
+    )
 
 
 def _selected(scale, places, shape):
@@ -300,19 +301,7 @@ def _selected(scale, places, shape):
 
 def _scales(scale, shape):
     """Return one positive scale per cell."""
-    try:
-        scale = 1.0 if scale is None else readable(scale, "scale")
-        scales = np.asarray(scale, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"scale must be a number or an array of numbers, got {scale!r}; pass for "
-            "example the standard deviations of the columns"
-        ) from error
-    if scales.shape not in ((), shape[1:]):
-        raise ValueError(
-            f"scale must be one number or {shape[1]}, one per column, got shape "
-            f"{scales.shape}; pass one of these"
-        )
+    scales = _per_column(1.0 if scale is None else scale, "scale", shape[1])
     if not ((scales > 0) & np.isfinite(scales)).all():
         raise ValueError(
             f"scale must be positive and finite, got {scale!r}; use 1 for a constant "
