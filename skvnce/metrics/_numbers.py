@@ -241,6 +241,7 @@ def _errors(X_true, value, name, hidden, scale, *, n_min=None):
         check_order(X_true, value, name, "X_true")
     for k, draw in enumerate(value if isinstance(value, list | tuple) else ()):
         check_order(X_true, draw, f"draws[{k}]", "X_true")
+    check_columns(X_true, scale, "scale", "X_true")
     if places is not None:
         shape = np.shape(X_true)
         hidden = _check_hidden(hidden, shape, X_true)[:, places]
@@ -259,7 +260,7 @@ def _errors(X_true, value, name, hidden, scale, *, n_min=None):
         )
     if value.shape[-2:] != true.shape:
         raise _of_other_shape(name, true.shape, value.shape)
-    check_columns(X_true, scale, "scale", "X_true")
+    check_columns(X_true, scale, "scale", "X_true")  # one for each column of numbers
     scale = _scales(scale, true.shape)[hidden]
     true = finite(true[hidden], "X_true")
     value = finite(value[..., hidden].astype(np.float64), name)

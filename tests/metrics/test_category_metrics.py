@@ -485,5 +485,10 @@ def test_probabilities_and_scales_in_another_order_are_refused():
     imputation_rmse(*numbers, scale=scale)
     message = r"scale has the columns of X_true in another order, \['a', 'b'\]"
     refused(ValueError, message, imputation_rmse, *numbers, scale=scale.sort_index())
+    tables = true, imputed, hidden
+    refused(ValueError, message, imputation_rmse, *tables, scale=scale.sort_index())
+    message = r"scale has the columns of X_true in another order, \['a', 'b', 'g'\]"
+    scale = pd.Series(1.0, index=sorted(true))
+    refused(ValueError, message, imputation_rmse, *tables, scale=scale)
     message = r"Y has the columns of X in another order, \['a', 'b'\]"
     refused(ValueError, message, energy_distance, numbers[0], numbers[1][["a", "b"]])
