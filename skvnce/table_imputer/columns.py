@@ -13,6 +13,8 @@ do where these decide.
 from typing import NamedTuple
 
 import numpy as np
+from scipy.optimize import minimize
+from scipy.special import log_softmax, softmax
 
 from skvnce._core.numbers import grid_of, masses_at_ends
 from skvnce.table_imputer.expansion import EMBEDDED, GRADE, LEVELS
@@ -21,6 +23,12 @@ from skvnce.table_imputer.kernels import grow_forest, predict_forest
 _TREES, _N_TREES = 30_000, (21, 80)  # rows of all trees; at least and at most
 _PRIOR = 5.0  # cells that the weights 1 and 0 count as
 _POWERS, _PRIOR_OF_POWER = (0.6, 0.8, 1.0, 1.25, 1.6, 2.0, 2.5, 3.0), 20.0
+_LEAST = 1e-3  # of a linear probability, whose logarithm is taken
+_RIDGE = 1.0  # of log-odds, a prior of a standard deviation of 1
+_ITERATIONS = 50
+_ROWS_OF_SPREAD = 5  # for each column that the spread may depend on
+_ROOTS_OF_SPREAD = 0.4, 2.5  # of factors of residuals: at least and at most
+_SHARE_OF_SPREAD = 0.1  # of what the columns say of it, below which it is left out
 _SHARE = 0.7  # of the rows, from which a tree is grown
 _FEWEST_TRIED = 12  # features of a split, or a third of them
 _BOUNDS, _BOUNDS_OF_DRAWS = 3, 2  # of a feature of a split
@@ -75,6 +83,7 @@ class Residuals(NamedTuple):
     donor: np.ndarray  # the observed cell
     row: np.ndarray  # int, of which there is a residual in each completion
     weight: np.ndarray  # of the rows
+    spread: np.ndarray  # by which the residuals are divided
 
     def window(self, predicted, size):
         """Find where windows of similar predictions would, and do, begin."""
@@ -99,6 +108,85 @@ class Residuals(NamedTuple):
         return (pick - 1).clip(first, first + size - 1), local
 
 
+class Logit(NamedTuple):
+    """Logistic regression of levels on their linear predictions.
+
+    Given numbers, log-odds are linear and probabilities are not; the predictions say
+    all that numbers do (Hastie, Tibshirani and Buja 1994).  Given other levels
+    probabilities are linear, so that their logarithms are features, too.
+    """
+
+    intercepts: np.ndarray  # (k,)
+    slopes: np.ndarray  # (len(base), k), of predictions
+    power: float  # of linear probabilities
+
+    def of(self, L, linear):
+        """Predict probabilities (..., k) by predictions and linear probabilities."""
+        return softmax(self.scores(L, np.log(linear.clip(_LEAST))), -1)
+
+    def scores(self, L, logs):
+        """Compute log-probabilities up to a constant."""
+        return self.intercepts + L @ self.slopes + self.power * logs
+
+
+def fit_logit(L, linear, codes, weights):
+    """Fit by maximum likelihood, shrunk to the linear probabilities (C, n, k)."""
+    (C, _, m), k = L.shape, linear.shape[-1]
+    logs = np.log(linear.clip(_LEAST)).reshape(-1, k)
+    X, w = L.reshape(-1, m), np.tile(weights / C, C)
+    truth = np.tile(np.eye(k)[codes], (C, 1))
+
+    def logit_of(theta):
+        return Logit(theta[:k], theta[k:-1].reshape(m, k), 1 + theta[-1])
+
+    def loss(theta):
+        log_p = log_softmax(logit_of(theta).scores(X, logs), -1)
+        error = (np.exp(log_p) - truth) * w[:, None]
+        slopes = [error.sum(0), (X.T @ error).ravel(), [(error * logs).sum()]]
+        value = _RIDGE * theta @ theta / 2 - (w[:, None] * truth * log_p).sum()
+        return value, np.concatenate(slopes) + _RIDGE * theta
+
+    options = {"maxiter": _ITERATIONS}
+    start = np.zeros(k + m * k + 1)
+    best = minimize(loss, start, jac=True, method="L-BFGS-B", options=options)
+    return logit_of(best.x)
+
+
+class Spread(NamedTuple):
+    """Factors of residuals, by the other columns.
+
+    The residuals of groups may differ where their predictions do not.
+    """
+
+    intercept: float
+    slopes: np.ndarray  # (len(others),), of the roots of the factors
+
+    def of(self, X):
+        """Compute factors of the residuals of rows (C, n, len(others))."""
+        return (X @ self.slopes + self.intercept).clip(*_ROOTS_OF_SPREAD) ** 2
+
+
+def fit_spread(X, residuals, weights):
+    """Regress roots of absolute residuals (n,) on columns (n, d), shrunk to their mean.
+
+    Roots, as they are nearly normal: squares would be those of few rows.  Returns
+    Spread, or None if residuals left out do not depend on the columns.
+    """
+    (n, d), roots = X.shape, np.sqrt(abs(residuals))
+    if n < _ROWS_OF_SPREAD * (d + 1) or not weights @ roots > 0:
+        return None
+    roots = roots / (weights @ roots / weights.sum()) - 1
+    A = np.column_stack([np.ones(n), X])
+    gram = A.T @ (weights[:, None] * A) + np.diag([1e-9, *np.ones(d)])
+    hat = np.linalg.solve(gram, A.T * weights)
+    slopes, leverage = hat @ roots, (A * hat.T).sum(1).clip(max=0.9)
+    left_out = (A @ slopes - leverage * roots) / (1 - leverage)
+    w = _share(roots[None], np.zeros((1, n)), left_out[None], weights, 1)
+    if w < _SHARE_OF_SPREAD:
+        return None
+    return Spread(1 + w * slopes[0], w * slopes[1:])
+
+
 class ColumnModel(NamedTuple):
     """A fitted model of a column."""
 
@@ -106,6 +194,7 @@ class ColumnModel(NamedTuple):
     others: np.ndarray  # columns of the matrix that are features
     knots: dict  # by column of the matrix: observed values, whose ranks are features
     of_normal: list  # knots of each prediction of the normal; None for probabilities
+    logit: tuple | None  # Logit, of levels
     a: float
     w: float
     sharpness: float  # power of probabilities
@@ -113,6 +202,7 @@ class ColumnModel(NamedTuple):
     near: tuple | None  # of grades: sorted predictions, sums of levels, size
     residuals: Residuals | None
     shape: Shape | None
+    spread: Spread | None
     n_completions: int
     gain: float  # share of the normal's squared errors that the forest explains
 
@@ -143,7 +233,7 @@ class ColumnModel(NamedTuple):
         if part.kind == EMBEDDED:
             return np.broadcast_to(part.shares, (*L.shape[:-1], k))
         if part.kind == LEVELS or k == 2:
-            return part.probabilities(L)
+            return self.logit.of(L, part.probabilities(L))
         v, sums, size = self.near
         at = (np.searchsorted(v, L[..., 0]) - size // 2).clip(0, len(v) - size)
         P = sums[at + size] - sums[at] + 0.5 * part.shares
@@ -176,13 +266,19 @@ class ColumnModel(NamedTuple):
         best = best[..., 0]
         return best if self.part.link is None else best.clip(*self.part.link.ends)
 
-    def draw(self, predicted, rng):
-        """Draw numbers or levels (C, n) given what `predict` returns."""
+    def spread_of(self, rows):
+        """Compute factors of the residuals of numbers (C, n)."""
+        if self.spread is None:
+            return np.ones((len(rows.X), 1))
+        return self.spread.of(rows.X[..., self.others])
+
+    def draw(self, predicted, rng, spread=1.0):
+        """Draw numbers or levels (C, n) given what `predict` and `spread_of` return."""
         if self.part.is_number:
-            return self._draw_numbers(predicted, rng)
+            return self._draw_numbers(predicted, rng, spread)
         return levels_at(predicted, rng.random(predicted.shape[:-1]))
 
-    def _draw_numbers(self, mean, rng):
+    def _draw_numbers(self, mean, rng, spread):
         """Add the residual of a row of similar prediction, and keep the shape."""
         residuals, shape = self.residuals, self.shape
         size = self._size_of_window()
@@ -192,7 +288,9 @@ class ColumnModel(NamedTuple):
         pick, local = (np.stack(parts) for parts in zip(*drawn, strict=True))
         # beyond the outermost window its local mean is one error, which all cells there
         # would share, and of which the draws do not know
-        x = mean + residuals.residual[pick] - np.where(at == first, 0.0, local)
+        x = mean + spread * (
+            residuals.residual[pick] - np.where(at == first, 0.0, local)
+        )
         x = self.part.off_scale(x)
         donor = residuals.donor[pick]
         for end, value in shape.masses:
@@ -206,8 +304,8 @@ class ColumnModel(NamedTuple):
             x = np.maximum(k, first) * shape.step + shape.origin
         return x
 
-    def means(self, predicted):
-        """Compute means of numbers, given what `predict` returns.
+    def means(self, predicted, spread):
+        """Compute means of numbers, given what `predict` and `spread_of` return.
 
         Those of logarithms are averages over residuals (Duan 1983, smearing).
         """
@@ -218,20 +316,26 @@ class ColumnModel(NamedTuple):
         levels = (np.arange(_SMEARED) + 0.5) / _SMEARED
         places = order[np.searchsorted(total, levels * total[-1])]
         residuals = self.residuals.residual[places]
-        return self.part.link.numbers(predicted[..., None] + residuals).mean(-1)
+        return self.part.link.numbers(
+            predicted[..., None] + spread[..., None] * residuals
+        ).mean(-1)
 
     def held_out_means(self):
         """Return means of rows (n,) of one completion; NaN of rows in all trees."""
         means = np.full(len(self.residuals.weight), np.nan)
-        means[self.residuals.row] = self.means(self.residuals.prediction)
+        means[self.residuals.row] = self.means(
+            self.residuals.prediction, self.residuals.spread
+        )
         return means
 
-    def quantiles(self, predicted, levels):
-        """Find quantiles (n_levels, n) of numbers, given what `predict` returns."""
+    def quantiles(self, predicted, levels, spread=1.0):
+        """Find quantiles (n_levels, n) of numbers, given the same."""
         size = self._size_of_window()
         _, first = self.residuals.window(predicted, size)
         near = self.residuals.residual[first[:, None] + np.arange(size)]
-        return self.part.off_scale(predicted + np.quantile(near, levels, axis=1))
+        return self.part.off_scale(
+            predicted + spread * np.quantile(near, levels, axis=1)
+        )
 
     def _size_of_window(self):
         return min(_DRAWN_FROM * self.n_completions, len(self.residuals.residual))
@@ -293,8 +397,16 @@ def fit_column(expansion, part, cells, rows, weights, n_trees, seed):
     truth, donors = (
         np.broadcast_to(x[..., 0], best.shape[:2]) for x in (truth, numbers)
     )
-    residuals = _residuals(truth, donors, best[..., 0], weights, is_held_out)
-    return model._replace(residuals=residuals, shape=shape_of(part))
+    best = best[..., 0]
+    X = rows.X[..., model.others]
+    spread = None
+    if n_trees != 0:  # without trees, weights of draws are those of one spread
+        of_rows = X.mean(0), (truth - best).mean(0), weights
+        spread = fit_spread(*(x[is_held_out] for x in of_rows))
+    model = model._replace(spread=spread, shape=shape_of(part))
+    factors = np.broadcast_to(model.spread_of(rows), best.shape)
+    residuals = _residuals(truth, donors, best, factors, weights, is_held_out)
+    return model._replace(residuals=residuals)
 
 
 class Filling(NamedTuple):
@@ -320,14 +432,16 @@ class Filling(NamedTuple):
 
     def predict(self, rows):
         """Predict means of numbers, or probabilities of levels; see `ColumnModel`."""
-        means = self.model.means(self.model.predict(rows))
+        means = self.model.means(self.model.predict(rows), self.model.spread_of(rows))
         if self.plain is None:
             return means
         return (1 - self.share) * self.plain.predict(rows) + self.share * means
 
     def quantiles(self, rows, levels):
         """Compute quantiles (n_levels, n) of numbers."""
-        return self.model.quantiles(self.model.predict(rows)[0], levels)
+        return self.model.quantiles(
+            self.model.predict(rows)[0], levels, self.model.spread_of(rows)[0]
+        )
 
 
 def _start(expansion, part, truth, codes, rows, weights):
@@ -348,11 +462,15 @@ def _start(expansion, part, truth, codes, rows, weights):
         _spaced_quantiles(rows.M[..., b].ravel()) if part.is_number else None
         for b in range(rows.M.shape[-1])
     ]
+    logit = None
+    if part.kind == LEVELS or part.n_levels == 2:
+        logit = fit_logit(rows.L, part.probabilities(rows.L), codes, weights)
     return ColumnModel(
         part,
         others,
         knots,
         of_normal,
+        logit,
         a=a,
         w=0.0,
         sharpness=1.0,
@@ -360,6 +478,7 @@ def _start(expansion, part, truth, codes, rows, weights):
         near=near,
         residuals=None,
         shape=None,
+        spread=None,
         n_completions=C,
         gain=0.0,
     )
@@ -459,14 +578,16 @@ def _spaced_quantiles(v):
     return np.array(knots)
 
 
-def _residuals(truth, donors, best, weights, is_held_out):
+def _residuals(truth, donors, best, spread, weights, is_held_out):
     """Sort held-out residuals of predictions (C, n) of cells (C, n)."""
     C = len(best)
-    prediction, y, donor = (x[:, is_held_out].ravel() for x in (best, truth, donors))
+    prediction, y, donor, spread = (
+        x[:, is_held_out].ravel() for x in (best, truth, donors, spread)
+    )
     order = np.argsort(prediction, kind="stable")
     row = np.tile(np.flatnonzero(is_held_out), C)[order]
-    columns = (x[order] for x in (prediction, y - prediction, donor))
-    return Residuals(*columns, row, weights)
+    columns = (x[order] for x in (prediction, (y - prediction) / spread, donor))
+    return Residuals(*columns, row, weights, spread[order])
 
 
 def shape_of(part):

@@ -364,22 +364,19 @@ def draw_cells(normals, expansion, X, proposers, rng):
                 drawn[q] = _levels(expansion, part, laws, targets, states, rng)
                 put_cells(expansion, S, part, drawn[q], rows)
                 continue
-            predicted = [
-                model.predict(
-                    Rows(states, law.means(states), centre.means(states)), rng
-                )
-                for (model, centre), law in zip(of_laws, laws, strict=False)
-            ]
+            predicted = []
+            for (model, centre), law in zip(of_laws, laws, strict=False):
+                read = Rows(states, law.means(states), centre.means(states))
+                predicted.append((model.predict(read, rng), model.spread_of(read)))
             if targets is None:
-                drawn[q] = of_laws[0].model.draw(predicted[0].clip(*ends), rng)
+                mean, spread = predicted[0]
+                drawn[q] = of_laws[0].model.draw(mean.clip(*ends), rng, spread)
             else:
                 # with the last draw the choice leaves its target invariant (Andrieu,
                 # Lee and Vihola 2018, iterated sampling importance resampling)
                 proposals = [drawn[q]] if q in drawn else []
-                for (model, _), prediction in zip(of_laws, predicted, strict=True):
-                    proposals += [
-                        model.draw(prediction, rng) for _ in range(_PROPOSALS)
-                    ]
+                for (model, _), (mean, _) in zip(of_laws, predicted, strict=True):
+                    proposals += [model.draw(mean, rng) for _ in range(_PROPOSALS)]
                 drawn[q] = _chosen(
                     expansion, part, laws, targets, proposals, states, rng
                 )
@@ -472,8 +469,18 @@ def _density_of_targets(expansion, part, targets, x, S):
         for column, move in moves:
             means = means + law.slopes[:, column, place, None] * move
         cells = S[..., target.responses[place]]
-        scores = scores + _normal_log_density(law, means, cells, place)
+        if target.n_levels == 2:
+            scores = scores + _log_probability(target, means, cells)
+        else:
+            scores = scores + _normal_log_density(law, means, cells, place)
     return scores
+
+
+def _log_probability(part, means, cells):
+    """Compute the logarithms of linear probabilities of cells of two levels."""
+    low, p = part.coded.min(), part.probabilities(means[..., None])
+    p = p.clip(_LEAST_CHANCE, 1 - _LEAST_CHANCE)
+    return np.log(np.where(cells > low, p[..., 1], p[..., 0]))
 
 
 def _cells(part, responses):

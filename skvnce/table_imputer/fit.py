@@ -9,7 +9,7 @@ from skvnce._core.progress import steps
 from skvnce._imputer.held_out import row_folds
 from skvnce.table_imputer.columns import are_logarithms_likelier
 from skvnce.table_imputer.draws import some_rows
-from skvnce.table_imputer.expansion import content_order, expand, logarithms_of
+from skvnce.table_imputer.expansion import LEVELS, content_order, expand, logarithms_of
 from skvnce.table_imputer.model import (
     FEWEST,
     MOST_ROWS,
@@ -24,6 +24,7 @@ from skvnce.table_imputer.products import (
     choose_products,
     factors_of,
     is_normal,
+    is_of_spread,
     probability_of,
     products_asked_for,
     sets_of_pairs,
@@ -266,6 +267,11 @@ def _fit_with(model, chosen):
         p._replace(tells=_dependents(expansion, normals, p)) if p.tells else p
         for p in expansion.products
     ]
+    X = model.training_matrix()
+    filled = model.completed(X, np.isnan(X))
+    products = [
+        p._replace(tells=()) if _is_of_spread(model, p, filled) else p for p in products
+    ]
     return model._replace(expansion=model.expansion._replace(products=products))
 
 
@@ -316,12 +322,38 @@ def _mark_telling(model, chosen):
     return marked
 
 
+def _is_of_spread(model, product, filled):
+    """Say whether a product is the spread of a factor, given what does not show it.
+
+    `filled` (n, d): the training rows.
+    """
+    if not product.tells or product.first == product.second:
+        return False
+    expansion, weights = model.expansion, model.training.weights
+    columns = [product.first, product.second, product.target]
+    parts = [expansion.parts[expansion.owners[j]] for j in (*columns, *product.tells)]
+    observed = ~np.isnan(model.training_matrix()[:, columns]).any(1)
+    rows = np.flatnonzero(observed & (weights > 0))
+    hidden = np.concatenate([part.base for part in parts])
+    others = np.setdiff1d(np.arange(expansion.n_base), hidden)
+    first, second, target = filled[np.ix_(rows, columns)].T
+    A, weights = filled[np.ix_(rows, others)], weights[rows]
+    return any(
+        part.is_number and is_of_spread(target, factor, other, A, weights)
+        for part, factor, other in zip(
+            parts, (first, second), (second, first), strict=False
+        )
+    )
+
+
 def _products(model, interactions):
     """Choose products by the held-out residuals of columns of one number."""
     expansion, training = model.expansion, model.training
     places = enumerate(expansion.parts)
     place = {int(part.base[0]): q for q, part in places if len(part.base) == 1}
-    targets = [j for j in sorted(place) if _is_target(expansion.parts[place[j]])]
+    targets, are_binary = sorted(place), np.ones(expansion.n_base, bool)
+    for part in expansion.parts:
+        are_binary[part.base] = part.n_levels == 2 or part.kind == LEVELS
     X = model.training_matrix()
 
     def predict(column, rows, partner=None):
@@ -341,7 +373,7 @@ def _products(model, interactions):
         if part.link
     }
     regressions = Regressions(
-        X, weights, expansion.n_base, targets, predict, logarithms
+        X, weights, expansion.n_base, targets, are_binary, predict, logarithms
     )
     if isinstance(interactions, list):
         factors = {

@@ -28,6 +28,8 @@ _ALIKE = 0.6  # of the largest t, from which on triples are compared
 _MOST_ALIKE = 8  # triples
 _LEAST_VARIANCE = 0.2  # of a residual, as a share of the mean
 _CELLS = 1_000_000  # of the products of one target, for which rows are left out
+_EVIDENCE = 5.0  # log-likelihood by which a spread is to be likelier than a product
+_LEAST_LINE = 0.4  # of the mean of roots of absolute residuals, by such a spread
 _SELECTED = 2.5  # |t| of a target in the regression of "missing", see `selection`
 _SELECTED_BESIDE = 3.5  # the same, of columns that are no factors
 
@@ -51,9 +53,10 @@ class Regressions(NamedTuple):
     X: np.ndarray  # (n, d), NaN marks missing cells
     weights: np.ndarray  # (n,)
     n_base: int  # columns of X that are no functions of others
-    # int, columns of one number of more than two levels, as a probability that is
-    # linear would ask for squares that are none
-    targets: np.ndarray
+    targets: np.ndarray  # int, columns of one number
+    # bool (n_base,), columns of two values: they ask for products of each other, as a
+    # probability that is linear in numbers would ask for products that are none
+    are_binary: np.ndarray
     # maps a target, rows and a second column or None to the rows, completed as if both
     # were missing (n_rows, d), and held-out predictions of the target (n_rows,); None
     # to all rows, completed
@@ -127,8 +130,10 @@ def choose_products(regressions, sets, most, partners):
         return []
     tests = _tests_of(regressions, pairs, partners)
     t = np.stack([_largest(each, []) for each in tests], 1)
-    n_tests = t.size + sum(
-        test.possible.sum() for _, *others in tests for test in others
+    n_tests = sum(
+        test.possible.sum() if n or regressions.are_binary[i] else len(pairs)
+        for i, of_target in zip(targets, tests, strict=True)
+        for n, test in enumerate(of_target)
     )
     base, filled = regressions.base, regressions.predict(None, np.arange(len(X)))
     factors = sorted({j for pair in pairs for j in pair})
@@ -188,8 +193,8 @@ def _alike(t, q, b, pairs, targets, possible):
     swapped = [(i, i, j)] if j == k else [(i, k, j), (i, j, k), (i, i, j), (i, i, k)]
     alike = [(q, b)]
     for first, second, target in swapped:
-        if target in possible:
-            pair = min(first, second), max(first, second)
+        pair = min(first, second), max(first, second)
+        if target in possible and pair in pairs:  # two values have no square
             alike.append((pairs.index(pair), int(np.flatnonzero(targets == target)[0])))
     near = np.flatnonzero(t[:, b] >= _ALIKE * t[q, b])
     near = near[np.argsort(-t[near, b])].tolist()
@@ -311,6 +316,8 @@ class _Test:
         self.n_both = self.weights @ observed[rows][:, [first, second]].all(1)
         is_other = [(j != i) & (j != partner) for j in (first, second)]
         self.possible = is_other[0] & is_other[1] & (self.n_both >= fewest)
+        if regressions.are_binary[i]:
+            self.possible &= regressions.are_binary[np.array(pairs)].all(1)
 
     def statistics(self, chosen):
         """Compute t of each product, given those chosen; 0 where impossible."""
@@ -385,6 +392,37 @@ def is_normal(x, score, A, products, knots, weights):
     log_slopes = weights @ np.interp(x, values, np.log(rises[0] / rises[1]))
     gain = log_slopes + weights.sum() / 2 * (sizes[0] - sizes[1])
     return bool(gain < len(values) / (2 * half))
+
+
+def is_of_spread(target, factor, other, A, weights):
+    """Say whether a product is the spread of one of its factors.
+
+    If a factor varies more at some values of the other one, slopes of the target on it
+    differ as those of a product do.  Compared are normal densities, p(target | both,
+    product) p(factor | other) and p(target | other) p(factor | target, other), the last
+    with a spread that depends on `other`.
+
+    `target`, `factor`, `other`, `weights` (n,); `A` (n, m): all others.  Returns bool.
+    """
+    root, A = np.sqrt(weights), np.column_stack([np.ones(len(A)), A, other])
+
+    def log_size(root, x, *columns):
+        rest = _rest(root, np.column_stack([A, *columns]), x)
+        return np.log(max(rest @ rest, 1e-300))
+
+    rest = _rest(root, np.column_stack([A, target]), factor)
+    roots = np.sqrt(abs(rest / root))
+    line = roots - _rest(root, A[:, [0, -1]], roots) / root
+    spread = np.maximum(line, _LEAST_LINE * roots.mean()) ** 2
+    spread /= np.exp(weights @ np.log(spread) / weights.sum())
+    by_product = log_size(root, target, factor, factor * other) + log_size(root, factor)
+    by_spread = log_size(root, target) + log_size(root / spread, factor, target)
+    return bool(weights.sum() / 2 * (by_product - by_spread) > _EVIDENCE)
+
+
+def _rest(root, A, x):
+    """Subtract from x (n,) its regression on A (n, m); `root` (n,): of weights."""
+    return _without(root[:, None] * A, (root * x)[:, None])[:, 0]
 
 
 def selection(X, factor, columns, filled, weights):

@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 from statistical import FAILURE, p_counts, p_mean
 
-from skvnce.table_imputer.columns import Residuals, Rows, Shape, fit_column
+from skvnce.table_imputer.columns import (
+    Residuals,
+    Rows,
+    Shape,
+    fit_column,
+    fit_spread,
+)
 from skvnce.table_imputer.expansion import expand
 
 LEVELS = np.linspace(0.01, 0.99, 15)
@@ -133,13 +139,84 @@ def test_rows_outside_of_their_window_lose_the_grade_of_another_row(rng):
     assert 1e-3 < off[~is_inside].max() < 1 / (size - 0.5)  # the share of one row
 
 
+def with_four_levels(rng, n):
+    """Make a number whose mean is that of its level; return exact probabilities."""
+    means = np.array([0.0, 2.0, 1.0, -1.0])
+    y = rng.integers(0, 4, n)
+    x = means[y] + rng.normal(size=n)
+    p = np.exp(-((x[:, None] - means) ** 2) / 2)
+    return x, y, p / p.sum(1, keepdims=True)
+
+
+def linear_probabilities(x, y):
+    """Regress indicators of the levels on x, the last one too."""
+    A = np.column_stack([np.ones(len(x)), x])
+    return A @ np.linalg.lstsq(A, np.eye(y.max() + 1)[y], rcond=None)[0]
+
+
+def test_levels_that_numbers_decide_are_logistic(rng):
+    x, y, exact = with_four_levels(rng, 2000)
+    L = linear_probabilities(x, y)
+    model, rows = model_of(1.0 * y, x[:, None], L, n_levels=4, n_trees=0)
+    error = abs(model.of_normal_alone(rows.L)[0] - exact).mean()
+    linear = model.part.probabilities(rows.L)[0]
+    assert error < 0.02 < 0.04 < abs(linear - exact).mean()
+
+
+def test_levels_that_levels_decide_are_linear(rng):
+    """A column whose level is that of another one in nine cells of ten."""
+    x = rng.integers(0, 4, 2000)
+    y = np.where(rng.random(2000) < 0.9, x, rng.integers(0, 4, 2000))
+    L = 0.025 + 0.9 * np.eye(4)[x]
+    model, rows = model_of(1.0 * y, x[:, None], L, n_levels=4, n_trees=0)
+    # of 500 cells of a level, a share errs by .013, and log-odds are shrunk to L
+    np.testing.assert_allclose(model.of_normal_alone(rows.L)[0], L, atol=0.05)
+    # control: of the predictions alone, log-odds are linear, and 0 and 1 remain
+    alone = model.logit._replace(power=0.0)
+    assert abs(alone.of(rows.L, L[None])[0] - L).max() > 0.1
+
+
 # Draws
+
+
+def by_group(rng, n):
+    """Make residuals with three times the spread in half of the rows."""
+    x = np.column_stack([rng.normal(size=n), 1.0 * (rng.random(n) < 0.5)])
+    y = x[:, 0] + (1 + 2 * x[:, 1]) * rng.normal(size=n)
+    return x, y
+
+
+@pytest.mark.parametrize("n_trees", [None, 0])
+def test_draws_have_the_spread_of_their_group(rng, n_trees):
+    x, y = by_group(rng, 1500)
+    model, rows = model_of(y, x, x[:, 0], n_trees=n_trees)
+    noise = drawn(model, rows, rng, 1)[0] - x[:, 0]
+    ratio = noise[x[:, 1] > 0].std() / noise[x[:, 1] == 0].std()
+    # an observed ratio of 3 errs by .08, twice, as draws are of residuals
+    assert abs(ratio - 3) < 0.6 if n_trees is None else ratio < 1.5  # the control
+    low, high = model.quantiles(
+        model.predict(rows)[0], [0.25, 0.75], model.spread_of(rows)[0]
+    )
+    width = [(high - low)[x[:, 1] == k].mean() for k in (0, 1)]
+    assert abs(width[1] / width[0] - 3) < 0.7 or n_trees == 0
+
+
+def test_equal_spreads_are_left_out(seed):
+    dependent = []
+    for i in range(20):
+        rng = np.random.default_rng([seed, i])
+        X, r = rng.normal(size=(300, 3)), rng.normal(size=300)
+        dependent.append(fit_spread(X, r, np.ones(300)) is not None)
+        assert fit_spread(X, r * np.exp(0.5 * X[:, 0]), np.ones(300)) is not None
+    assert np.mean(dependent) < 0.5
+    assert fit_spread(X, 0 * r, np.ones(300)) is None
+    assert fit_spread(X[:15], r[:15], np.ones(15)) is None  # as many as columns ask for
 
 
 def drawn(model, rows, rng, n=40):
     some = Rows(*(np.repeat(one, n, 0) for one in rows))
     part = model.part
-    x = model.draw(model.predict(some), rng)
+    x = model.draw(model.predict(some), rng, model.spread_of(some))
     return x * part.scale + part.centre if part.is_number else x
 
 
@@ -162,7 +239,8 @@ def test_draws_do_not_share_the_errors_of_few_residuals(rng):
     n, n_cells, r = 20, 500, rng.normal(size=20)
     x = rng.normal(size=(100, 2))
     model, _ = model_of(x[:, 0], x[:, 1:], x[:, 1], n_trees=0)
-    known = Residuals(np.linspace(-1, 1, n), r, r, np.arange(n), np.ones(n))
+    one = np.ones(n)
+    known = Residuals(np.linspace(-1, 1, n), r, r, np.arange(n), one, one)
     shape = Shape([], -np.inf, 0.0, 0.0)
     model = model._replace(residuals=known, shape=shape)
     noise = r.var() * n / (n + 1) / n_cells  # of cells, given the weights of a draw

@@ -18,12 +18,13 @@ from skvnce.table_imputer.products import (
     _Test,
     _without,
     choose_products,
+    is_of_spread,
     probability_of,
     selection,
     sets_of_pairs,
 )
 
-N_TABLES = 12
+N_TABLES, NO = 12, np.zeros(9, bool)
 
 
 def fitted(X, pairs="auto"):
@@ -190,7 +191,7 @@ def test_t_has_variance_one_where_there_is_no_product(seed):
 
         pairs = [(0, 0), (0, 1), (1, 1)]
         ones = np.ones(400)
-        regressions = Regressions(X, ones, 3, np.array([2]), predict, {})
+        regressions = Regressions(X, ones, 3, np.array([2]), NO, predict, {})
         test = _Test(2, pairs, regressions, 30)
         robust.append(test.statistics([])[0])
         A, p = np.column_stack([np.ones(400), X[:, :2]]), X[:, 0].clip(-3, 3) ** 2
@@ -223,10 +224,33 @@ def test_the_likeliest_of_products_that_look_alike_is_chosen(rng):
     t[0, 3], t[1, 3] = 4.0, 4.2
     alike = _alike(t, 1, 3, pairs, targets, [])
     assert alike == [(1, 3), (0, 3)]
-    regressions = Regressions(X, np.ones(400), 4, targets, None, {})
+    regressions = Regressions(X, np.ones(400), 4, targets, NO, None, {})
     rest = t, pairs, np.arange(3)
     assert _likeliest(regressions, filled, alike, *rest) == (0, 3)
     assert _likeliest(regressions, filled, alike[:1], *rest) == (1, 3)  # the control
+
+
+def test_the_spread_of_a_factor_is_no_product(seed):
+    """x varies by group g, so that its regression is steeper in one; z is x and g."""
+    of_spread, of_product = [], []
+    for i in range(N_TABLES):
+        rng = np.random.default_rng([seed, i])
+        x, z, noise = rng.normal(size=(3, 200))
+        g, weights = 1.0 * (rng.random(200) < 0.5), np.ones(200)
+        A, by_group = np.zeros((200, 0)), g + 0.5 * z + (1 + 2 * g) * x
+        of_spread.append(is_of_spread(z, by_group, g, A, weights))
+        of_product.append(is_of_spread(x + g + x * g + noise, x, g, A, weights))
+    assert np.mean(of_spread) > 0.9 > 0.1 > np.mean(of_product)
+
+
+def test_binary_columns_have_products_of_each_other_alone(seed):
+    rng = np.random.default_rng(seed)
+    a, b = rng.random((2, 2000)) < 0.5
+    x = rng.normal(size=2000)
+    c = rng.random(2000) < 0.1 + 0.2 * a + 0.2 * b + 0.4 * (a & b)
+    d = rng.random(2000) < 1 / (1 + np.exp(-3 * x - 3 * a))  # bends by its ends alone
+    found = fitted(sparse(rng, np.column_stack([a, b, c, d, x]) * 1.0))
+    assert found and all(set(triple) == {0, 1, 2} for triple in found)
 
 
 def test_probabilities_follow_the_information_criterion():
@@ -264,7 +288,7 @@ def test_squares_are_unlikely_before_cells_are_seen(seed):
         x = rng.normal(size=n)
         X = np.column_stack([x, x + rng.normal(size=n)])
         sets = [[(0, 0)], [(0, 1)], [(1, 1)]]
-        regressions = Regressions(X, np.ones(n), 2, both, by_least_squares(X), {})
+        regressions = Regressions(X, np.ones(n), 2, both, NO, by_least_squares(X), {})
         chosen = choose_products(regressions, sets, 1, {})
         log_odds += [[logit(one.probability), np.log(one.prior)] for one in chosen]
     ours, prior = np.array(log_odds).T
