@@ -206,6 +206,40 @@ add(
     analyse=binary("y", *LOGISTIC),
 )
 
+AND = {"a": 0.5, "b": 0.5, "a*b": 1.5}
+
+
+def both_needed(rng, n):
+    """Draw a binary outcome of two binary columns, which adds up to no sum of theirs."""
+    z = rng.normal(size=n)
+    a, b = rng.random((2, n)) < expit(0.5 * z)
+    frame = pd.DataFrame({"a": a * 1.0, "b": b * 1.0, "z": z})
+    score = sum(slope * term_of(frame, term) for term, slope in AND.items()) - 1
+    return frame.assign(y=(rng.random(n) < expit(score)).astype(float))
+
+
+add(
+    "logistic, interaction",
+    both_needed,
+    AND,
+    "a*b",
+    ("a", "b", "y"),
+    analyse=binary("y", *AND),
+    sizes=(300, 1000),
+)
+
+SPREADS = {"g": 1.0, "x": 0.5}
+
+
+def spreads(rng, n):
+    """Draw two groups, whose outcomes have standard deviations of 1 and 3."""
+    x, z = correlated(rng, n, 2, 0.4).T
+    frame = pd.DataFrame({"g": (rng.random(n) < 0.5).astype(float), "x": x, "z": z})
+    return with_outcome(rng, frame, SPREADS, 1 + 2 * frame["g"])
+
+
+add("spreads", spreads, SPREADS, "g", ("g", "x", "y"))
+
 DUMMIES = {"d1": 0.8, "d2": -0.6, "d3": 0.5, "t=b": 0.5, "t=c": -0.5}
 
 
