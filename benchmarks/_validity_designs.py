@@ -210,7 +210,7 @@ AND = {"a": 0.5, "b": 0.5, "a*b": 1.5}
 
 
 def both_needed(rng, n):
-    """Draw a binary outcome of two binary columns, which adds up to no sum of theirs."""
+    """Draw a binary outcome, most frequent where both of two columns are 1."""
     z = rng.normal(size=n)
     a, b = rng.random((2, n)) < expit(0.5 * z)
     frame = pd.DataFrame({"a": a * 1.0, "b": b * 1.0, "z": z})
