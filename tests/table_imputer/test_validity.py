@@ -189,6 +189,31 @@ def moderated(seed, n=300):
     return np.where(rng.random((n, 3)) < 0.25, np.nan, np.column_stack([x, g, y]))
 
 
+def difference_of_differences(table):
+    a, b, c = table.T
+    means = [[c[(a == i) & (b == j)].mean() for j in (0, 1)] for i in (0, 1)]
+    return means[1][1] - means[1][0] - means[0][1] + means[0][0]
+
+
+def test_binary_columns_moderate_binary_columns_in_draws(seed):
+    errors, control = [], []
+    for i in range(N_TABLES):
+        rng = np.random.default_rng([seed, i])
+        a, b = rng.random((2, 1000)) < 0.5
+        c = rng.random(1000) < 0.1 + 0.7 * (a & b)
+        X = np.column_stack([a, b, c]) * 1.0
+        exact = difference_of_differences(X)
+        X[rng.random(1000) < 0.3, 1] = np.nan
+        X[rng.random(1000) < 0.3, 2] = np.nan
+        drawn = draws_of(X)
+        errors.append(np.mean([difference_of_differences(t) - exact for t in drawn]))
+        alone = draws_of(X, partial(TableImputer, interactions=None, n_estimators=0))
+        control.append(np.mean([difference_of_differences(t) - exact for t in alone]))
+    assert p_mean(errors, 0) > FAILURE
+    # control: products are not in the model
+    assert p_mean(np.subtract(control, errors), 0, alternative="less") < 0.01
+
+
 def test_grades_moderate_slopes_in_draws(seed):
     """Grades that do not know the product have slopes a fifth too small."""
     slopes = []
