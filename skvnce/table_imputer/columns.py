@@ -25,7 +25,7 @@ _PRIOR = 5.0  # cells that the weights 1 and 0 count as
 _POWERS, _PRIOR_OF_POWER = (0.6, 0.8, 1.0, 1.25, 1.6, 2.0, 2.5, 3.0), 20.0
 _LEAST = 1e-3  # of a linear probability, whose logarithm is taken
 _RIDGE = 1.0  # of log-odds, a prior of a standard deviation of 1
-_ITERATIONS = 50
+_ROWS_OF_LOGIT, _ITERATIONS = 1500, 30
 _ROWS_OF_SPREAD = 5  # for each column that the spread may depend on
 _ROOTS_OF_SPREAD = 0.4, 2.5  # of factors of residuals: at least and at most
 _SHARE_OF_SPREAD = 0.1  # of what the columns say of it, below which it is left out
@@ -131,10 +131,11 @@ class Logit(NamedTuple):
 
 def fit_logit(L, linear, codes, weights):
     """Fit by maximum likelihood, shrunk to the linear probabilities (C, n, k)."""
-    (C, _, m), k = L.shape, linear.shape[-1]
-    logs = np.log(linear.clip(_LEAST)).reshape(-1, k)
-    X, w = L.reshape(-1, m), np.tile(weights / C, C)
-    truth = np.tile(np.eye(k)[codes], (C, 1))
+    (C, n, m), k = L.shape, linear.shape[-1]
+    step = max(1, C * n // _ROWS_OF_LOGIT)
+    logs = np.log(linear.clip(_LEAST)).reshape(-1, k)[::step]
+    X, w = L.reshape(-1, m)[::step], np.tile(weights * step / C, C)[::step]
+    truth = np.eye(k)[np.tile(codes, C)[::step]]
 
     def logit_of(theta):
         return Logit(theta[:k], theta[k:-1].reshape(m, k), 1 + theta[-1])
@@ -181,7 +182,8 @@ def fit_spread(X, residuals, weights):
     hat = np.linalg.solve(gram, A.T * weights)
     slopes, leverage = hat @ roots, (A * hat.T).sum(1).clip(max=0.9)
     left_out = (A @ slopes - leverage * roots) / (1 - leverage)
-    w = _share(roots[None], np.zeros((1, n)), left_out[None], weights, 1)
+    truth, left_out = roots[:, None], left_out[:, None]
+    w = _share(truth, np.zeros((n, 1)), left_out, weights, 1)
     if w < _SHARE_OF_SPREAD:
         return None
     return Spread(1 + w * slopes[0], w * slopes[1:])

@@ -13,7 +13,7 @@ from skvnce.table_imputer.columns import (
 )
 from skvnce.table_imputer.expansion import expand
 
-LEVELS = np.linspace(0.01, 0.99, 15)
+ONES, LEVELS = np.ones(300), np.linspace(0.01, 0.99, 15)
 
 
 def model_of(y, others, L, *, n_levels=0, weights=None, C=1, n_trees=None):
@@ -210,6 +210,14 @@ def test_equal_spreads_are_left_out(seed):
         assert fit_spread(X, r * np.exp(0.5 * X[:, 0]), np.ones(300)) is not None
     assert np.mean(dependent) < 0.5
     assert fit_spread(X, 0 * r, np.ones(300)) is None
+    # rows without weight are as if they were not there
+    weights = 1.0 * (np.arange(300) < 200)
+    r[:200] *= np.exp(0.5 * X[:200, 0])
+    weighted, alone = (
+        fit_spread(X, r, weights),
+        fit_spread(X[:200], r[:200], ONES[:200]),
+    )
+    np.testing.assert_allclose(weighted.slopes, alone.slopes, atol=1e-9)
     assert fit_spread(X[:15], r[:15], np.ones(15)) is None  # as many as columns ask for
 
 
