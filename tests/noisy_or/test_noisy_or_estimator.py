@@ -266,11 +266,11 @@ def alike(seed, n):
 @pytest.mark.parametrize("rate", [30.0, 1e30])
 def test_fits_that_get_worse_are_errors(way, rate):
     # losses mostly stay finite, but probabilities are 0 or 1
-    X = alike(0, 60)
+    X, model = alike(0, 60), NoisyOr(2, algorithm=way, max_iter=3, random_state=0)
+    clone(model).fit(X)  # the control
     for seed in range(4):
-        model = NoisyOr(2, algorithm=way, max_iter=3, random_state=seed)
-        model.fit(X)
-        wrong = clone(model).set_params(solver=Adam(learning_rate_init=rate))
+        solver = Adam(learning_rate_init=rate)
+        wrong = clone(model).set_params(solver=solver, random_state=seed)
         refused(DivergenceError, "Lower learning_rate_init", wrong.fit, X)
         assert not hasattr(wrong, "components_")
 
