@@ -139,11 +139,18 @@ CONTRACT_SLOWLY.append(clone(ESTIMATORS[-1]).set_params(add_indicator=False))
 # Of these, those that a cluster of dask runs, too: loky sends all to other processes.
 CLUSTERED = [0]
 
+FEW = {"on_misfit": "ignore", "random_state": 0}
+NORMAL = skvnce.GaussianImputer(n_parameter_draws=2, max_iter=20, **FEW)
+
 # One of each imputer that draws cells, as small as possible.
 SMALL_IMPUTERS = [
     skvnce.GaussianImputer(max_iter=30, random_state=0),
     skvnce.ColumnImputer(
-        regressor=Ridge(), classifier=LogisticRegression(), random_state=0, n_draws=2
+        NORMAL,
+        regressor=Ridge(),
+        classifier=LogisticRegression(),
+        random_state=0,
+        n_draws=2,
     ),
     skvnce.MixtureImputer(3, n_estimators=2, max_iter=4, random_state=0),
     skvnce.TableImputer(n_estimators=4, n_parameter_draws=2, random_state=0),
@@ -168,9 +175,7 @@ EACH_IMPUTER = pytest.mark.parametrize(
 )
 
 # One of each class that fills, draws or scores rows, as small as possible.
-FEW = {"on_misfit": "ignore", "random_state": 0}
 MEMBERS = {"n_estimators": 1, "n_steps": 1, "n_draws": 4, **FEW}
-NORMAL = skvnce.GaussianImputer(n_parameter_draws=2, max_iter=20, **FEW)
 VAE = skvnce.VariationalAutoencoder(
     1, max_iter=1, hidden_layer_sizes=(4,), n_importance_samples=8, **FEW
 )

@@ -31,8 +31,11 @@ def imputer(make=GaussianImputer, **options):
     return make(random_state=0, **options).set_output(transform="pandas")
 
 
+SHORT = {GaussianImputer: {}, TableImputer: {"n_estimators": 2}}
+
+
 @pytest.mark.quick
-@pytest.mark.parametrize("make", [GaussianImputer, TableImputer])
+@pytest.mark.parametrize("make", SHORT)
 @pytest.mark.parametrize(
     "convert",
     [pd.Timestamp, np.datetime64, dt.datetime.fromisoformat, dt.date.fromisoformat],
@@ -44,6 +47,7 @@ def test_bounds_of_dates_are_dates(make, convert, table):
         make,
         min_value={"day": convert("2019-06-01"), "wait": pd.Timedelta("0h")},
         max_value={"day": convert(str(end)), "wait": np.timedelta64(200, "h")},
+        **SHORT[make],
     ).fit(table)
     draws = model.sample(table, n_draws=3, random_state=0)
     assert all((draw["day"] <= str(end)).all() for draw in draws)

@@ -229,9 +229,8 @@ def test_draws_come_back(library):
     frame = simulated()
     table = pl.from_pandas(frame) if library == "polars" else frame
     wide = to_wide(table, **NAMES)
-    imputer = GaussianImputer(
-        random_state=0, n_parameter_draws=2, on_misfit="ignore"
-    ).set_output(transform=library)
+    short = {"max_iter": 20, "n_parameter_draws": 2, "on_misfit": "ignore"}
+    imputer = GaussianImputer(random_state=0, **short).set_output(transform=library)
     draws = imputer.fit(wide.table).sample(wide.table, n_draws=3, random_state=0)
     longs = [wide.to_long(draw) for draw in draws]
     longs = [one.to_pandas() if library == "polars" else one for one in longs]

@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from errors import refused
 
 from skvnce import LAIRImputer, VariationalAutoencoder, VGIImputer, VNCEEstimator
 from skvnce._core.random import global_stream, seeded
@@ -56,8 +57,7 @@ def test_estimators_say_that_there_is_no_gpu():
         VNCEEstimator(solver=Adam(device="cuda")),
         VNCEEstimator(solver=LBFGS(device="cuda")),
     ):
-        with pytest.raises(ValueError, match="torch finds no CUDA device"):
-            estimator.fit(rows(0))
+        refused(ValueError, "torch finds no CUDA device", estimator.fit, rows(0))
 
 
 @pytest.mark.parametrize("name", ["tpu", None, "cuda:0"])
@@ -69,8 +69,7 @@ def test_wrong_devices_are_refused(name):
     ):
         # scikit-learn lists the names in the order of a set
         match = rf"'{slot}\.device' parameter .*'auto'.*Got {name!r}"
-        with pytest.raises(ValueError, match=match):
-            estimator.fit(rows(0))
+        refused(ValueError, match, estimator.fit, rows(0))
 
 
 @pytest.mark.slow

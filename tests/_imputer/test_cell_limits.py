@@ -448,10 +448,7 @@ PLACE = f"column {COLUMN}, row {ROW}"
 CROSSED = np.full(REFUSED.shape, -np.inf)
 CROSSED[ROW, COLUMN] = 50.0
 SIMPLE = {"on_misfit": "ignore", "random_state": 0}
-OF_CELLS = [
-    GaussianImputer(**SIMPLE),
-    CopulaGraphLearner(max_iter=2, **SIMPLE),
-]
+OF_CELLS = [GaussianImputer(**SIMPLE), CopulaGraphLearner(max_iter=2, **SIMPLE)]
 WRONG_LIMITS = [
     ({"lower": CROSSED, "upper": LIMITS}, ValueError, PLACE),
     ({"upper": LIMITS[:3]}, ValueError, "upper must have the shape of X"),

@@ -126,10 +126,7 @@ def test_ends_are_sorted_draws_and_observed_cells_are_kept(imputer):
     incomplete = np.isnan(X).any(1)
     drawn = np.sort(
         fitted.sample(
-            X[incomplete],
-            7,
-            np.random.default_rng(seed_from(0)),
-            as_array=True,
+            X[incomplete], 7, np.random.default_rng(seed_from(0)), as_array=True
         ),
         0,
     )

@@ -5,6 +5,7 @@ import time
 import numpy as np
 import pytest
 from cases import FIRST, PREDICTORS
+from errors import refused
 from sklearn.base import clone
 
 from skvnce import ColumnImputer, GaussianImputer, MixtureImputer, TableImputer
@@ -43,8 +44,7 @@ def test_a_fit_that_cannot_fit(estimator, X, monkeypatch):
     n_bytes = X.nbytes
     monkeypatch.setattr(validation, "memory_limit", lambda: n_bytes - 1)
     message = f"3 columns that {name}.fit reads need.*sample of the rows"
-    with pytest.raises(MemoryError, match=message):
-        clone(estimator).fit(X)
+    refused(MemoryError, message, clone(estimator).fit, X)
     monkeypatch.setattr(validation, "memory_limit", lambda: n_bytes + 1)
     clone(estimator).fit(X)  # negative control
 
@@ -56,8 +56,7 @@ def test_draws_that_cannot_fit(kind, X, monkeypatch):
     imputer = kind(random_state=0).fit(X)
     monkeypatch.setattr(validation, "memory_limit", lambda: 10 * X.nbytes)
     message = "6 completed tables of 200 rows and 3 columns need .* smaller n_draws"
-    with pytest.raises(MemoryError, match=message):
-        imputer.sample(X, 6, random_state=0)
+    refused(MemoryError, message, imputer.sample, X, 6, random_state=0)
     assert len(imputer.sample(X, 5, random_state=0)) == 5  # negative control
 
 

@@ -4,6 +4,7 @@ import pickle
 import uuid
 import warnings
 from decimal import Decimal
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -452,20 +453,19 @@ def test_a_column_or_a_row_is_no_table(kept):
         refused(ValueError, r"two dimensions.*X\.reshape\(-1, 1\)", imputer.fit, part)
 
 
-@pytest.mark.parametrize("name", ["dtype", "column_names"])
 @pytest.mark.parametrize("order", ["abcd", "dbca"])
 @pytest.mark.parametrize("make", [table, gaussian])
-def test_columns_may_be_named_like_attributes_of_tables(name, order, make, seed):
+def test_columns_may_be_named_like_attributes_of_tables(order, make, seed):
     """Pandas offers columns as attributes, of which other tables have some."""
     rng = np.random.default_rng(seed)
     X = pd.DataFrame(rng.normal(size=(60, 3)).round(2), columns=[*"abc"])
     X["d"] = np.where(X["a"] > 0, "u", "v")
     X = X.mask(rng.random(X.shape) < 0.15)[[*order]]
     for labels in (X, X.assign(d=X["d"].factorize()[0] + 0.0)):
+        filled = make().fit(labels).transform(labels)
         # the name is that of numbers, and of levels; filled as a frame and an array
-        for old in "ad":
+        for old, name in product("ad", ["dtype", "column_names"]):
             named = labels.rename(columns={old: name})
-            filled = make().fit(labels).transform(labels)
             again = make().fit(named).transform(named)
             np.testing.assert_array_equal(again, filled)
             assert np.asarray(again).dtype == np.asarray(filled).dtype

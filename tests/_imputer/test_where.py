@@ -50,6 +50,23 @@ def survey():
     return frame, skipped
 
 
+def fitted_to(frame):
+    imputer = GaussianImputer(random_state=0, max_iter=20)
+    return imputer.set_output(transform="pandas").fit(frame)
+
+
+@pytest.fixture(scope="module")
+def of_survey():
+    frame, skipped = survey()
+    return frame, skipped, fitted_to(frame)
+
+
+@pytest.fixture(scope="module")
+def of_smokers():
+    frame = unknown_smokers()
+    return frame, fitted_to(frame)
+
+
 @EACH_IMPUTER
 def test_the_other_cells_do_not_depend_on_where(imputer):
     X, where = numbers()
@@ -66,10 +83,8 @@ def test_the_other_cells_do_not_depend_on_where(imputer):
         assert_array_equal(np.isnan(shifted), stay)
 
 
-def test_masks_are_arrays_frames_or_dicts():
-    frame, skipped = survey()
-    fitted = GaussianImputer(random_state=0, max_iter=20).fit(frame)
-    fitted.set_output(transform="pandas")
+def test_masks_are_arrays_frames_or_dicts(of_survey):
+    frame, skipped, fitted = of_survey
     mask = pd.DataFrame(True, frame.index, frame.columns)
     mask.loc[skipped, ["cigarettes", "brand"]] = False
     expected = fitted.transform(frame, where=mask)
@@ -99,10 +114,8 @@ def test_indicators_and_empty_columns_are_kept():
     assert_array_equal(found[:, 4:], np.isnan(X))
 
 
-def test_a_column_of_another_data_type_is_filled_where_asked():
-    frame, _ = survey()
-    fitted = GaussianImputer(random_state=0, max_iter=20).fit(frame)
-    fitted.set_output(transform="pandas")
+def test_a_column_of_another_data_type_is_filled_where_asked(of_survey):
+    frame, _, fitted = of_survey
     empty = frame.assign(brand=np.nan)
     rows = np.arange(len(frame)) < 5
     found = fitted.transform(empty, where={"brand": rows})["brand"]
@@ -190,10 +203,8 @@ def test_rules_see_the_whole_numbers_that_are_returned(imputer):
     assert all((kids == kids.round()).all() for kids in tables)
 
 
-def test_observed_gates_give_what_masks_give():
-    frame, skipped = survey()
-    fitted = GaussianImputer(random_state=0, max_iter=20).fit(frame)
-    fitted.set_output(transform="pandas")
+def test_observed_gates_give_what_masks_give(of_survey):
+    frame, skipped, fitted = of_survey
     masks = {"cigarettes": ~skipped, "brand": ~skipped}
     for where in (
         RULE,
@@ -316,10 +327,8 @@ def test_rules_read_the_container_of_the_table(kind):
         assert_array_equal(pd.isna(one), pd.isna(same))
 
 
-def test_predictions_are_functions_of_their_row():
-    frame = unknown_smokers()
-    fitted = GaussianImputer(random_state=0, max_iter=20).fit(frame)
-    fitted.set_output(transform="pandas")
+def test_predictions_are_functions_of_their_row(of_smokers):
+    frame, fitted = of_smokers
     whole = fitted.transform(frame, where=RULE)
     backward = fitted.transform(frame[::-1], where=RULE)
     assert_frame_equal(backward[::-1], whole)
@@ -327,10 +336,8 @@ def test_predictions_are_functions_of_their_row():
     assert_frame_equal(again, whole)
 
 
-def test_rules_beside_limits_equations_and_groups():
-    frame = unknown_smokers()
-    fitted = GaussianImputer(random_state=0, max_iter=20).fit(frame)
-    fitted.set_output(transform="pandas")
+def test_rules_beside_limits_equations_and_groups(of_smokers):
+    frame, fitted = of_smokers
     above = {"lower": {"age": 55.0}}
     lost = frame["age"].isna()
     for table in [
@@ -352,10 +359,8 @@ def test_rules_beside_limits_equations_and_groups():
         assert_array_equal(table["double"], 2 * table["age"])
 
 
-def test_draws_with_empty_cells_are_analysed_and_pooled():
-    frame = unknown_smokers()
-    fitted = GaussianImputer(random_state=0, max_iter=20).fit(frame)
-    fitted.set_output(transform="pandas")
+def test_draws_with_empty_cells_are_analysed_and_pooled(of_smokers):
+    frame, fitted = of_smokers
     draws = fitted.sample(frame, 5, 0, where=RULE)
 
     def analyse(table):
@@ -470,9 +475,8 @@ WRONG_WHERE = [
 ]
 
 
-def test_wrong_masks_and_rules_are_refused():
-    frame = unknown_smokers()
-    fitted = GaussianImputer(random_state=0, max_iter=20).fit(frame)
+def test_wrong_masks_and_rules_are_refused(of_smokers):
+    frame, fitted = of_smokers
     for call in (fitted.transform, fitted.sample):
         for where, error, words in WRONG_WHERE:
             with pytest.raises(error, match=words) as caught:

@@ -336,11 +336,7 @@ def test_categories_stay_on_the_cpu(seed, device):
 
 
 TRAINED = {type(make("cpu")) for make in ESTIMATORS.values()}
-OTHERS = [
-    next(one for one in cases.ESTIMATORS if type(one) is kind)
-    for kind in dict.fromkeys(map(type, cases.ESTIMATORS))
-    if kind not in TRAINED
-]
+OTHERS = [one for one in cases.SMALL.values() if type(one) not in TRAINED]
 
 
 @pytest.mark.quick(2)

@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pytest
+from errors import refused
 
 from skvnce import datasets
 
@@ -146,11 +147,9 @@ def test_a_missing_table_is_an_error_with_its_source(name, tmp_path, monkeypatch
         load()
     for part in (f"'{name}'", f"{name}/{name}.", "`data_home`", "How to get it: the"):
         assert part in str(caught.value)
-    with pytest.raises(FileNotFoundError, match="has no such file"):
-        load(data_home=tmp_path)
+    refused(FileNotFoundError, "has no such file", load, data_home=tmp_path)
     monkeypatch.setenv("SKVNCE_DATA", str(tmp_path))
-    with pytest.raises(FileNotFoundError, match="has no such file"):
-        load()
+    refused(FileNotFoundError, "has no such file", load)
 
 
 def test_a_table_without_a_column_is_refused(tmp_path):

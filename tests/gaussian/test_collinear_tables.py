@@ -3,12 +3,7 @@
 import numpy as np
 import pytest
 
-from skvnce import (
-    ColumnImputer,
-    CopulaGraphLearner,
-    GaussianImputer,
-    MixtureImputer,
-)
+from skvnce import ColumnImputer, CopulaGraphLearner, GaussianImputer, MixtureImputer
 
 HIDDEN = 0.15
 

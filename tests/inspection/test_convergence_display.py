@@ -6,6 +6,7 @@ from math import ceil
 
 import numpy as np
 import pytest
+from errors import refused
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
@@ -26,10 +27,8 @@ def fitted():
 
 @pytest.mark.parametrize("chains", [[1.0, 2.0, 3.0, 4.0], [[1.0, 2.0, 3.0]], []])
 def test_errors_of_r_hat(chains):
-    with pytest.raises(ValueError, match="n_steps"):
-        split_r_hat(chains)
-    with pytest.raises(ValueError, match="finite"):
-        split_r_hat([[1.0, 2.0, np.nan, 3.0]])
+    refused(ValueError, "n_steps", split_r_hat, chains)
+    refused(ValueError, "finite", split_r_hat, [[1.0, 2.0, np.nan, 3.0]])
 
 
 def parameters_of(imputer):

@@ -9,11 +9,7 @@ import pytest
 from errors import refused
 
 from skvnce import GaussianImputer
-from skvnce.inspection import (
-    ImputationDisplay,
-    MissingnessDisplay,
-    SensitivityDisplay,
-)
+from skvnce.inspection import ImputationDisplay, MissingnessDisplay, SensitivityDisplay
 from skvnce.pooling import SensitivityCurve, pool
 
 ROWS = [[0, 0, 0], *[[0, 1, 1]] * 3, [0, 0, 1], [0, 0, 0]]

@@ -399,8 +399,7 @@ HALVES = [[0.5, 0.5]] * 2
 def test_errors_of_probabilities(score, probabilities, message):
     has_port = isinstance(probabilities, dict) and "port" in probabilities
     columns = ["port"] if has_port else None
-    with pytest.raises(ValueError, match=message):
-        score(TRUE, probabilities, ALL, columns=columns)
+    refused(ValueError, message, score, TRUE, probabilities, ALL, columns=columns)
 
 
 @pytest.mark.parametrize(
@@ -418,8 +417,7 @@ def test_errors_of_probabilities(score, probabilities, message):
     ],
 )
 def test_errors_of_parameters(score, probabilities, options, message):
-    with pytest.raises(ValueError, match=message):
-        score(TRUE, probabilities, ALL, **options)
+    refused(ValueError, message, score, TRUE, probabilities, ALL, **options)
 
 
 # Labels of columns and rows: those of data frames in another order

@@ -140,11 +140,7 @@ def test_conditionals_have_the_network(trained, network, kind, shares):
 @pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("family", "head"),
-    [
-        ("normal", NormalHead),
-        ("mixture", MixtureHead),
-        ("spline", SplineHead),
-    ],
+    [("normal", NormalHead), ("mixture", MixtureHead), ("spline", SplineHead)],
 )
 def test_conditionals_have_the_family(trained, family, head):
     assert type(trained(VGI(family))["pair"].conditionals.head) is head

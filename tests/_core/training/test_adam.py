@@ -129,11 +129,7 @@ def go(loss, named, **settings):
     }
     settings = {**defaults, **settings}
     result = descend(
-        loss,
-        named,
-        optimiser=optimiser,
-        schedule=Schedule(optimiser, rate),
-        **settings,
+        loss, named, optimiser=optimiser, schedule=Schedule(optimiser, rate), **settings
     )
     return result, rates
 

@@ -12,7 +12,8 @@ from skvnce import CopulaGraphLearner, GaussianImputer, IncompleteFactorAnalysis
 from skvnce._imputer.parts import summary as large
 from skvnce.options import Chunks
 
-NORMAL, GRAPH = GaussianImputer(random_state=0), CopulaGraphLearner(random_state=0)
+NORMAL = GaussianImputer(n_parameter_draws=0, random_state=0)
+GRAPH = CopulaGraphLearner(random_state=0)
 X = table()
 
 

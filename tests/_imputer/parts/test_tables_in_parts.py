@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pytest
-from cases import ESTIMATORS, PREDICTORS
+from cases import PREDICTORS, SMALL
 from sklearn.base import clone
 from sklearn.linear_model import LinearRegression
 
@@ -26,17 +26,8 @@ FORMS = ["frame", "Chunks"]
 NAMES, PART = list("abc"), 40
 
 
-def quickest():
-    """Choose one configuration of each public estimator."""
-    slow = {skvnce.NoisyOr: {"hidden_layer_sizes": (8,), "max_iter": 2, "binarize": 2}}
-    estimators = {}
-    for estimator in [*ESTIMATORS, *PREDICTORS]:
-        cls = type(estimator)
-        estimators.setdefault(cls, clone(estimator).set_params(**slow.get(cls, {})))
-    return list(estimators.values())
-
-
-QUICKEST = quickest()
+CAUSES = clone(SMALL["NoisyOr"]).set_params(binarize=2)
+QUICKEST = [*{**SMALL, "NoisyOr": CAUSES}.values(), *PREDICTORS[:2]]
 
 
 def named(estimator):
