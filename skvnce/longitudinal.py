@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skvnce._core.warnings import warn_user
+from skvnce._tables import model_columns
 from skvnce._tables.cells import (
     DAY,
     TIMES,
@@ -35,15 +36,6 @@ from skvnce._tables.cells import (
     names_of,
 )
 from skvnce._tables.frames import reject_parts
-from skvnce._tables.model_columns import (
-    as_before,
-    assigned,
-    filled_cells,
-    floats,
-    nullable,
-    reset_index,
-    take_rows,
-)
 from skvnce._tables.schema import numbered
 from skvnce.exceptions import TableWarning
 
@@ -303,7 +295,9 @@ class Wide:
         rows = self._rows.ravel()
         if all_times:
             of_group, of_time = self._rows.max(1)[group_of], self._rows.max(0)[time_of]
-            long = reset_index(long[np.zeros(len(rows), dtype=int).tolist()])
+            long = model_columns.reset_index(
+                long[np.zeros(len(rows), dtype=int).tolist()]
+            )
         else:
             order = np.argsort(rows)[-len(long) :]  # behind those that have no row
             group_of, time_of = group_of[order], time_of[order]
@@ -312,14 +306,14 @@ class Wide:
             series, names = self._long[name], self._names.get(name)
             if all_times and names is None:
                 places = of_time if name == self._time else of_group
-                columns_long.append(take_rows(series, places))
+                columns_long.append(model_columns.take_rows(series, places))
             elif names is not None:
-                new = take_rows(series, rows) if all_times else series
+                new = model_columns.take_rows(series, rows) if all_times else series
                 places = time_of if len(names) > 1 else np.zeros_like(time_of)
                 values = [columns[wide_name] for wide_name in names]
-                new = filled_cells(new, values, group_of, places)
-                columns_long.append(as_before(new, series))
-        return assigned(long, columns_long).to_native()
+                new = model_columns.filled_cells(new, values, group_of, places)
+                columns_long.append(model_columns.as_before(new, series))
+        return model_columns.assigned(long, columns_long).to_native()
 
     def _columns_of(self, filled):
         """Return columns of `table` as lists, by name; of missing cells if absent."""
@@ -449,18 +443,18 @@ def to_wide(
         series = long[name]
         if name in varying:
             names[name], places = [f"{name}@{_shown(at)}" for at in times], rows.T
-            series = nullable(series) if (rows < 0).any() else series
+            series = model_columns.nullable(series) if (rows < 0).any() else series
         else:
             observed = np.flatnonzero(~cells[name].missing())
             first_observed = _first_rows(codes[observed], observed, len(first))
             names[name] = [name]
             places = [np.where(first_observed >= 0, first_observed, first)]
         pairs = zip(names[name], places, strict=True)
-        wide += [take_rows(series, at).alias(new) for new, at in pairs]
+        wide += [model_columns.take_rows(series, at).alias(new) for new, at in pairs]
     _check_names([new for news in names.values() for new in news])
-    start = reset_index(long[first.tolist()])
+    start = model_columns.reset_index(long[first.tolist()])
     new_names = [column.name for column in wide]
-    result = assigned(start, wide).select(new_names).to_native()
+    result = model_columns.assigned(start, wide).select(new_names).to_native()
     keys = start.select(groups).to_native()
     if hasattr(result, "iloc"):
         result = result.set_axis(keys.set_index(groups).index)
@@ -558,14 +552,14 @@ def with_neighbours(
         for step in numbers:
             rows = _neighbours(order, codes, -step if word == "lag" else step)
             new += [
-                take_rows(long[name], rows).alias(f"{name}_{word}{step}")
+                model_columns.take_rows(long[name], rows).alias(f"{name}_{word}{step}")
                 for name in chosen
             ]
             if distances:
                 apart = np.where(rows < 0, np.nan, np.abs(when[rows] - when))
-                new.append(floats(f"{time}_{word}{step}", apart, long))
+                new.append(model_columns.floats(f"{time}_{word}{step}", apart, long))
     _check_names([*long.columns, *(series.name for series in new)])
-    return assigned(long, new).to_native()
+    return model_columns.assigned(long, new).to_native()
 
 
 def _check_observed(name, values, filled):

@@ -10,11 +10,9 @@ from torch import Tensor
 from torch.distributions import Bernoulli, Distribution
 
 from skvnce._core.distributions.cells import Candidates, NumberOrLevel, drawn_once
-from skvnce._core.distributions.cells import entropy as entropy  # re-exported
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.progress import tell
 from skvnce._core.random import Uniforms, at_quantiles, draw
-from skvnce._core.random import inside as inside  # re-exported
 
 # ----------------------------------------
 # Interfaces of posteriors: weighted draws of the unobserved variables of rows.
@@ -82,7 +80,7 @@ class GibbsConditionals(Protocol):
         """Return q_j at rows x in which only its own cell has changed since q."""
         ...
 
-    def blind(self, x: Tensor, columns: Tensor) -> Distribution:
+    def masked(self, x: Tensor, columns: Tensor) -> Distribution:
         """Return the result of `at` with zero in place of x_j (appendix E)."""
         ...
 
@@ -364,16 +362,12 @@ class Sampler(NamedTuple, Generic[StateT, InfoT]):
     step: Callable[[StateT, Incomplete], tuple[StateT, InfoT]]
 
 
-def ignore(state: StateT, info: InfoT) -> None:
-    """Do nothing with a step."""
-
-
 def run_chain(
     sampler: Sampler[StateT, InfoT],
     state: StateT,
     data: Incomplete,
     n_steps: int,
-    visit: Callable[[StateT, InfoT], None] = ignore,
+    visit: Callable[[StateT, InfoT], None] = lambda state, info: None,
 ) -> StateT:
     """Make `n_steps` moves; call `visit` with the state and the info after each."""
     for n_step in range(1, n_steps + 1):

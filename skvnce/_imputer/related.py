@@ -210,7 +210,7 @@ def with_relations(
 def exact_columns(schema: Schema, X: np.ndarray) -> set[int]:
     """List the columns of formulas whose numbers may be others than those observed.
 
-    These are all but zeros and ones, and codes of levels that at most one 1 tells.
+    These are all but zeros and ones, and codes of levels that at most one 1 determines.
     """
     related, values, columns = schema.relations, values_of(schema, X), set()
     is_dummy = (related.bounds.pair == [0, 1]).all(1)
@@ -227,12 +227,12 @@ def _warn_of_typos(schema, suspected, cells, counted):
     if suspected:
         row, column, follower, is_used = suspected[0]
         number = np.flatnonzero(counted)[row]
-        fate = "" if is_used else ", but is imputed"
+        use = "" if is_used else ", but is imputed"
         more = f" {len(suspected) - 1} more cells are alike." * (len(suspected) > 1)
         warn_user(
             f"{schema.label(column)}, row {number}, is {cells[row, column]:g}, far "
             f"from all others, and the missing cell of {schema.label(follower)} "
-            f"follows from it{fate}. Correct the cell, or make it NaN, if it is a "
+            f"follows from it{use}. Correct the cell, or make it NaN, if it is a "
             f"typo.{more}"
         )
 
@@ -261,7 +261,7 @@ def _means(cells):
 
 
 def _followers(checked, cells, in_model):
-    """Choose columns that leave the model: each tells no more than another one.
+    """Choose columns that leave the model: each is determined by another one.
 
     Of columns that are functions of each other the least skewed one stays.  A square
     leaves if it is nowhere observed without its root: its product with a slope is then
@@ -275,7 +275,7 @@ def _followers(checked, cells, in_model):
             continue
         for source, column in permutations(rule.columns):
             has_more = (missing[:, source] & ~missing[:, column]).any()
-            # a square does not tell the sign
+            # a square does not determine the sign
             solves = relation.solves
             if column in solves and (source in solves or not has_more):
                 linked.setdefault(source, []).append((column, relation))

@@ -8,19 +8,12 @@ import numpy as np
 import torch
 from scipy.special import ndtri
 
+from skvnce._core import runtime
 from skvnce._core.distributions.cells import Families, Nominal, Ordinal
 from skvnce._core.distributions.normal import Normal
 from skvnce._core.incomplete import Incomplete, Rows, Units
 from skvnce._core.progress import rounds_of_tuning
 from skvnce._core.random import seeded
-from skvnce._core.runtime import (
-    device_in_use,
-    filled_once,
-    load_state,
-    one_thread,
-    resolve_device,
-    state_of,
-)
 from skvnce._imputer.callbacks import failures_named, report_rounds, reports_fit
 from skvnce._imputer.fitted import Fitted, with_fit, with_plain_fit
 from skvnce._imputer.held_out import HELD_OUT, hold_out
@@ -245,7 +238,7 @@ class ColumnScores(NamedTuple):
     # arrays of `Tails`, by which draws of an autoencoder keep the signs of columns
     tails: tuple | None = None
 
-    @filled_once
+    @runtime.filled_once
     def maps(self):
         """Return the maps from cells to scores and back, made on first use."""
         if "maps" not in self.cache:
@@ -274,7 +267,7 @@ class ColumnScores(NamedTuple):
             tables,
         )
 
-    @filled_once
+    @runtime.filled_once
     def distributions(self):
         """Return the description of columns that are not normal, made on first use."""
         if "distributions" not in self.cache:
@@ -546,21 +539,22 @@ class NodeScores:
     @contextmanager
     def _trains(self, seed, n_columns):
         """Set threads and random numbers of a training, and name remedies."""
-        with one_thread(), seeded(seed), failures_named(self._remedy(n_columns)):
+        remedy = self._remedy(n_columns)
+        with runtime.one_thread(), seeded(seed), failures_named(remedy):
             yield
 
     def _report_of(self, losses, modules, **others):
         """List the public attributes of a training."""
-        states = zip(self._states, map(state_of, modules), strict=True)
+        states = zip(self._states, map(runtime.state_of, modules), strict=True)
         return {"loss_curve_": losses, "n_iter_": len(losses), **dict(states), **others}
 
     def _loaded(self, modules):
         """Load the parameters of the trained networks, in place."""
         for name, part in zip(self._states, modules, strict=True):
-            load_state(part, getattr(self, name))
+            runtime.load_state(part, getattr(self, name))
         return modules
 
-    @filled_once
+    @runtime.filled_once
     def _modules(self):
         """Return the networks in double precision, rebuilt on first use."""
         cache = self._fitted.model.cache
@@ -577,7 +571,7 @@ class NodeScores:
     def _device(self, schema):
         """Return the device of training."""
         name, slot = self._solver()["device"], f"{self._slot}.device"
-        device = resolve_device(name, slot)
+        device = runtime.resolve_device(name, slot)
         if device.type != "cpu" and schema.is_categorical.any():
             if name == "auto":
                 return torch.device("cpu")
@@ -591,7 +585,7 @@ class NodeScores:
         """Return the device of `transform`, `sample` and `score_samples`."""
         if schema.is_categorical.any():
             return torch.device("cpu")
-        return device_in_use(self._solver()["device"])
+        return runtime.device_in_use(self._solver()["device"])
 
     def _observed_nodes(self, X):
         """Select the cells of the model in rows that have any."""

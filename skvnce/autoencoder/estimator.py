@@ -17,49 +17,17 @@ from skvnce._core.numbers import check_count
 from skvnce._core.random import seeded
 from skvnce._core.runtime import one_thread, state_of, torch_defaults
 from skvnce._core.training.rounds import COOLING
+from skvnce._imputer import callbacks, validation
 from skvnce._imputer.base import IncompleteTransformer
-from skvnce._imputer.callbacks import (
-    CallbackSupportMixin,
-    report_rounds,
-    reports_fit,
-    shows_progress,
-    train_in_rounds,
-)
 from skvnce._imputer.fitted import Fitted
 from skvnce._imputer.held_out import hold_out, tail_messages, warn_or_raise
 from skvnce._imputer.parts.tables import by_parts
-from skvnce._imputer.validation import (
-    AUTO,
-    OF_CATEGORIES,
-    ON_MISFIT,
-    RANDOM_STATE,
-    Adam,
-    Number,
-    check_rank,
-    check_sizes,
-    fields_of,
-    integer_from,
-    latent_array,
-    read_table,
-    warn_of_unused,
-)
+from skvnce._imputer.validation import Adam
 from skvnce._tables.model_columns import Handling
 from skvnce._tables.output import decoded
 from skvnce._tables.values import into_dtype
 from skvnce._types import ByColumn, Seed, TableLike
-from skvnce.autoencoder import vae
-from skvnce.autoencoder.column_scores import (
-    FAMILIES,
-    UNIT,
-    ColumnScores,
-    NodeScores,
-    auto_rank,
-    check_models_levels,
-    count_outputs,
-    fit_normal,
-    linear_start,
-    requested_families,
-)
+from skvnce.autoencoder import column_scores, vae
 from skvnce.autoencoder.factor_analysis import FactorModel
 from skvnce.autoencoder.losses import ALGORITHMS, Rounds, encoder_loss
 from skvnce.autoencoder.model import WithoutCells, moved, turned_like
@@ -78,7 +46,7 @@ _MIXED = 5  # number of posterior components for objectives with mixtures
 class AutoencoderFit(NamedTuple):
     """What `VariationalAutoencoder` needs to rebuild its networks and to go on."""
 
-    columns: ColumnScores
+    columns: column_scores.ColumnScores
     sizes: vae.Architecture
     algorithm: str  # to whose posterior the encoder belongs
     cache: dict
@@ -86,7 +54,7 @@ class AutoencoderFit(NamedTuple):
 
 def check_draws(likelihood):
     """Raise an error if draws of missing cells would have no gradient."""
-    for family in ("bernoulli", UNIT):
+    for family in ("bernoulli", column_scores.UNIT):
         if family in np.ravel(likelihood):
             raise ValueError(
                 "algorithm='vbgi-vae' draws missing cells from normal "
@@ -98,8 +66,8 @@ def check_draws(likelihood):
 
 class VariationalAutoencoder(
     ClassNamePrefixFeaturesOutMixin,
-    CallbackSupportMixin,
-    NodeScores,
+    callbacks.CallbackSupportMixin,
+    column_scores.NodeScores,
     IncompleteTransformer,
 ):
     """A variational autoencoder fitted to tables with missing values.
@@ -227,20 +195,20 @@ class VariationalAutoencoder(
     """
 
     _parameter_constraints = {
-        "n_components": [AUTO, integer_from(1)],
+        "n_components": [validation.AUTO, validation.integer_from(1)],
         "algorithm": [StrOptions(set(ALGORITHMS))],
-        "n_posterior_components": [AUTO, integer_from(1)],
-        "n_training_draws": [integer_from(1)],
-        "likelihood": [StrOptions(set(FAMILIES)), "array-like"],
+        "n_posterior_components": [validation.AUTO, validation.integer_from(1)],
+        "n_training_draws": [validation.integer_from(1)],
+        "likelihood": [StrOptions(set(column_scores.FAMILIES)), "array-like"],
         "marginals": [StrOptions({"auto", "normal"})],
         "hidden_layer_sizes": ["array-like"],
-        "dropout": [Number(Real, 0, 1, closed="left")],
-        "solver": [AUTO, Adam],
-        "max_iter": [integer_from(0)],
-        "n_importance_samples": [integer_from(1)],
-        "on_misfit": ON_MISFIT,
-        **OF_CATEGORIES,
-        "random_state": RANDOM_STATE,
+        "dropout": [validation.Number(Real, 0, 1, closed="left")],
+        "solver": [validation.AUTO, Adam],
+        "max_iter": [validation.integer_from(0)],
+        "n_importance_samples": [validation.integer_from(1)],
+        "on_misfit": validation.ON_MISFIT,
+        **validation.OF_CATEGORIES,
+        "random_state": validation.RANDOM_STATE,
         "verbose": ["verbose"],
     }
 
@@ -323,13 +291,15 @@ class VariationalAutoencoder(
             If a few cells dominate the squared errors of a column.
         """
         self._check_parameters()
-        X, schema = read_table(self, X)
+        X, schema = validation.read_table(self, X)
         fitted = self._fit_table(schema, X, self.random_state)
         schema = fitted.schema
         levels, columns = schema.is_categorical, schema.model_columns
         if levels.all() and columns.size:
             names = "likelihood", "marginals"
-            warn_of_unused(self, dict.fromkeys(names, "no column has numbers"))
+            validation.warn_of_unused(
+                self, dict.fromkeys(names, "no column has numbers")
+            )
         if self.on_misfit != "ignore":
             messages = tail_messages(schema, X, columns[~levels])
             warn_or_raise(messages, self.on_misfit)
@@ -365,13 +335,13 @@ class VariationalAutoencoder(
         report = {"posterior_state_": self._trained_encoder(self._checked(X))}
         return self._publish(self._with_report(report))
 
-    @reports_fit
+    @callbacks.reports_fit
     def _trained_encoder(self, X):
         """Train the encoder on validated rows; return its parameters."""
         nodes = self._nodes_of_training(X)
         self._check_algorithm()
         n_cooling = min(COOLING, self.max_iter)
-        on_round, finish = report_rounds(self, self.max_iter + n_cooling, X=X)
+        on_round, finish = callbacks.report_rounds(self, self.max_iter + n_cooling, X=X)
         fitted, data = self._modules(), self._fitted.model.columns.scores_of(nodes)
         with self._trains(self.random_state, nodes.shape[1]):
             device = self._device(self._schema)
@@ -395,7 +365,7 @@ class VariationalAutoencoder(
         return state_of(auto.posterior)
 
     @by_parts
-    @shows_progress
+    @callbacks.shows_progress
     def transform(self, X: TableLike) -> Any:
         """Compute the posterior means of the latents given the observed cells.
 
@@ -434,12 +404,12 @@ class VariationalAutoencoder(
             array of objects if there are categories that are no numbers.
         """
         check_is_fitted(self)
-        Z = latent_array(Z, self.n_components_)
+        Z = validation.latent_array(Z, self.n_components_)
         table = self._among_all_columns(self._row_model().mean_given(Z))
         return table if table.dtype == object else table.astype(Z.dtype)
 
     @by_parts
-    @shows_progress
+    @callbacks.shows_progress
     def score_samples(self, X: TableLike, return_std: bool = False) -> Any:
         """Estimate the log-density of the observed cells of each row, in nats.
 
@@ -523,7 +493,7 @@ class VariationalAutoencoder(
             )
         if self.algorithm == "vbgi-vae":
             check_draws(self.likelihood)
-        check_sizes(self.hidden_layer_sizes, "hidden_layer_sizes")
+        validation.check_sizes(self.hidden_layer_sizes, "hidden_layer_sizes")
 
     def _remedy(self, n_columns):
         fields = self._solver()
@@ -544,17 +514,19 @@ class VariationalAutoencoder(
 
     def _fit_nodes(self, schema, cells, on_round, on_chosen, first):
         """Fit the initial model, choose the number of rounds, and train."""
-        check_rank(self.n_components, count_outputs(schema))
-        check_models_levels(self.algorithm, schema)
-        requested = requested_families(self.likelihood, schema.n_columns)
+        validation.check_rank(self.n_components, column_scores.count_outputs(schema))
+        column_scores.check_models_levels(self.algorithm, schema)
+        requested = column_scores.requested_families(self.likelihood, schema.n_columns)
         requested = requested[schema.model_columns]
         if isinstance(self.likelihood, str):  # for numbers
             requested[schema.is_categorical] = "auto"
-        nonlinear = self.marginals == "auto" and UNIT not in requested
-        start = fit_normal(schema, cells, requested, nonlinear=nonlinear)
+        nonlinear = self.marginals == "auto" and column_scores.UNIT not in requested
+        start = column_scores.fit_normal(schema, cells, requested, nonlinear=nonlinear)
         columns, rank = start.columns, self.n_components
-        rank = auto_rank(len(start.normal.mean)) if isinstance(rank, str) else rank
-        linear, sizes = linear_start(start.normal, rank), self._architecture()
+        if isinstance(rank, str):
+            rank = column_scores.auto_rank(len(start.normal.mean))
+        linear = column_scores.linear_start(start.normal, rank)
+        sizes = self._architecture()
         auto = _build(linear, columns, sizes)
         device = self._device(schema)
         rounds = Rounds(
@@ -565,32 +537,25 @@ class VariationalAutoencoder(
             self._training(),
             sizes,
         )
+        solver = self._solver()
+        share = solver["validation_fraction"]
 
         def while_better(report):
-            share = self._solver()["validation_fraction"]
             _, hidden = hold_out(cells.nodes, start.weights, share)
             n_rounds = rounds.while_better(
                 hidden.to(device),
                 max_rounds=self.max_iter,
-                patience=self._solver()["n_iter_no_change"],
+                patience=solver["n_iter_no_change"],
                 on_round=report,
             )
             if on_chosen is not None and hidden.any():
-                # a copy, because training goes on
-                here = deepcopy(auto).on(start.data.x.device)
-                other = turned_like(linear_start(start.without(hidden), rank), linear)
-                starts = []
-                for initial in (linear, other):
-                    with seeded(0):  # the same initial networks
-                        starts.append(_build(initial, columns, sizes))
-                unseen = vae.Autoencoder(*map(moved, here, *starts))
+                unseen = _without(hidden, auto, start, linear, sizes)
                 unseen = unseen.on(self._device_in_use(schema))
                 model = columns.encoder_model(unseen, self.n_importance_samples)
                 on_chosen(WithoutCells(model, cells.nodes, hidden.numpy()))
             return n_rounds
 
-        share = self._solver()["validation_fraction"]
-        losses, gains, best = train_in_rounds(
+        losses, gains, best = callbacks.train_in_rounds(
             self.max_iter, share, while_better, rounds.on_all, on_round
         )
         report = self._report_of(losses, auto, n_components_=rank)
@@ -600,7 +565,7 @@ class VariationalAutoencoder(
 
     def _solver(self):
         """Return the fields of the solver."""
-        return fields_of(self.solver, self._slot, SOLVER)
+        return validation.fields_of(self.solver, self._slot, SOLVER)
 
     def _training(self):
         fields = self._solver()
@@ -648,3 +613,16 @@ def _build(linear, columns, sizes):
     """Make model and encoder in single precision; weights from torch's stream."""
     auto = vae.build(linear, columns.distributions(), sizes)
     return vae.Autoencoder(*(part.float() for part in auto))
+
+
+def _without(hidden, auto, start, linear, sizes):
+    """Make the autoencoder as if its fit had not used the held-out cells."""
+    rank = linear.loadings.shape[1]
+    other = turned_like(column_scores.linear_start(start.without(hidden), rank), linear)
+    starts = []
+    for initial in (linear, other):
+        with seeded(0):  # the same initial networks
+            starts.append(_build(initial, start.columns, sizes))
+    # a copy, because training goes on
+    here = deepcopy(auto).on(start.data.x.device)
+    return vae.Autoencoder(*map(moved, here, *starts))

@@ -137,12 +137,12 @@ def log_det_of(factor: Tensor) -> Tensor:
     return 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
-def batches(model: FactorModel, n: int) -> Iterator[slice]:
-    """Split n rows into batches that are bounded in memory."""
+def batches(model: FactorModel, data: Incomplete) -> Iterator[Incomplete]:
+    """Split rows into batches of bounded memory."""
     d, k = model.loadings.shape
     size = max(1, _CELLS_AT_ONCE // max(d, (k + 1) ** 2))
-    for first in range(0, n, size):
-        yield slice(first, first + size)
+    for first in range(0, len(data.x), size):
+        yield data.take(slice(first, first + size))
 
 
 # ----------------------------------------
@@ -377,19 +377,10 @@ def rises(differences: Tensor, weights: Tensor) -> bool:
 
 def log_prob(model: FactorModel, data: Incomplete) -> Tensor:
     """Compute log p(x_obs) of each row; (n,)."""
-    return torch.cat(
-        [
-            log_prob_observed(model, data.x[rows], data.observed[rows])[0]
-            for rows in batches(model, len(data.x))
-        ]
-    )
+    parts = batches(model, data)
+    return torch.cat([log_prob_observed(model, *part)[0] for part in parts])
 
 
 def latent_mean(model: FactorModel, data: Incomplete) -> Tensor:
     """Compute E[z | x_obs] of each row; (n, k)."""
-    return torch.cat(
-        [
-            infer(model, data.x[rows], data.observed[rows]).mean
-            for rows in batches(model, len(data.x))
-        ]
-    )
+    return torch.cat([infer(model, *part).mean for part in batches(model, data)])

@@ -16,29 +16,12 @@ from skvnce._core.progress import rounds_of_tuning
 from skvnce._core.random import seed_from
 from skvnce._core.runtime import threads_for
 from skvnce._core.warnings import warn_user
+from skvnce._imputer import callbacks, validation
 from skvnce._imputer.base import IncompleteTransformer
-from skvnce._imputer.callbacks import (
-    CallbackSupportMixin,
-    report_rounds,
-    reports_fit,
-    shows_progress,
-)
 from skvnce._imputer.fill import chunks
 from skvnce._imputer.fitted import Fitted
 from skvnce._imputer.held_out import hold_out, tail_messages, warn_or_raise
 from skvnce._imputer.parts.tables import by_parts
-from skvnce._imputer.validation import (
-    AUTO,
-    ON_MISFIT,
-    Number,
-    check_rank,
-    in_parts,
-    incomplete_array,
-    integer_from,
-    latent_array,
-    read_cells,
-    read_table,
-)
 from skvnce._tables.model_columns import Handling, check_scale
 from skvnce._tables.values import into_dtype
 from skvnce._types import Seed, TableLike
@@ -51,7 +34,9 @@ _SEARCH = 100  # tolerance of the choice of the rank, relative to that of the fi
 
 
 class IncompleteFactorAnalysis(
-    CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, IncompleteTransformer
+    callbacks.CallbackSupportMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    IncompleteTransformer,
 ):
     """Factor analysis of tables with missing values, by maximum likelihood.
 
@@ -149,10 +134,10 @@ class IncompleteFactorAnalysis(
     """
 
     _parameter_constraints = {
-        "n_components": [AUTO, integer_from(1)],
-        "max_iter": [integer_from(1)],
-        "tol": [Number(Real, 0, None, closed="left")],
-        "on_misfit": ON_MISFIT,
+        "n_components": [validation.AUTO, validation.integer_from(1)],
+        "max_iter": [validation.integer_from(1)],
+        "tol": [validation.Number(Real, 0, None, closed="left")],
+        "on_misfit": validation.ON_MISFIT,
         "verbose": ["verbose"],
     }
 
@@ -171,7 +156,7 @@ class IncompleteFactorAnalysis(
         self.on_misfit = on_misfit
         self.verbose = verbose
 
-    @reports_fit
+    @callbacks.reports_fit
     def fit(
         self, X: TableLike, y: object = None, sample_weight: ArrayLike | None = None
     ) -> Self:
@@ -211,11 +196,11 @@ class IncompleteFactorAnalysis(
             If EM did not converge, or if a noise variance reached its lower bound.
         """
         self._check_parameters()
-        source, consequence = in_parts(X), "no latents can be learned."
+        source, consequence = validation.in_parts(X), "no latents can be learned."
         tables = None
         if source is None:
-            table, schema = read_table(self, X, weights=sample_weight)
-            cells, schema = read_cells(
+            table, schema = validation.read_table(self, X, weights=sample_weight)
+            cells, schema = validation.read_cells(
                 schema, self._handling(schema), table, sample_weight, consequence
             )
             check_scale(cells.weights, len(table))
@@ -224,13 +209,13 @@ class IncompleteFactorAnalysis(
             schema, large = self._large_table(source, sample_weight, consequence)
             cells, tables, sample = large.cells, large.tables, large.with_ends
         columns = schema.model_columns
-        check_rank(self.n_components, len(columns))
+        validation.check_rank(self.n_components, len(columns))
         messages = tail_messages(schema, sample, columns)
         warn_or_raise(messages, self.on_misfit)
         units = Units(cells.location, cells.scale)
         rows = Rows(units.scaled(cells.nodes), torch.from_numpy(cells.weights))
         table = rows if tables is None else tables[-1]
-        on_round, finish = report_rounds(self, self.max_iter, X=cells.table)
+        on_round, finish = callbacks.report_rounds(self, self.max_iter, X=cells.table)
         with threads_for(len(columns)):
             fit, n_tuning = self._fit_rank(rows, table, on_round)
             fitted = self._in_units(schema, fit, units, float(table.total))
@@ -239,7 +224,7 @@ class IncompleteFactorAnalysis(
         return self._publish(fitted)
 
     @by_parts
-    @shows_progress
+    @callbacks.shows_progress
     def transform(self, X: TableLike) -> Any:
         """Compute the posterior means of the latents given the observed cells.
 
@@ -271,7 +256,7 @@ class IncompleteFactorAnalysis(
             In the units of X; NaN in columns that were entirely missing at `fit`.
         """
         check_is_fitted(self)
-        Z = latent_array(Z, self.n_components_)
+        Z = validation.latent_array(Z, self.n_components_)
         return (Z @ self.components_ + self.mean_).astype(Z.dtype)
 
     def sample_rows(
@@ -299,7 +284,7 @@ class IncompleteFactorAnalysis(
         return self.inverse_transform(latents) + noise * np.sqrt(self.noise_variance_)
 
     @by_parts
-    @shows_progress
+    @callbacks.shows_progress
     def score_samples(self, X: TableLike) -> NDArray[np.float64]:
         """Compute the log-density of the observed cells of each row, in nats.
 
@@ -406,7 +391,7 @@ class IncompleteFactorAnalysis(
     def _checked(self, X):
         """Validate new rows; `transform` depends on no parameter."""
         check_is_fitted(self)
-        return incomplete_array(self, X)
+        return validation.incomplete_array(self, X)
 
     def _rowwise(self, X, function):
         """Apply a function of the model and the rows, in chunks of rows."""

@@ -20,31 +20,13 @@ from skvnce._core.progress import steps
 from skvnce._core.random import seed_from, seeded
 from skvnce._core.runtime import one_thread
 from skvnce._core.warnings import warn_user
+from skvnce._imputer import validation
 from skvnce._imputer.callbacks import CallbackSupportMixin, report_rounds, reports_fit
 from skvnce._imputer.fitted import Fitted
 from skvnce._imputer.held_out import HELD_OUT, hold_out
 from skvnce._imputer.imputer import Imputer
-from skvnce._imputer.validation import (
-    AUTO,
-    BOUND,
-    OF_IMPUTERS,
-    ON_MISFIT,
-    RANDOM_STATE,
-    STRATEGY,
-    Adam,
-    Option,
-    integer_from,
-    read_table,
-    warn_of_unused_by_levels,
-)
-from skvnce._tables.model_columns import (
-    observed_columns,
-    random_weights,
-    warn_of_constants,
-    warn_of_empty,
-    weighted_rows,
-    without_constants,
-)
+from skvnce._imputer.validation import Adam, Option
+from skvnce._tables import model_columns
 from skvnce._tables.values import constant_columns
 from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.autoencoder import samplers
@@ -66,14 +48,14 @@ from skvnce.autoencoder.options import (
 from skvnce.gaussian.latent.columns import NUMERIC
 
 OF_MEMBERS = {  # constraints of the parameters that the imputers share
-    **OF_IMPUTERS,
-    "strategy": STRATEGY,
-    "n_steps": [integer_from(1)],
-    "n_draws": [integer_from(1)],
-    "min_value": BOUND,
-    "max_value": BOUND,
-    "on_misfit": ON_MISFIT,
-    "random_state": RANDOM_STATE,
+    **validation.OF_IMPUTERS,
+    "strategy": validation.STRATEGY,
+    "n_steps": [validation.integer_from(1)],
+    "n_draws": [validation.integer_from(1)],
+    "min_value": validation.BOUND,
+    "max_value": validation.BOUND,
+    "on_misfit": validation.ON_MISFIT,
+    "random_state": validation.RANDOM_STATE,
     "verbose": ["verbose"],
 }
 _SEVERAL, _ENOUGH = 4, 40  # maximum number of members; rows per column where 1 suffices
@@ -128,7 +110,7 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
         """
         self._check_parameters()
         X, schema = self._read_for_fit(X, sample_weight)
-        X, weights = weighted_rows(X, sample_weight)
+        X, weights = model_columns.weighted_rows(X, sample_weight)
         _, finish = report_rounds(self, None, X=X)
         trained = self._untrained(schema, X) or self._train(schema, X, weights)
         schema, members, unseen = trained
@@ -160,7 +142,7 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
 
     def _read_for_fit(self, X, sample_weight):
         """Validate the table of a fit, and return its schema."""
-        return read_table(self, X, weights=sample_weight)
+        return validation.read_table(self, X, weights=sample_weight)
 
     def _untrained(self, schema, X):
         """Return what `_train` does, of a model that is trained already; else None."""
@@ -231,8 +213,8 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
 
     def _report_columns(self, schema, X):
         """Warn of empty columns, and of those with cells far from the others."""
-        warn_of_empty(schema, X, self._handling(schema))
-        columns, observed = schema.columns, observed_columns(schema, X)
+        model_columns.warn_of_empty(schema, X, self._handling(schema))
+        columns, observed = schema.columns, model_columns.observed_columns(schema, X)
         numbers = [j for j in observed if not columns or columns[j].kind == NUMERIC]
         self._report_tails(schema, X, numbers)
 
@@ -242,10 +224,12 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
         if members:
             chosen = members[0].feature_indices_, members[0].constants_
             schema = schema._replace(model_columns=chosen[0], constants=chosen[1])
-            warn_of_constants(schema, X, handling)
+            model_columns.warn_of_constants(schema, X, handling)
             return schema
-        schema = schema._replace(model_columns=observed_columns(schema, X))
-        return without_constants(schema, X, handling)
+        schema = schema._replace(
+            model_columns=model_columns.observed_columns(schema, X)
+        )
+        return model_columns.without_constants(schema, X, handling)
 
     def _checked_members(self, schema, members, X, unseen, weights=None):
         """Check predictions of cells that the fit of the first member has not used.
@@ -288,7 +272,7 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
         # members check the scale of each column, and raise an error
         with np.errstate(over="ignore", invalid="ignore"):
             schema = self._with_values(schema, X)
-        warn_of_unused_by_levels(self, schema)
+        validation.warn_of_unused_by_levels(self, schema)
         if frozen is None:
             return schema
         values, trained = schema.values, frozen._schema.values
@@ -333,7 +317,10 @@ def seeds_and_weights(count, n, random_state, weights=None):
     rng = np.random.default_rng(seed_from(random_state))
     for _ in range(count):
         seed = int(rng.integers(2**31))
-        yield seed, random_weights(rng, n, weights) if count > 1 else weights
+        if count > 1:
+            yield seed, model_columns.random_weights(rng, n, weights)
+        else:
+            yield seed, weights
 
 
 def is_constant(X):
@@ -471,7 +458,7 @@ class LAIRImputer(DrawnByMembers):
     _parameter_constraints = {
         "model": [None, VariationalAutoencoder, FrozenEstimator, TorchVAE],
         "sampler": [StrOptions(set(samplers.SAMPLERS)), LAIR, ACMWG, MWG, callable],
-        "n_estimators": [AUTO, integer_from(1)],
+        "n_estimators": [validation.AUTO, validation.integer_from(1)],
         **OF_MEMBERS,
     }
 
@@ -524,7 +511,7 @@ class LAIRImputer(DrawnByMembers):
             )
         frozen = isinstance(self.model, FrozenEstimator)
         like = self.model.estimator if frozen else None
-        return read_table(self, X, like=like, weights=sample_weight)
+        return validation.read_table(self, X, like=like, weights=sample_weight)
 
     def _check_parameters(self):
         super()._check_parameters()

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.distributions import Distribution, Independent
+from torch.distributions import Distribution
 from torch.nn.functional import threshold
 
 from skvnce._core.distributions.cells import ScoredCells, entropy, sum_and_slopes
@@ -55,6 +55,7 @@ from skvnce.autoencoder.vae import (
     Autoencoder,
     Batches,
     Training,
+    WithCells,
 )
 
 # ----------------------------------------
@@ -650,25 +651,6 @@ def _turn(root: Tensor, v: Tensor) -> Tensor:
 
 
 # ----------------------------------------
-# An autoencoder's model of completed rows, whose missing cells are not rounded.
-
-
-class Completed(NamedTuple):
-    """The model of completed rows, whose missing cells are not rounded."""
-
-    model: VariationalAutoencoderModel
-    observed: Tensor  # bool that broadcasts to (*batch, features)
-
-    def prior(self) -> Independent:
-        """Return p(z), of event shape (latents,)."""
-        return self.model.prior()
-
-    def likelihood(self, z: Tensor) -> ScoredCells:
-        """Return p(x_j | z) of all j; (*batch, latents) -> batch (*batch, features)."""
-        return ScoredCells(self.model.likelihood(z), self.observed)
-
-
-# ----------------------------------------
 # Algorithms that train a variational autoencoder, by name: losses of batches of rows.
 #
 # The bounds of `skvnce.autoencoder.losses` take rows with missing values.  The other
@@ -758,9 +740,14 @@ def block_gibbs_loss(
     auto: Autoencoder, parts: Parts, data: Incomplete, training: Training
 ) -> Loss:
     """Make the loss of VBGI-VAE, with q(x_mis | z, x_obs) in `parts`."""
-    scheme = block_scheme(*auto, parts["cells"], completed=Completed)
+    scheme = block_scheme(*auto, parts["cells"], completed=completed_model)
     view = partial(ScoredCells, observed=data.observed)
     return completed_loss(scheme, auto, data, training, view)
+
+
+def completed_model(model: VariationalAutoencoderModel, observed: Tensor) -> WithCells:
+    """Return the model of completed rows, whose missing cells are not rounded."""
+    return WithCells(model, partial(ScoredCells, observed=observed))
 
 
 def missing_cells(auto: Autoencoder, network: Callable[..., nn.Module]) -> Parts:

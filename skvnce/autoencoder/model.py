@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 from torch import Tensor
-from torch.distributions import Distribution
 
 from skvnce._core.distributions.cells import BoundedCells
 from skvnce._core.incomplete import Incomplete
@@ -25,8 +24,8 @@ from skvnce._tables.values import NO_LIMITS, Limits, ValidValues
 from skvnce.autoencoder import samplers, vae
 from skvnce.autoencoder.factor_analysis import FactorModel
 from skvnce.autoencoder.networks import VariationalAutoencoderModel
-from skvnce.autoencoder.samplers import Rule
-from skvnce.autoencoder.vae import Autoencoder, chunks
+from skvnce.autoencoder.samplers import Drawn, Rule
+from skvnce.autoencoder.vae import Autoencoder, WithCells, chunks
 from skvnce.gaussian import em
 from skvnce.gaussian.marginals import CellScores
 
@@ -100,34 +99,20 @@ def moved(module, before, after):
 # A model with latents whose columns are known to lie within bounds.
 
 
-class BoundedModel:
-    """An autoencoder's model of rows whose missing cells lie within bounds.
+def bounded_model(
+    model: VariationalAutoencoderModel,
+    # int (n_bounded,): indices of columns with bounds, none of them binary or rounded
+    places: Tensor,
+    low: Tensor,  # (n_bounded,)
+    high: Tensor,  # (n_bounded,)
+) -> WithCells:
+    """Return an autoencoder's model of rows whose missing cells lie within bounds.
 
     The prior is unchanged.  That the missing cells of a row lie within bounds is
     treated as an observation, which contributes to `observed_log_prob`.  So each
     sampler of latents draws from ``p(z | x_obs, x_mis within bounds)``.
     """
-
-    def __init__(
-        self,
-        model: VariationalAutoencoderModel,
-        # int (n_bounded,): indices of columns with bounds, none of them binary or
-        # rounded
-        places: Tensor,
-        low: Tensor,  # (n_bounded,)
-        high: Tensor,  # (n_bounded,)
-    ) -> None:
-        self.model, self.places, self.low, self.high = model, places, low, high
-        self.families = model.families
-
-    def prior(self) -> Distribution:
-        """Return p(z), of event shape (latents,)."""
-        return self.model.prior()
-
-    def likelihood(self, z: Tensor) -> BoundedCells:
-        """Return p(x_j | z) of all j; (*batch, latents) -> batch (*batch, features)."""
-        cells = self.model.likelihood(z)
-        return BoundedCells(cells, self.places, self.low, self.high)
+    return WithCells(model, lambda cells: BoundedCells(cells, places, low, high))
 
 
 # ----------------------------------------
@@ -263,7 +248,7 @@ class EncoderModel(NamedTuple):
         places = torch.from_numpy(places)
         low, high = self._ends(bounds)[:, places]
         ends = (part.to(auto.device) for part in (places, low, high))
-        return auto._replace(model=BoundedModel(auto.model, *ends))
+        return auto._replace(model=bounded_model(auto.model, *ends))
 
     def _ends(self, bounds: np.ndarray) -> Tensor:
         """Map bounds of cells to bounds of scores, (2, n_model_columns)."""
@@ -282,17 +267,9 @@ def stratified(rule: samplers.Rule) -> samplers.Rule:
     if rule.stratified is None:
         return rule
 
-    def draws(
-        auto: Autoencoder,
-        data: Incomplete,
-        n_draws: int,
-        n_steps: int,
-        streams: Callable,
-    ) -> object:
-        def even(purpose: int) -> Callable:
-            return shifted_lattice(streams(purpose))
-
-        return rule.stratified(auto, data, n_draws, n_steps, even)
+    def draws(*rows_and_sizes: object) -> Drawn:
+        *rest, streams = rows_and_sizes
+        return rule.stratified(*rest, lambda purpose: shifted_lattice(streams(purpose)))
 
     return rule._replace(draws=draws, n_start=2)
 

@@ -30,6 +30,7 @@ from skvnce._core.distributions.cells import (
 from skvnce._core.distributions.normal import Normal
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.models import (
+    LatentVariableModel,
     counted,
     draw_latents,
     iwelbo,
@@ -286,29 +287,38 @@ class Autoencoder(NamedTuple):
         return Autoencoder(*(part.eval().requires_grad_(False) for part in self))
 
 
-class KnownRows(NamedTuple):
-    """A model of rows whose cells are known, for the protocol of models."""
+class WithCells(NamedTuple):
+    """A model whose cells given latents are wrapped; its prior is unchanged."""
 
-    model: VariationalAutoencoderModel
-    cells: Intervals  # of these rows
+    model: LatentVariableModel
+    wrap: Callable[[Distribution], Distribution]
+
+    @property
+    def families(self) -> Families:
+        """The families of the columns, if the model has them."""
+        return self.model.families
 
     def prior(self) -> Distribution:
         """Return p(z), of event shape (latents,)."""
         return self.model.prior()
 
-    def likelihood(self, z: Tensor) -> Cells:
+    def likelihood(self, z: Tensor) -> Distribution:
         """Return p(x_j | z) of all j; (*batch, latents) -> batch (*batch, features)."""
-        return self.model.likelihood(z).with_intervals(self.cells)
+        return self.wrap(self.model.likelihood(z))
 
 
-def of_known(model: nn.Module, x: Tensor) -> nn.Module | KnownRows:
+def of_known(model: nn.Module, x: Tensor) -> nn.Module | WithCells:
     """Return a model for rows x (n, features) only, which is faster for rounded cells.
 
     Other models than `VariationalAutoencoderModel` are returned as they are.
     """
     if not isinstance(model, VariationalAutoencoderModel):
         return model
-    return KnownRows(model, model.families.intervals(x))
+    return _with_intervals(model, model.families.intervals(x))
+
+
+def _with_intervals(model: nn.Module, intervals: Intervals | None) -> WithCells:
+    return WithCells(model, lambda cells: cells.with_intervals(intervals))
 
 
 class Batches:
@@ -336,7 +346,7 @@ class Batches:
             anchor = Anchor(*(part[rows] for part in self.anchor))
             posterior = partial(_at, posterior, anchor)
         if self.cells is not None:
-            model = KnownRows(model, self.cells.take(rows))
+            model = _with_intervals(model, self.cells.take(rows))
         return Autoencoder(model, posterior), self.data.take(rows)
 
 

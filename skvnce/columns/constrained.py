@@ -9,15 +9,10 @@ from numpy.typing import ArrayLike
 from sklearn.base import clone
 
 from skvnce._core.random import seed_from
+from skvnce._imputer import validation
 from skvnce._imputer.callbacks import CallbackSupportMixin, report_rounds, reports_fit
 from skvnce._imputer.fitted import Fitted
 from skvnce._imputer.imputer import Imputer
-from skvnce._imputer.validation import (
-    RANDOM_STATE,
-    Number,
-    needs_memory,
-    read_table,
-)
 from skvnce._tables.cells import is_frame, names_of
 from skvnce._tables.schema import Encoded
 from skvnce._tables.values import NO_LIMITS
@@ -273,9 +268,9 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
         "model": [None, Imputer],
         "derived": [dict, None],
         "sums": [dict, None],
-        "rtol": [Number(Real, 0, None, closed="left")],
+        "rtol": [validation.Number(Real, 0, None, closed="left")],
         **PASSED_ON,
-        "random_state": RANDOM_STATE,
+        "random_state": validation.RANDOM_STATE,
         "verbose": ["verbose"],
     }
     _is_for_filling = property(lambda self: self.model_._is_for_filling)
@@ -340,10 +335,10 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
     def _fit(self, X, sample_weight):
         """Fit a copy without `model_`, whose parameters say how columns are read."""
         self._check_parameters()
-        needs_memory(type(self), X, reset=True)
+        validation.needs_memory(type(self), X, reset=True)
         rng = np.random.default_rng(seed_from(self.random_state))
         self._check_names(X)
-        cells, schema = read_table(self, X, weights=sample_weight)
+        cells, schema = validation.read_table(self, X, weights=sample_weight)
         _, finish = report_rounds(self, None, X=cells)
         facts = self._facts_of(schema, cells)
         equations = self._equations_of(schema, facts)
@@ -453,7 +448,8 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
     def _check_parameters(self):
         super()._check_parameters()
         for key, value in (self.derived or {}).items():
-            if not _is_pair(value) or not callable(value[0]) or not _is_list(value[1]):
+            is_pair = _is_list(value) and len(value) == 2
+            if not is_pair or not callable(value[0]) or not _is_list(value[1]):
                 raise TypeError(
                     f"derived[{key!r}] must be a pair of a function and a list of "
                     f"columns, got {value!r}."
@@ -536,10 +532,6 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
             rule = Expression(columns, function, name, *facts)
             rules.append(Checked(rule, 0, 0, columns))
         return Equations(rules, [*map(repr, sums), *map(repr, derived)], *facts)
-
-
-def _is_pair(value):
-    return isinstance(value, tuple | list) and len(value) == 2
 
 
 def _is_list(value):

@@ -10,15 +10,9 @@ from sklearn.utils._param_validation import HasMethods
 
 from skvnce._core.random import seed_from
 from skvnce._core.warnings import warn_user
+from skvnce._imputer import validation
 from skvnce._imputer.callbacks import CallbackSupportMixin, report_rounds, reports_fit
 from skvnce._imputer.imputer import Imputer
-from skvnce._imputer.validation import (
-    AUTO,
-    RANDOM_STATE,
-    Number,
-    integer_from,
-    read_table,
-)
 from skvnce._tables.cells import is_missing
 from skvnce._tables.schema import Encoded
 from skvnce._types import ByColumn, Seed, TableLike
@@ -177,14 +171,14 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
         "regressor": [None, Methods(_METHODS)],
         "classifier": [None, Methods([*_METHODS, "predict_proba"])],
         "estimators": [None, dict],
-        "predictors": [None, AUTO, dict],
-        "weight": [AUTO, Number(Real, 0, 1, closed="both")],
-        "n_completions": [integer_from(1)],
-        "max_samples": [integer_from(2)],
-        "n_draws": [integer_from(1)],
-        "n_steps": [integer_from(1)],
+        "predictors": [None, validation.AUTO, dict],
+        "weight": [validation.AUTO, validation.Number(Real, 0, 1, closed="both")],
+        "n_completions": [validation.integer_from(1)],
+        "max_samples": [validation.integer_from(2)],
+        "n_draws": [validation.integer_from(1)],
+        "n_steps": [validation.integer_from(1)],
         **PASSED_ON,
-        "random_state": RANDOM_STATE,
+        "random_state": validation.RANDOM_STATE,
         "verbose": ["verbose"],
     }
 
@@ -273,7 +267,7 @@ class ColumnImputer(CallbackSupportMixin, ByModel):
         """Fit a copy without `model_`, whose parameters say how columns are read."""
         self._check_parameters()
         rng = np.random.default_rng(seed_from(self.random_state))
-        cells, schema = read_table(self, X, weights=sample_weight)
+        cells, schema = validation.read_table(self, X, weights=sample_weight)
         self._check_columns(schema)
         models = self._fit_models(rng, Encoded(cells, schema), sample_weight)
         _, finish = report_rounds(self, None, X=cells)

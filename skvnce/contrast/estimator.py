@@ -14,53 +14,26 @@ from sklearn.utils._param_validation import HasMethods, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
+from skvnce._core import runtime
 from skvnce._core.incomplete import Incomplete, Units
 from skvnce._core.progress import step, tell_round
 from skvnce._core.random import row_keyed, row_lattice, seeded
-from skvnce._core.runtime import (
-    device_in_use,
-    filled_once,
-    load_state,
-    one_thread,
-    resolve_device,
-    state_of,
-)
 from skvnce._core.training.adam import NotFinite
 from skvnce._core.warnings import warn_user
-from skvnce._imputer.callbacks import (
-    CallbackSupportMixin,
-    failures_named,
-    report_rounds,
-    reports_fit,
-    shows_progress,
-)
+from skvnce._imputer import callbacks, validation
 from skvnce._imputer.fill import chunks
 from skvnce._imputer.fitted import Fitted, n_chains, number_or_nan, without_columns
 from skvnce._imputer.held_out import HELD_OUT, hold_out
 from skvnce._imputer.imputer import Imputer
 from skvnce._imputer.parts.tables import by_parts
-from skvnce._imputer.validation import (
-    AUTO,
-    LBFGS,
-    MISSING_VALUES,
-    ON_MISFIT,
-    RANDOM_STATE,
-    STRATEGY,
-    Adam,
-    Number,
-    check_sample,
-    fields_of,
-    integer_from,
-    read_table,
-    warn_of_unused,
-)
+from skvnce._imputer.validation import LBFGS, Adam
 from skvnce._tables.values import NO_LIMITS, Limits, column_moments, into_dtype
 from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.contrast import fit, models
 from skvnce.contrast.fit import (
     CANDIDATES,
     EVALUATED,
-    MOST_LOST,
+    LARGEST_GAP,
     PER_ROUND,
     REFERENCE_RATIO,
     FittedModel,
@@ -88,7 +61,9 @@ def solver_fields(solver):
     name = solver
     if not isinstance(solver, str):
         name = "adam" if isinstance(solver, Adam) else "lbfgs"
-    adam = fields_of(solver if isinstance(solver, Adam) else "auto", "solver", _ADAM)
+    adam = validation.fields_of(
+        solver if isinstance(solver, Adam) else "auto", "solver", _ADAM
+    )
     lbfgs = solver if isinstance(solver, LBFGS) else LBFGS()
     return {
         "solver": name,
@@ -123,7 +98,7 @@ def settings_of(parameters, seed, nodes):
         more_draws=more_draws,
         seed=seed,
         ridge=None if isinstance(ridge, str) else float(ridge),
-        device=resolve_device(device_name(solver), "solver.device"),
+        device=runtime.resolve_device(device_name(solver), "solver.device"),
     )
 
 
@@ -154,7 +129,7 @@ def warn_of_gap(log_scale_gap, noise_ratio):
 
 def warn_of_bound(bound_gap, n_draws):
     """Warn if more draws of missing cells give rows another log-density."""
-    if bound_gap > MOST_LOST:
+    if bound_gap > LARGEST_GAP:
         more = _more(n_draws)
         warn_user(
             f"The {n_draws} draws of missing cells of each row miss "
@@ -168,7 +143,7 @@ def warn_of_bound(bound_gap, n_draws):
 
 def bias_of_latents(gap, table_fit, n_draws):
     """Say that the posterior of the latents may bias the parameters, or nothing."""
-    if gap.mean <= MOST_LOST:
+    if gap.mean <= LARGEST_GAP:
         return ""
     remedy = ""
     if table_fit.outcome.averages:
@@ -303,11 +278,11 @@ _DIVERGED = (
     "its parameters, raise ridge, or lower the learning rate of solver=Adam(...)."
 )
 _NOISES = {"auto", "marginal", "gaussian"}
-_COUNT = integer_from(1)
+_COUNT = validation.integer_from(1)
 _SCALARS = "log_scale_", "log_scale_gap_", "bound_gap_", "bound_gap_error_"
 
 
-class VNCEEstimator(CallbackSupportMixin, Imputer):
+class VNCEEstimator(callbacks.CallbackSupportMixin, Imputer):
     """Fit any model, normalised or not, by contrasting rows with noise.
 
     Noise-contrastive estimation (NCE) needs the log-density of a model only up to a
@@ -438,17 +413,17 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
         "noise": [StrOptions(_NOISES), HasMethods(["sample", "log_prob"]), nn.Module],
         "noise_ratio": [_COUNT],
         "n_components": [None, _COUNT],
-        "n_training_draws": [AUTO, _COUNT],
+        "n_training_draws": [validation.AUTO, _COUNT],
         "criterion": [StrOptions({"auto", "vnce", "importance-weighted"})],
         "solver": [StrOptions({"auto", "lbfgs", "adam"}), Adam, LBFGS],
-        "ridge": [AUTO, Number(Real, 0, None, closed="left")],
+        "ridge": [validation.AUTO, validation.Number(Real, 0, None, closed="left")],
         "n_init": [_COUNT],
         "max_iter": [_COUNT],
-        "strategy": STRATEGY,
-        "on_misfit": ON_MISFIT,
-        "missing_values": MISSING_VALUES,
+        "strategy": validation.STRATEGY,
+        "on_misfit": validation.ON_MISFIT,
+        "missing_values": validation.MISSING_VALUES,
         "keep_empty_features": ["boolean"],
-        "random_state": RANDOM_STATE,
+        "random_state": validation.RANDOM_STATE,
         "verbose": ["verbose"],
     }
 
@@ -491,7 +466,7 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
         self.random_state = random_state
         self.verbose = verbose
 
-    @reports_fit
+    @callbacks.reports_fit
     def fit(self, X: TableLike, y: object = None) -> Self:
         """Fit the model.
 
@@ -520,23 +495,28 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
         self._check_parameters()
         if self.model is None:
             reason = "the default model has no latent variables; pass a model with some"
-            warn_of_unused(self, {"n_components": reason})
-        cells, schema = read_table(self, X)
+            validation.warn_of_unused(self, {"n_components": reason})
+        cells, schema = validation.read_table(self, X)
         table = self._chosen(schema, cells, is_whole=False)
         columns = table.schema.model_columns
         self._report_tails(table.schema, table.cells.table, columns)
-        on_round, finish = report_rounds(self, self._most_rounds(), X=cells)
+        most = self.n_init * self.max_iter * PER_ROUND
+        on_round, finish = callbacks.report_rounds(self, most, X=cells)
         # the caller may have disabled gradients
-        with one_thread(), torch.enable_grad(), seeded(self.random_state) as seed:
+        with (
+            runtime.one_thread(),
+            torch.enable_grad(),
+            seeded(self.random_state) as seed,
+        ):
             fitted = self._fit_model(table, seed, on_round)
         if fitted.report["n_components_"]:
             reason = "transform returns means of the latents"
-            warn_of_unused(self, {"strategy": reason})
+            validation.warn_of_unused(self, {"strategy": reason})
         finish()
         return self._publish(fitted)
 
     @by_parts
-    @shows_progress
+    @callbacks.shows_progress
     def transform(
         self,
         X: TableLike,
@@ -572,7 +552,7 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
                 "and upper are of tables. sample draws missing cells, and takes where."
             )
         checked = self._checked(X)
-        with one_thread():
+        with runtime.one_thread():
             model = self._cell_model()
             means = [
                 model.latent_mean(nodes)
@@ -580,7 +560,7 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
             ]
         return into_dtype(np.concatenate(means), checked.dtype)
 
-    @shows_progress
+    @callbacks.shows_progress
     def sample_latents(
         self,
         X: TableLike,
@@ -616,7 +596,7 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
         ValueError
             If the model has no latents.
         """
-        check_sample(n_draws, as_array)
+        validation.check_sample(n_draws, as_array)
         checked = self._checked(X)
         if not self.n_components_:
             raise ValueError("The model has no latents. sample draws missing cells.")
@@ -632,7 +612,7 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
     def _draw_latents(self, X, n_draws, random_state):
         """Draw the latents of validated rows; (n_draws, n_samples, n_components)."""
         drawn = np.empty((n_draws, len(X), self.n_components_), X.dtype)
-        with one_thread(), seeded(random_state):
+        with runtime.one_thread(), seeded(random_state):
             model = self._cell_model()
             parts = chunks(self._schema, X, n_chains(model, n_draws))
             for (rows, _), nodes in parts:
@@ -640,7 +620,7 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
                 drawn[:, rows[:, 0]] = into_dtype(latents, X.dtype)
         return drawn
 
-    @shows_progress
+    @callbacks.shows_progress
     def objective(self, X: TableLike, y: object = None) -> float:
         """Compute the importance-weighted objective at rows of X; larger is better.
 
@@ -669,7 +649,7 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
             return _CHANCE
         empty = np.isnan(X[:, self.feature_indices_]).all(1)
         rows = X if empty.all() else X[~empty]
-        with one_thread(), seeded(0), torch.no_grad():
+        with runtime.one_thread(), seeded(0), torch.no_grad():
             noise = self._reference()
             pool = noise.sample(_POOL)
             n_chains = EVALUATED * (1 + _NU) * self._modules().n_states
@@ -727,7 +707,7 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
         marginals = Marginals(*map(torch.tensor, self._fitted.model.marginals))
         return Rescaled(marginals, *self._units().tensors())
 
-    @filled_once
+    @runtime.filled_once
     def _modules(self):
         """Return the fitted model, whose modules are rebuilt after unpickling."""
         arrays = self._fitted.model
@@ -741,20 +721,22 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
                 )
             states = self.model_state_, self.posterior_state_
             model, steps = (
-                load_state(module, state).eval().requires_grad_(False)
+                runtime.load_state(module, state).eval().requires_grad_(False)
                 for module, state in zip(built, states, strict=True)
             )
             exact = models.is_integrated(posterior, model)
             rebuilt = FittedModel(model, steps, self.n_components_, exact)
             arrays.cache["fitted"] = rebuilt
-        return arrays.cache["fitted"].on(device_in_use(device_name(self.solver)))
+        return arrays.cache["fitted"].on(
+            runtime.device_in_use(device_name(self.solver))
+        )
 
     def _fit_model(self, table, seed, on_round):
         """Fit the model and check it; returns `Fitted`."""
         cells = table.cells
         if not len(table.schema.model_columns):
             return self._no_model(table.schema)
-        with failures_named(_DIVERGED):
+        with callbacks.failures_named(_DIVERGED):
             settings = settings_of(self.get_params(deep=False), seed, cells.nodes)
             fit_with = partial(
                 fit_table,
@@ -802,9 +784,6 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
         arrays = (["mean_"], ["covariance_"]) if self.model is None else ()
         return without_columns(schema, report, *arrays)
 
-    def _most_rounds(self):
-        return self.n_init * self.max_iter * PER_ROUND
-
     def _check_parameters(self):
         super()._check_parameters()
         solver_fields(self.solver)
@@ -831,7 +810,7 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
             except (NotFinite, torch.linalg.LinAlgError):
                 # cells without a prediction count as predicted infinitely badly
                 return None, {}
-            with one_thread():
+            with runtime.one_thread():
                 model = ScaledDensity(table_fit.outcome.fitted, table_fit.units)
                 filled, _ = model.fill(visible[rows])
             return schema.values.clipped(filled, schema.model_columns), {}
@@ -845,7 +824,7 @@ class VNCEEstimator(CallbackSupportMixin, Imputer):
 def _report_of(table_fit):
     """Return the public attributes of a fit, by name."""
     best, fitted = table_fit.outcome, table_fit.outcome.fitted
-    model_state, posterior_state = map(state_of, fitted[:2])
+    model_state, posterior_state = map(runtime.state_of, fitted[:2])
     losses = [float(loss) for loss in best.losses]
     report = {
         "loss_curve_": losses,

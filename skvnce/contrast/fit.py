@@ -574,12 +574,12 @@ def fit_proposals(settings: Settings, problem: Problem, data: Incomplete) -> Non
 #
 # Draws of missing cells make log p(x_obs) too low on average.  If the posterior is
 # far from that of the model, for example because it has one mode instead of two, the
-# loss depends on the model, and the fit favours those with broad conditionals.  Many
-# draws show the loss of few (Burda, Grosse and Salakhutdinov 2016, theorem 1); those
+# gap depends on the model, and the fit favours those with broad conditionals.  Many
+# draws show the gap of few (Burda, Grosse and Salakhutdinov 2016, theorem 1); those
 # of latents come from the posteriors of many rows, as that of a row misses modes.
 
 
-MOST_LOST = 0.1  # in nats; the draws of a fit that lose more are too few
+LARGEST_GAP = 0.1  # in nats; with a larger one the draws of a fit are too few
 _ROWS = 200  # maximum number of incomplete rows, evenly spaced
 # a power of two, because draws are points of a lattice
 _MANY = 1024  # number of draws that replaces infinitely many
@@ -729,7 +729,7 @@ def fit_with_enough_draws(
         return fit, settings
     more = settings._replace(n_draws=settings.more_draws)
     gaps = [fit.bound_gap(n).mean for n in (settings.n_draws, more.n_draws)]
-    if gaps[0] > MOST_LOST > gaps[1]:
+    if gaps[0] > LARGEST_GAP > gaps[1]:
         with suppress(NotFinite):  # the fit with few draws stays, and warns
             return fit_with(more), more
     return fit, settings

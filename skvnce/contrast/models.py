@@ -20,18 +20,8 @@ from skvnce._core.incomplete import Incomplete
 from skvnce._core.models import Posterior
 from skvnce._core.progress import step
 from skvnce._core.random import global_stream
+from skvnce.contrast import posteriors
 from skvnce.contrast.noise import BINARY, POSITIVE, ColumnSummary
-from skvnce.contrast.posteriors import (
-    BernoulliEncoder,
-    BinaryCells,
-    DefensiveCells,
-    ExactStates,
-    Latents,
-    NormalCells,
-    NormalEncoder,
-    Perceptron,
-    normal_scale,
-)
 from skvnce.gaussian import em
 
 # ----------------------------------------
@@ -154,7 +144,7 @@ def normal_of_cells(data: Incomplete, positive: Tensor, floor: Tensor) -> Normal
     """
     # missing cells are zeros, which have no logarithm
     x = data.x.where(data.observed, 1.0)
-    x = normal_scale(x, positive, floor).where(data.observed, 0.0)
+    x = posteriors.normal_scale(x, positive, floor).where(data.observed, 0.0)
     return _fit(Incomplete(x, data.observed), (_OF_CELLS,))
 
 
@@ -339,18 +329,20 @@ def build_posterior(
     if not n_latents:
         return steps
     if choice is None and hasattr(model.model, "states"):
-        return [*steps, ExactStates(model)]
+        return [*steps, posteriors.ExactStates(model)]
     if choice in (None, "normal"):
-        encoder = NormalEncoder(_network(summary, 2 * n_latents))
+        encoder = posteriors.NormalEncoder(_network(summary, 2 * n_latents))
     elif choice == "bernoulli":
-        encoder = BernoulliEncoder(_network(summary, n_latents))
+        encoder = posteriors.BernoulliEncoder(_network(summary, n_latents))
     else:
         encoder = _checked_encoder(choice(width, n_latents), width, n_latents)
-    return [*steps, Latents(encoder.double(), n_latents)]
+    return [*steps, posteriors.Latents(encoder.double(), n_latents)]
 
 
-def _network(summary: ColumnSummary, n_outputs: int) -> Perceptron:
-    return Perceptron(summary.mean, summary.scale, _HIDDEN, n_outputs).double()
+def _network(summary: ColumnSummary, n_outputs: int) -> posteriors.Perceptron:
+    return posteriors.Perceptron(
+        summary.mean, summary.scale, _HIDDEN, n_outputs
+    ).double()
 
 
 def _cells(
@@ -362,10 +354,12 @@ def _cells(
         binary, positive = torch.zeros_like(binary), torch.zeros_like(positive)
     steps = []
     if binary.any():
-        steps.append(BinaryCells(_network(summary, len(binary)), binary))
+        steps.append(posteriors.BinaryCells(_network(summary, len(binary)), binary))
     if not binary.all():
-        cells = NormalCells(normal(positive), positive, binary, summary.floor)
-        steps.append(DefensiveCells(cells))
+        cells = posteriors.NormalCells(
+            normal(positive), positive, binary, summary.floor
+        )
+        steps.append(posteriors.DefensiveCells(cells))
     return steps
 
 
@@ -399,9 +393,9 @@ def rebuild(
     return model, nn.ModuleList(steps)
 
 
-def exact_cells(normal: Normal) -> NormalCells:
+def exact_cells(normal: Normal) -> posteriors.NormalCells:
     """Make the module that draws missing cells from a normal distribution."""
-    return NormalCells(normal, torch.zeros(len(normal.mean)).bool())
+    return posteriors.NormalCells(normal, torch.zeros(len(normal.mean)).bool())
 
 
 def is_integrated(choice: MakePosterior, model: Scaled) -> bool:

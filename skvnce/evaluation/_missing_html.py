@@ -144,11 +144,6 @@ _CARDS, _ROWS, _PATTERNS = 120, 60, 15  # most that are shown
 _LINE = 22  # characters below a histogram that fit a line
 
 
-def page(report):
-    """Return a report as a page (str)."""
-    return text("page", body=fragment(report))
-
-
 def fragment(report):
     """Return a report as a part of a page (str), such as a notebook."""
     parts = _head, _answer, _warnings, _columns, _relations, _patterns, _reasons

@@ -19,7 +19,7 @@ from skvnce._tables.mixed import select_columns
 from skvnce._tables.schema import PASSED, if_any, listed
 from skvnce._types import Seed
 from skvnce.evaluation import _table_findings
-from skvnce.evaluation._missing_html import fragment, page
+from skvnce.evaluation._missing_html import fragment, text
 from skvnce.evaluation._user_table import UserTable, percent, read_user_table
 from skvnce.missingness import _generator
 from skvnce.relations.closure import closed
@@ -444,7 +444,7 @@ def _code(read, name, group, left_out):
         key = read.keys[group]
         kinds.pop(key, None)
         options.append(f"groups={_quoted(key)}")
-        if np.isnan(read.table.passed.get(group, read.table.cells[:, group])).any():
+        if np.isnan(_codes(read.table, group)).any():
             lines.append(_without_rows(read.library, key))
     if kinds:
         pairs = [f"{_quoted(key)}: {_quoted(kind)}" for key, kind in kinds.items()]
@@ -534,7 +534,7 @@ class MissingReport(NamedTuple):
         -------
         str
         """
-        return page(self)
+        return text("page", body=fragment(self))
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write the page to a file, in UTF-8.

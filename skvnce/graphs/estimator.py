@@ -179,6 +179,9 @@ def why_unsettled(fit, ridge, max_iter, tol):
     return None
 
 
+_NOT_NEGATIVE = validation.Number(Real, 0, None, closed="left")
+
+
 class TruncatedGaussianGraphLearner(GraphEstimator):
     """Sparse graph of non-negative variables, learned from a table with missing values.
 
@@ -304,18 +307,15 @@ class TruncatedGaussianGraphLearner(GraphEstimator):
     _is_positive = _has_density = True
 
     _parameter_constraints = {
-        "alpha": [validation.Number(Real, 0, None, closed="left")],
+        "alpha": [_NOT_NEGATIVE],
         "algorithm": [StrOptions(set(ALGORITHMS))],
         "fit_linear": ["boolean"],
-        "ridge": [validation.AUTO, validation.Number(Real, 0, None, closed="left")],
-        "ridge_linear": [
-            validation.AUTO,
-            validation.Number(Real, 0, None, closed="left"),
-        ],
+        "ridge": [validation.AUTO, _NOT_NEGATIVE],
+        "ridge_linear": [validation.AUTO, _NOT_NEGATIVE],
         "noise_ratio": [validation.integer_from(1)],
         "n_steps": [validation.integer_from(1)],
         "max_iter": [validation.integer_from(1)],
-        "tol": [validation.AUTO, validation.Number(Real, 0, None, closed="left")],
+        "tol": [validation.AUTO, _NOT_NEGATIVE],
         "on_misfit": validation.ON_MISFIT,
         "missing_values": validation.MISSING_VALUES,
         "keep_empty_features": ["boolean"],

@@ -9,20 +9,10 @@ from numpy.typing import ArrayLike
 from sklearn.utils._param_validation import StrOptions
 
 from skvnce._core.random import seed_from
+from skvnce._imputer import validation
 from skvnce._imputer.callbacks import CallbackSupportMixin, report_rounds, reports_fit
 from skvnce._imputer.fitted import Fitted
 from skvnce._imputer.imputer import Imputer
-from skvnce._imputer.validation import (
-    AUTO,
-    BOUND,
-    N_JOBS,
-    OF_IMPUTERS,
-    ON_MISFIT,
-    RANDOM_STATE,
-    integer_from,
-    warn_of_unused,
-    warn_of_unused_by_levels,
-)
 from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.mixture.fit import MARGINALS, Settings, Shape, fit_ensemble
 from skvnce.mixture.model import Averaged
@@ -163,16 +153,16 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
     _is_for_filling = property(lambda self: self._schema.is_categorical.any())
 
     _parameter_constraints = {
-        "n_components": [AUTO, integer_from(1)],
-        "n_estimators": [integer_from(1)],
+        "n_components": [validation.AUTO, validation.integer_from(1)],
+        "n_estimators": [validation.integer_from(1)],
         "marginals": [StrOptions(set(MARGINALS))],
-        "max_iter": [integer_from(1)],
-        "min_value": BOUND,
-        "max_value": BOUND,
-        **OF_IMPUTERS,
-        "on_misfit": ON_MISFIT,
-        "n_jobs": N_JOBS,
-        "random_state": RANDOM_STATE,
+        "max_iter": [validation.integer_from(1)],
+        "min_value": validation.BOUND,
+        "max_value": validation.BOUND,
+        **validation.OF_IMPUTERS,
+        "on_misfit": validation.ON_MISFIT,
+        "n_jobs": validation.N_JOBS,
+        "random_state": validation.RANDOM_STATE,
         "verbose": ["verbose"],
     }
 
@@ -259,11 +249,13 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
 
     def _warn_of_unused(self, schema, n_components):
         """Warn of parameters that have no effect on this table."""
-        warn_of_unused_by_levels(self, schema)
+        validation.warn_of_unused_by_levels(self, schema)
         if n_components == 1 and self.n_components != "auto":
-            warn_of_unused(self, {"max_iter": _SETTLED})
+            validation.warn_of_unused(self, {"max_iter": _SETTLED})
         if n_components and schema.is_categorical.all():
-            warn_of_unused(self, {"marginals": "the table has no columns of numbers"})
+            validation.warn_of_unused(
+                self, {"marginals": "the table has no columns of numbers"}
+            )
 
     def _fit_members(self, schema, cells):
         """Fit all members, and check predictions of cells that some have not used."""

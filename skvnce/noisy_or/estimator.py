@@ -24,44 +24,17 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from skvnce._core import runtime
 from skvnce._core.numbers import check_count
 from skvnce._core.progress import step, tell
 from skvnce._core.random import row_lattice, seed_from, seeded
-from skvnce._core.runtime import (
-    device_in_use,
-    filled_once,
-    load_state,
-    one_thread,
-    resolve_device,
-    state_of,
-)
 from skvnce._core.training.adam import Diverged
 from skvnce._core.warnings import warn_user
+from skvnce._imputer import callbacks, validation
 from skvnce._imputer.base import IncompleteTransformer
-from skvnce._imputer.callbacks import (
-    CallbackSupportMixin,
-    failures_named,
-    report_rounds,
-    reports_fit,
-    shows_progress,
-)
 from skvnce._imputer.fitted import Fitted
 from skvnce._imputer.parts.tables import by_parts
-from skvnce._imputer.validation import (
-    AUTO,
-    RANDOM_STATE,
-    Adam,
-    Number,
-    attributes_of,
-    check_fit,
-    check_parameters,
-    check_sizes,
-    fields_of,
-    integer_from,
-    latent_array,
-    needs_memory,
-    warn_of_unused,
-)
+from skvnce._imputer.validation import Adam
 from skvnce._tables.frames import cell_errors_named, readable
 from skvnce._tables.schema import Schema
 from skvnce._types import Seed
@@ -92,7 +65,7 @@ def binary_table(estimator, X, *, reset):
     `binarize` is None (the message names row and column); for a wrong number of
     columns.
     """
-    needs_memory(type(estimator), X, reset=reset)
+    validation.needs_memory(type(estimator), X, reset=reset)
     cells = readable(X, sparse=True)
     with cell_errors_named(X):
         table = validate_data(
@@ -304,7 +277,9 @@ class CauseFit(NamedTuple):
 
 
 class NoisyOr(
-    ClassNamePrefixFeaturesOutMixin, CallbackSupportMixin, IncompleteTransformer
+    ClassNamePrefixFeaturesOutMixin,
+    callbacks.CallbackSupportMixin,
+    IncompleteTransformer,
 ):
     """Latent binary causes of binary columns, such as topics of words.
 
@@ -424,16 +399,16 @@ class NoisyOr(
     """
 
     _parameter_constraints = {
-        "n_components": [integer_from(1)],
+        "n_components": [validation.integer_from(1)],
         "algorithm": [StrOptions(set(em.INFERENCES))],
-        "binarize": [None, Number(Real, None, None, closed="neither")],
-        "alpha": [Number(Real, 0, _LARGEST_ALPHA, closed="both")],
+        "binarize": [None, validation.Number(Real, None, None, closed="neither")],
+        "alpha": [validation.Number(Real, 0, _LARGEST_ALPHA, closed="both")],
         "init": [StrOptions(set(STARTS))],
         "hidden_layer_sizes": ["array-like"],
-        "n_training_draws": [integer_from(1)],
-        "solver": [AUTO, Adam],
-        "max_iter": [integer_from(1)],
-        "random_state": RANDOM_STATE,
+        "n_training_draws": [validation.integer_from(1)],
+        "solver": [validation.AUTO, Adam],
+        "max_iter": [validation.integer_from(1)],
+        "random_state": validation.RANDOM_STATE,
         "verbose": ["verbose"],
     }
 
@@ -466,7 +441,7 @@ class NoisyOr(
         self.random_state = random_state
         self.verbose = verbose
 
-    @reports_fit
+    @callbacks.reports_fit
     def fit(self, X: Any, y: object = None) -> Self:
         """Learn the causes.
 
@@ -496,9 +471,9 @@ class NoisyOr(
         self._check_parameters()
         table, schema = binary_table(self._new(), X, reset=True)
         # memory grows with the cells that are stored
-        check_fit(type(self), (table.nnz / table.shape[1], table.shape[1]))
+        validation.check_fit(type(self), (table.nnz / table.shape[1], table.shape[1]))
         fitted, table = self._start_fit(schema, table)
-        on_round, finish = report_rounds(self, self.max_iter, X=X)
+        on_round, finish = callbacks.report_rounds(self, self.max_iter, X=X)
         with self._training():
             learner = self._initial_learner(fitted, table)
             rows = self._to_device(learner, table)
@@ -518,7 +493,7 @@ class NoisyOr(
         return self._publish(fitted)
 
     @by_parts
-    @shows_progress
+    @callbacks.shows_progress
     def transform(self, X: Any) -> Any:
         """Compute the posterior probabilities of the causes given the observed cells.
 
@@ -537,7 +512,7 @@ class NoisyOr(
         return probability.astype(table.dtype)
 
     @by_parts
-    @shows_progress
+    @callbacks.shows_progress
     def score_samples(self, X: Any) -> NDArray[np.float64]:
         """Estimate the evidence lower bound of each row, in nats.
 
@@ -585,7 +560,7 @@ class NoisyOr(
             If values are not between 0 and 1, or if the number of causes is wrong.
         """
         check_is_fitted(self)
-        Z = latent_array(Z, self.n_components_)
+        Z = validation.latent_array(Z, self.n_components_)
         outside = np.argwhere((Z < 0) | (Z > 1))
         if len(outside):
             row, cause = outside[0]
@@ -672,8 +647,8 @@ class NoisyOr(
         return [names[first].tolist() for first in order[:, :n_terms]]
 
     def _check_parameters(self):
-        check_parameters(self)
-        check_sizes(self.hidden_layer_sizes, "hidden_layer_sizes")
+        validation.check_parameters(self)
+        validation.check_sizes(self.hidden_layer_sizes, "hidden_layer_sizes")
         self._solver()
 
     def __sklearn_tags__(self):
@@ -687,7 +662,7 @@ class NoisyOr(
         return self.n_components_
 
     def _attributes_of(self, schema):
-        return attributes_of(schema)
+        return validation.attributes_of(schema)
 
     def _checked(self, X):
         """Validate new rows; ignore cells of columns that were never observed."""
@@ -724,11 +699,11 @@ class NoisyOr(
 
     def _solver(self):
         """Return the fields of the solver; `batch_size` may be "auto"."""
-        return fields_of(self.solver, "solver", _SOLVER)
+        return validation.fields_of(self.solver, "solver", _SOLVER)
 
     def _to_device(self, learner, table):
         """Move a learner to the device of training, in place, and the rows."""
-        device = resolve_device(self._solver()["device"], "solver.device")
+        device = runtime.resolve_device(self._solver()["device"], "solver.device")
         learner.model.to(device)
         learner.inference.network.to(device)
         return torch_rows(table).on_device(device)
@@ -751,7 +726,7 @@ class NoisyOr(
             f"Lower learning_rate_init={rate!r} of the solver (pass solver=Adam(...)), "
             f"or alpha={self.alpha!r}."
         )
-        with one_thread(), seeded(seed), failures_named(remedy):
+        with runtime.one_thread(), seeded(seed), callbacks.failures_named(remedy):
             yield
 
     def _penalty(self, fitted):
@@ -820,7 +795,7 @@ class NoisyOr(
         if self.algorithm not in _BY_NETWORK:
             reason = f"{self.algorithm!r} has no network; 'acp' and 'avi' have one"
             names = ("hidden_layer_sizes", "n_training_draws")
-            warn_of_unused(self, dict.fromkeys(names, f"algorithm={reason}"))
+            validation.warn_of_unused(self, dict.fromkeys(names, f"algorithm={reason}"))
         # scikit-learn's NMF takes no generator of torch
         rng = np.random.RandomState(int(torch.randint(2**31 - 1, ())))
         with step("finding a start"):
@@ -845,14 +820,17 @@ class NoisyOr(
         model = NoisyOrModel(*blank).float()
         with seeded(0):
             learner = em.Learner(model, self._inference(self._fitted))
-        load_state(model, self.model_state_)
-        load_state(learner.inference.network, self.posterior_state_)
+        runtime.load_state(model, self.model_state_)
+        runtime.load_state(learner.inference.network, self.posterior_state_)
         return learner
 
     def _add_parameters(self, fitted, learner, losses):
         """Add the learned parameters to the value of a fit."""
         schema, fit, report = fitted
-        states = state_of(learner.model), state_of(learner.inference.network)
+        states = (
+            runtime.state_of(learner.model),
+            runtime.state_of(learner.inference.network),
+        )
         causes = learner.model.cpu().double().causes()
         weight, leak, prior_logit = (part.detach() for part in causes)
         never = report["n_observed_"] == 0
@@ -878,14 +856,14 @@ class NoisyOr(
         The function uses `n_draws` draws of the causes of each row.
         """
         model, inference = self._double_learner()
-        device = device_in_use(self._solver()["device"])
+        device = runtime.device_in_use(self._solver()["device"])
         model.to(device)
         inference.network.to(device)
         never = torch.from_numpy(self.n_observed_ == 0).to(device)
         k, hidden = self.n_components_, self._fitted.model.sizes["hidden_layer_sizes"]
         costs = max(n_draws, k, *hidden), n_draws * k
         joined, n_done = None, 0
-        with one_thread(), torch.no_grad():
+        with runtime.one_thread(), torch.no_grad():
             causes = model.causes()
             causes.weight[never], causes.leak[never] = 0.0, 0.0
             for places in parts_by_length(table, *costs, _CHUNK):
@@ -903,7 +881,7 @@ class NoisyOr(
                 joined[places] = values
         return joined
 
-    @filled_once
+    @runtime.filled_once
     def _double_learner(self):
         """Return the learner in double precision, rebuilt on first use."""
         cache = self._fitted.model.cache

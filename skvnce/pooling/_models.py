@@ -526,10 +526,10 @@ class SensitivityCurve(NamedTuple):
 
         first = self.pooled[0]
         if name is None and np.ndim(first.estimate):
-            every = range(len(first.estimate))
+            names = first.names or range(len(first.estimate))
             tables = [
-                self.summary(place, level).assign(name=_names_of(first)[place])
-                for place in every
+                self.summary(place, level).assign(name=label)
+                for place, label in enumerate(names)
             ]
             table = pd.concat(tables).sort_index(kind="stable").reset_index(drop=True)
             return table[["shift", "name", "coef", "se", "low", "high"]]
@@ -677,11 +677,6 @@ def _pool_results(results):
             f"an estimate and its squared standard error, got {results[0]!r}."
         )
     return pool_models(results)
-
-
-def _names_of(pooled):
-    """Return the names of several coefficients, or their places."""
-    return list(pooled.names or range(len(pooled.estimate)))
 
 
 def _select(part, pooled, name):

@@ -38,19 +38,12 @@ from skvnce._core.numbers import check_share
 from skvnce._core.random import seed_from
 from skvnce._core.runtime import one_thread
 from skvnce._core.warnings import without_pooling
+from skvnce._imputer import validation
 from skvnce._imputer.fitted import (
     Fitted,
     with_fit,
     with_plain_fit,
     without_fit,
-)
-from skvnce._imputer.validation import (
-    N_JOBS,
-    RANDOM_STATE,
-    check_parameters,
-    integer_from,
-    needs_memory,
-    set_nested,
 )
 from skvnce._tables.cells import is_frame, is_missing
 from skvnce._tables.mixed import check_rows
@@ -80,7 +73,7 @@ class MultipleImputation(BaseEstimator):
     """Base class: an imputer, and a model for each of several completed tables."""
 
     _parts: ClassVar[dict[str, Callable]]  # see `set_nested`
-    set_params = set_nested
+    set_params = validation.set_nested
     # weights are requested by those that use them
     __metadata_request__fit = {"sample_weight": metadata_routing.UNUSED}
 
@@ -117,7 +110,7 @@ class MultipleImputation(BaseEstimator):
         arguments = {"X": X, "y": y, "sample_weight": sample_weight}
         for name, cells in arguments.items():
             # before scikit-learn's checks, which would load tables in parts
-            needs_memory(type(self), cells, reset=True, name=name)
+            validation.needs_memory(type(self), cells, reset=True, name=name)
         check_consistent_length(X, y, sample_weight)
         y = self._target(y)
         if sample_weight is not None:
@@ -157,8 +150,8 @@ class MultipleImputation(BaseEstimator):
         """
         fit = metadata_routing.MethodMapping().add(caller="fit", callee="fit")
         router = metadata_routing.MetadataRouter(owner=self)
-        return router.add(imputer=self._imputer(), method_mapping=fit).add(
-            estimator=self._model(), method_mapping=fit
+        return router.add(imputer=self._part("imputer"), method_mapping=fit).add(
+            estimator=self._part("estimator"), method_mapping=fit
         )
 
     def __sklearn_tags__(self):
@@ -168,18 +161,12 @@ class MultipleImputation(BaseEstimator):
         return tags
 
     def _check_parameters(self):
-        check_parameters(self)
+        validation.check_parameters(self)
         if self.n_draws < self.n_estimators:
             raise ValueError(
                 f"n_draws={self.n_draws} must be at least "
                 f"n_estimators={self.n_estimators}, so that each model predicts."
             )
-
-    def _imputer(self):
-        return self._part("imputer")
-
-    def _model(self):
-        return self._part("estimator")
 
     def _part(self, name):
         """Return the value of a parameter, or what None stands for."""
@@ -208,7 +195,7 @@ class MultipleImputation(BaseEstimator):
 
     def _route(self, sample_weight):
         """Return the parameters of `fit` of the imputer and of the model."""
-        imputer, model = self._imputer(), self._model()
+        imputer, model = self._part("imputer"), self._part("estimator")
         if metadata_routing._routing_enabled():
             routed = metadata_routing.process_routing(
                 self, "fit", sample_weight=sample_weight
@@ -229,7 +216,7 @@ class MultipleImputation(BaseEstimator):
 
     def _fit_imputer(self, X, arguments, rng):
         """Fit a clone of the imputer, which returns data frames if X is one."""
-        imputer = clone(self._imputer())
+        imputer = clone(self._part("imputer"))
         if isinstance(imputer, FrozenEstimator):
             return imputer
         config = getattr(imputer, "_sklearn_output_config", {})
@@ -266,7 +253,7 @@ class MultipleImputation(BaseEstimator):
 
     def _fit_models(self, imputer, rng, tables, y, arguments):
         """Fit a clone of the model to each of some tables of the same rows."""
-        model, weights = self._model(), arguments.get("sample_weight")
+        model, weights = self._part("estimator"), arguments.get("sample_weight")
         if self.estimator is None and weights is not None:
             rows = np.flatnonzero(weights)  # others would be borders of bins
             tables = [_safe_indexing(table, rows) for table in tables]
@@ -285,7 +272,7 @@ class MultipleImputation(BaseEstimator):
         """Yield predictions (n_draws, n, ...) from draws of chunks of new rows."""
         check_is_fitted(self)
         self._check_parameters()
-        needs_memory(type(self), X, reset=False)
+        validation.needs_memory(type(self), X, reset=False)
         n_draws, rng = int(self.n_draws), np.random.default_rng(self._fitted.model.seed)
         size = max(1, _CHUNK // (n_draws * self.n_features_in_))
         n_rows = _num_samples(X)
@@ -356,10 +343,10 @@ def _fit(threads, model, table, y, arguments):
 _CONSTRAINTS = {
     "imputer": [None, HasMethods(["fit", "sample"])],
     "estimator": [None, HasMethods("fit")],
-    "n_estimators": [integer_from(1)],
-    "n_draws": [integer_from(1)],
-    "n_jobs": N_JOBS,
-    "random_state": RANDOM_STATE,
+    "n_estimators": [validation.integer_from(1)],
+    "n_draws": [validation.integer_from(1)],
+    "n_jobs": validation.N_JOBS,
+    "random_state": validation.RANDOM_STATE,
 }
 
 
@@ -548,8 +535,9 @@ class MultipleImputationClassifier(ClassifierMixin, MultipleImputation):
 
     def _check_parameters(self):
         super()._check_parameters()
-        if not hasattr(self._model(), "predict_proba"):
-            name = type(self._model()).__name__
+        model = self._part("estimator")
+        if not hasattr(model, "predict_proba"):
+            name = type(model).__name__
             raise ValueError(
                 "estimator must be a classifier with predict_proba, which "
                 f"{name} has not. Wrap it: CalibratedClassifierCV({name}())."
@@ -746,10 +734,11 @@ class MultipleImputationRegressor(RegressorMixin, MultipleImputation):
 
     def _check_parameters(self):
         super()._check_parameters()
-        if is_classifier(self._model()):
+        model = self._part("estimator")
+        if is_classifier(model):
             raise ValueError(
                 "estimator must be a regressor, got the classifier "
-                f"{type(self._model()).__name__}: use MultipleImputationClassifier."
+                f"{type(model).__name__}: use MultipleImputationClassifier."
             )
 
     def _target(self, y):

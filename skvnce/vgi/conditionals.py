@@ -196,7 +196,7 @@ class _Conditionals(nn.Module):
         self.log_scales = nn.Parameter(torch.zeros(n_features))
         self.register_buffer("others", 1.0 - torch.eye(n_features))
 
-    def blind(self, x: Tensor, columns: Tensor) -> Distribution:
+    def masked(self, x: Tensor, columns: Tensor) -> Distribution:
         """Return q_j of one column a row, with zero in place of x_j."""
         x = x.expand(*columns.shape, -1)
         return self._at(x, columns, x.scatter(-1, columns.unsqueeze(-1), 0.0))
@@ -232,7 +232,7 @@ class StandardConditionals(_Conditionals):
 
     def at(self, x: Tensor, columns: Tensor) -> Distribution:
         """Return q_j of one column a row."""
-        return self.blind(x, columns)
+        return self.masked(x, columns)
 
     def back(self, q: Distribution, x: Tensor, columns: Tensor) -> Distribution:
         """Return q_j after its own cell has changed: q is the same."""
@@ -355,7 +355,7 @@ class MixedConditionals(nn.Module):
         """Return q_j after its own cell has changed to its value in x."""
         return self.at(x, columns)
 
-    def blind(self, x: Tensor, columns: Tensor) -> NumberOrLevel:
+    def masked(self, x: Tensor, columns: Tensor) -> NumberOrLevel:
         """Return q_j of one column a row, whose networks do not see x_j."""
         return self._at(x.expand(*columns.shape, -1), columns, self.inputs.others)
 

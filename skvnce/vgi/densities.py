@@ -10,8 +10,9 @@ Durkan, Bekasov, Murray and Papamakarios (2019), Neural spline flows; Simkus, Rh
 Gutmann (2023), section 6.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from copy import copy, deepcopy
+from functools import partial
 from math import log, pi
 from typing import Self
 
@@ -26,7 +27,7 @@ from skvnce._core.models import LatentVariableModel, iwelbo, log_joint, rsample_
 from skvnce._core.random import Uniforms, global_stream
 from skvnce.autoencoder import vae
 from skvnce.autoencoder.factor_analysis import FactorModel
-from skvnce.autoencoder.losses import Completed, miss_iwae
+from skvnce.autoencoder.losses import completed_model, miss_iwae
 from skvnce.autoencoder.vae import Architecture, Autoencoder
 from skvnce.vgi.splines import (
     ComposedTransform,
@@ -68,7 +69,7 @@ class SplineFlow(nn.Module):
                 # a single column has no other half
                 passes=n_passes if d > 1 else None,
                 order=torch.randperm(d),
-                univariate=_spline(bound),
+                univariate=partial(MonotonicRQSTransform, bound=bound),
                 shapes=[(n_bins,), (n_bins,), (n_bins - 1,)],
                 hidden_features=hidden,
                 activation=nn.SiLU,
@@ -117,10 +118,6 @@ class SplineFlow(nn.Module):
 def _last(step: nn.Module) -> Iterable[Tensor]:
     """Find the parameters of the knots: the last layer, or knots of a single column."""
     return step.hyper[-1].parameters() if hasattr(step, "hyper") else step.phi
-
-
-def _spline(bound: float) -> Callable[..., Transform]:
-    return lambda *knots: MonotonicRQSTransform(*knots, bound=bound)
 
 
 # ----------------------------------------
@@ -300,10 +297,13 @@ class LatentDensity(nn.Module):
         """
         if not x.numel():
             return x.new_zeros(x.shape[:-1])  # distributions reject empty batches
-        everything = torch.ones_like(x, dtype=torch.bool)
-        return miss_iwae(
-            self.model, self.posterior, x, everything, self.uniforms, self.n_draws
-        )
+        return self._bound(self.model, x, torch.ones_like(x, dtype=torch.bool))
+
+    def _bound(
+        self, model: LatentVariableModel, x: Tensor, observed: Tensor
+    ) -> Tensor:  # (*batch,)
+        rest = self.uniforms, self.n_draws
+        return miss_iwae(model, self.posterior, x, observed, *rest)
 
 
 # ----------------------------------------
@@ -355,14 +355,12 @@ class AutoencoderDensity(LatentDensity):
         auto = vae.build(linear, families, ARCHITECTURE)
         super().__init__(auto.model, auto.posterior, n_draws=_TRAINED)
 
-    def log_prob(self, x: Tensor) -> Tensor:
-        """Estimate log p(x); (*batch, features) -> (*batch,)."""
-        if not x.numel():
-            return x.new_zeros(x.shape[:-1])  # distributions reject empty batches
-        observed, model = torch.ones_like(x, dtype=torch.bool), self._completed(x)
+    def _bound(
+        self, model: LatentVariableModel, x: Tensor, observed: Tensor
+    ) -> Tensor:  # (*batch,)
+        model = self._completed(x)
         if self.training:
-            rest = self.uniforms, self.n_draws
-            return miss_iwae(model, self.posterior, x, observed, *rest)
+            return super()._bound(model, x, observed)
         # the gradients of `miss_iwae` in x are right on average over random numbers
         # alone, and these numbers are fixed
         q = self.posterior(x, observed)
@@ -377,7 +375,9 @@ class AutoencoderDensity(LatentDensity):
         cells = x[..., families.rounded]
         exact = families.nearest(cells) == cells
         every = torch.ones_like(x, dtype=torch.bool)
-        return Completed(self.model, every.index_copy(-1, families.rounded, exact))
+        return completed_model(
+            self.model, every.index_copy(-1, families.rounded, exact)
+        )
 
     def autoencoder(self, families: Families | None = None) -> Autoencoder:
         """Return model and encoder, with the families of some columns if given.

@@ -40,7 +40,6 @@ from skvnce.vgi.training import (
     Hypercube,
     Pair,
     TrainingSettings,
-    from_marginals,
     observed_hypercube,
     train,
 )
@@ -109,11 +108,6 @@ def by_normal(start: Start, n_chains: int) -> Tensor:
     return normal_em.draw(start.normal, start.data, n_chains)
 
 
-def by_marginals(start: Start, n_chains: int) -> Tensor:
-    """Complete rows by observed cells of the same columns, f0 of the paper."""
-    return from_marginals(start.data, n_chains)
-
-
 def make_chains(
     start: Start,
     n_chains: int,  # K
@@ -129,12 +123,6 @@ def make_chains(
 def _range_of(data: Incomplete, start: Start) -> Hypercube:
     cube = observed_hypercube(data)
     return range_of_levels(start.families, cube) if start.families.levels else cube
-
-
-def renew(chains: Chains, start: Start) -> Chains:
-    """Continue with all observed cells and their range; counts of draws restart."""
-    data = start.dequantised()
-    return Chains(data, chains.x, _range_of(data, start))
 
 
 # ----------------------------------------
@@ -532,7 +520,9 @@ class VGIRounds:
                 warm_up.on_all(self.n_warm_up, 0, lambda n, loss: False)
         if self.n_warm_up:
             n_cooling = _COOLING
-        self.chains = renew(self.chains, self._start)
+        # with completions of these rows, and new draws within intervals
+        data = self._start.dequantised()
+        self.chains = Chains(data, self.chains.x, _range_of(data, self._start))
         return train_on_all(
             self._pair,
             self._start,

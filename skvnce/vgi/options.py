@@ -15,13 +15,8 @@ from skvnce._core.incomplete import Incomplete
 from skvnce._core.progress import step
 from skvnce._core.random import seeded
 from skvnce._core.runtime import state_of
+from skvnce._imputer import callbacks
 from skvnce._imputer.base import IncompleteTransformer
-from skvnce._imputer.callbacks import (
-    CallbackSupportMixin,
-    report_rounds,
-    reports_fit,
-    train_in_rounds,
-)
 from skvnce._imputer.fitted import Fitted
 from skvnce._imputer.held_out import hold_out
 from skvnce._imputer.validation import AUTO, Adam, Option, fields_of, integer_from
@@ -29,6 +24,7 @@ from skvnce._tables.model_columns import FILLED_BY_CONSTANT, Handling
 from skvnce.autoencoder.column_scores import (
     ColumnScores,
     NodeScores,
+    NormalFit,
     auto_rank,
     fit_normal,
     linear_start,
@@ -55,7 +51,6 @@ from skvnce.vgi.fit import (
     WARM_UP,
     Start,
     VGIRounds,
-    by_marginals,
     by_mixture,
     by_normal,
     few_rows,
@@ -71,6 +66,7 @@ from skvnce.vgi.training import (
     Hypercube,
     Pair,
     TrainingSettings,
+    from_marginals,
     warm_up_conditionals,
 )
 
@@ -79,7 +75,11 @@ from skvnce.vgi.training import (
 
 
 HEADS = {"normal": NormalHead, "mixture": MixtureHead, "spline": SplineHead}
-_STARTS = {"auto": by_normal, "normal": by_normal, "marginals": by_marginals}
+_STARTS = {
+    "auto": by_normal,
+    "normal": by_normal,
+    "marginals": lambda start, n_chains: from_marginals(start.data, n_chains),
+}
 _SOLVER = {  # the values of the fields that are "auto"
     "batch_size": 128,
     "learning_rate_init": 1e-3,
@@ -331,7 +331,29 @@ class DensityFit(NamedTuple):
     trained: np.ndarray | None = None  # `probe` of the trained model
 
 
-class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
+class Setup(NamedTuple):
+    """The start of a fit of a density: scores, held-out cells, and modules."""
+
+    normal_fit: NormalFit
+    start: Start
+    hidden: torch.Tensor  # bool (n, features): held-out cells
+    fit: DensityFit  # before the training
+    factors: FactorModel | None  # at which the density starts
+    plan: Plan
+    # of the warm-up; None if held-out cells choose the number
+    n_warm_up: int | None
+    pair: Pair  # on the device of the training
+    device: torch.device
+
+
+def _diverging(chains, columns):
+    """Find columns of the model whose draws are often out of range; bool."""
+    outside = chains.n_outside / chains.n_drawn.clamp(min=1)
+    rounded = np.array(columns.families) == "rounded"
+    return (outside > MOST_OUTSIDE).cpu().numpy() & ~rounded
+
+
+class IncompleteDensity(callbacks.CallbackSupportMixin, NodeScores, Option):
     """A density of rows and its training, for the parameter `model` of `VGIImputer`.
 
     The density describes standardised columns, possibly nonlinear functions of them
@@ -527,75 +549,91 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         )
 
     def _fit_nodes(self, schema, cells, on_round, on_chosen, first):
-        # without it, held-out cells choose the number of rounds of the warm-up
+        setup = self._set_up(schema, cells, first)
+        if isinstance(self._method(), VGI):
+            training, chains, of_vgi = self._train_by_vgi(
+                schema, cells.nodes, setup, on_round, on_chosen
+            )
+        else:
+            training, chains, of_vgi = self._train_by_em(setup, on_round)
+        report = self._report_of(
+            training.losses,
+            setup.pair,
+            validation_scores_=training.gains,
+            best_iter_=training.best_iter,
+            **of_vgi,
+        )
+        fit = setup.fit._replace(
+            hypercube=Hypercube(*(end.cpu() for end in chains.hypercube)),
+            trained=probe(setup.pair.model, len(setup.fit.columns.scale)),
+        )
+        return Fitted(schema, fit, report | setup.normal_fit.report())
+
+    def _set_up(self, schema, cells, first):
+        """Fit the scores and their normal distribution; start modules there."""
         n_warm_up = None if first is None else first.n_warm_up_iter_
         requested = np.full(len(schema.model_columns), "auto", dtype=object)
         # a user's density gets linear scores
         nonlinear = isinstance(self.model, str)
         normal_fit = fit_normal(schema, cells, requested, nonlinear=nonlinear)
-        columns = normal_fit.columns
-        families, width = columns.distributions(), len(columns.scale)
-        start = Start(normal_fit.data, normal_fit.normal, families, normal_fit.weights)
+        columns, data, weights, normal, *_ = normal_fit
+        start = Start(data, normal, columns.distributions(), weights)
         seed = int(torch.randint(2**31 - 1, ()))
-        share = self._solver()["validation_fraction"]
         device = self._device(schema)
-        _, hidden = hold_out(cells.nodes, normal_fit.weights, share)
+        _, hidden = hold_out(
+            cells.nodes, weights, self._solver()["validation_fraction"]
+        )
         mixture = self._fit_mixture(start, hidden, n_warm_up)
-        fit = DensityFit(columns, normal_fit.normal, seed, mixture, {})
+        fit = DensityFit(columns, normal, seed, mixture, {})
+        width = len(columns.scale)
         plan = self._plan(width, from_mixture=mixture is not None)
-        factors = self._factors_of(normal_fit.normal)
-        pair = place(self._pair(fit, normal_fit.normal, factors), device, width)
-        if isinstance(self._method(), VGI):
-            rounds = self._rounds(pair, start, hidden, plan, n_warm_up, mixture, device)
+        factors = self._factors_of(normal)
+        pair = place(self._pair(fit, normal, factors), device, width)
+        return Setup(
+            normal_fit, start, hidden, fit, factors, plan, n_warm_up, pair, device
+        )
 
-            def while_better(report):
-                n_rounds = rounds.while_better(
-                    max_rounds=plan.n_rounds,
-                    patience=plan.solver["n_iter_no_change"],
-                    on_round=report,
-                )
-                if on_chosen is not None and hidden.any():
-                    cube = rounds.chains.hypercube
-                    starts = normal_fit, fit, factors
-                    unseen = self._without(hidden, pair, *starts, cube)
-                    unseen = unseen.on(self._device_in_use(schema))
-                    model = self._row_model_of(unseen, columns)
-                    checked = few_rows(hidden).numpy()
-                    on_chosen(WithoutCells(model, cells.nodes, checked))
-                return n_rounds
+    def _train_by_vgi(self, schema, nodes, setup, on_round, on_chosen):
+        """Train in rounds of VGI; return them, their chains, and reports of VGI."""
+        plan, columns = setup.plan, setup.fit.columns
+        rounds = self._rounds(setup)
 
-            losses, gains, best = train_in_rounds(
-                plan.n_rounds,
-                plan.solver["validation_fraction"],
-                while_better,
-                rounds.on_all,
-                on_round,
-                # from a mixture, few rounds are meant to be few
-                warns=not plan.from_mixture,
+        def while_better(report):
+            n_rounds = rounds.while_better(
+                max_rounds=plan.n_rounds,
+                patience=plan.solver["n_iter_no_change"],
+                on_round=report,
             )
-            chains, n_warm_up = rounds.chains, rounds.n_warm_up
-            outside = chains.n_outside / chains.n_drawn.clamp(min=1)
-            rounded = np.array(columns.families) == "rounded"
-            diverging = (outside > MOST_OUTSIDE).cpu().numpy() & ~rounded
-            diverging = schema.model_columns[diverging].tolist()
-        else:
-            method, best = self._method(), plan.n_rounds
-            sizes = plan.n_chains, plan.settings(method), method, best, device
-            chains, losses = train_by_em(pair, start, *sizes, on_round)
-            gains, n_warm_up, diverging = [], 0, []
-        report = self._report_of(
-            losses,
-            pair,
-            validation_scores_=gains,
-            best_iter_=best,
-            n_warm_up_iter_=n_warm_up,
-            diverging_=diverging,
+            if on_chosen is not None and setup.hidden.any():
+                unseen = self._without(setup, rounds.chains.hypercube)
+                unseen = unseen.on(self._device_in_use(schema))
+                model = self._row_model_of(unseen, columns)
+                checked = few_rows(setup.hidden).numpy()
+                on_chosen(WithoutCells(model, nodes, checked))
+            return n_rounds
+
+        training = callbacks.train_in_rounds(
+            plan.n_rounds,
+            plan.solver["validation_fraction"],
+            while_better,
+            rounds.on_all,
+            on_round,
+            # from a mixture, few rounds are meant to be few
+            warns=not plan.from_mixture,
         )
-        fit = fit._replace(
-            hypercube=Hypercube(*(end.cpu() for end in chains.hypercube)),
-            trained=probe(pair.model, width),
+        diverging = schema.model_columns[_diverging(rounds.chains, columns)].tolist()
+        of_vgi = {"n_warm_up_iter_": rounds.n_warm_up, "diverging_": diverging}
+        return training, rounds.chains, of_vgi
+
+    def _train_by_em(self, setup, on_round):
+        """Train by Monte Carlo EM; return as `_train_by_vgi`."""
+        plan, method = setup.plan, self._method()
+        sizes = plan.n_chains, plan.settings(method), method, plan.n_rounds
+        chains, losses = train_by_em(
+            setup.pair, setup.start, *sizes, setup.device, on_round
         )
-        return Fitted(schema, fit, report | normal_fit.report())
+        training = callbacks.Training(losses, [], plan.n_rounds)
+        return training, chains, {"n_warm_up_iter_": 0, "diverging_": []}
 
     def _fit_mixture(self, start, hidden, n_warm_up):
         """Fit the mixture at which training starts, as arrays; None if at a normal."""
@@ -633,49 +671,52 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
             conditionals = anchored_conditionals(normal, head, network, mixture)
         return Pair(model.float(), conditionals.float())
 
-    def _without(self, hidden, pair, normal_fit, fit, factors, hypercube):
-        """Make the density as if its fit had not used some cells."""
-        normal = normal_fit.without(hidden)
+    def _without(self, setup, hypercube):
+        """Make the density as if its fit had not used the held-out cells."""
+        normal_fit, factors = setup.normal_fit, setup.factors
+        normal = normal_fit.without(setup.hidden)
         others = factors and turned_like(self._factors_of(normal), factors)
         starts = []
         for initial in ((normal_fit.normal, factors), (normal, others)):
             with seeded(0):  # the same initial networks
-                starts.append(self._pair(fit, *initial))
+                starts.append(self._pair(setup.fit, *initial))
         before, after = starts
         if not isinstance(self.model, str):  # it does not start at the normal
             after = after._replace(model=before.model)
         # a copy, because training goes on
         device = normal_fit.data.x.device
-        shifted = Pair(*map(moved, deepcopy(pair).on(device), before, after))
+        shifted = Pair(*map(moved, deepcopy(setup.pair).on(device), before, after))
         cube = Hypercube(*(end.double() for end in hypercube)).on(device)
-        return FittedPair(shifted, normal, normal_fit.columns.distributions(), cube)
+        return FittedPair(shifted, normal, setup.start.families, cube)
 
-    def _rounds(self, pair, start, hidden, plan, n_warm_up, mixture, device):
+    def _rounds(self, setup):
         """Make the training by VGI, after the warm-ups of its modules."""
-        method = self._method()
+        method, plan, start = self._method(), setup.plan, setup.start
         settings = plan.settings(method)
         if not isinstance(self.model, str):
             with step("fitting the density to completed rows"):
-                chains = make_chains(start.without(hidden), plan.n_chains).on(device)
-                warm_up_model(pair.model, chains, len(start.weights), settings)
-        complete, mixture = _STARTS[method.start], mixture and Mixture(*mixture)
+                chains = make_chains(start.without(setup.hidden), plan.n_chains)
+                chains = chains.on(setup.device)
+                warm_up_model(setup.pair.model, chains, len(start.weights), settings)
+        complete, mixture = _STARTS[method.start], setup.fit.mixture
         if mixture is not None:
+            mixture = Mixture(*mixture)
             complete = partial(by_mixture, mixture)
         rounds = VGIRounds(
-            pair,
+            setup.pair,
             start,
-            hidden,
+            setup.hidden,
             plan.n_chains,
             complete,
             settings,
             mixture,
-            WARM_UP if n_warm_up is None else n_warm_up,
-            device,
+            WARM_UP if setup.n_warm_up is None else setup.n_warm_up,
+            setup.device,
         )
         if n_epochs := int(method.n_warm_up):
             with step("fitting the conditionals to observed cells"):
                 warm_up_conditionals(
-                    pair.conditionals,
+                    setup.pair.conditionals,
                     rounds.chains,
                     n_epochs=n_epochs,
                     batch_size=settings.batch_size,
@@ -693,12 +734,12 @@ class IncompleteDensity(CallbackSupportMixin, NodeScores, Option):
         weights = torch.ones(len(nodes), dtype=torch.float64)
         return Start(data, fit.normal, families, weights), constant
 
-    @reports_fit
+    @callbacks.reports_fit
     def _tune(self, X, seed):
         """Train the conditionals on validated rows; return their parameters."""
         nodes = self._nodes_of_training(X)
         plan, method = self._plan_of_fit(), self._method()
-        on_round, finish = report_rounds(self, None, X=X)
+        on_round, finish = callbacks.report_rounds(self, None, X=X)
         fitted, (start, _) = self._modules(), self._start_of(nodes)
         with self._trains(seed, nodes.shape[1]):
             pair = Pair(*(deepcopy(part).float() for part in fitted.pair))

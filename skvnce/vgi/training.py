@@ -307,8 +307,7 @@ def regression(
     of each row.  Returns (*batch,): ``weight * log q_j(x_j | x_-j)``; 0 where the
     weight is, even outside of bounds.
     """
-    value = x.gather(-1, columns.unsqueeze(-1)).squeeze(-1)
-    inside = conditionals.blind(x, columns).log_prob(value)
+    inside = conditionals.masked(x, columns).log_prob(_cell(x, columns))
     return (weights * inside).where(weights > 0, 0.0)
 
 

@@ -348,6 +348,7 @@ def test_little_noise_costs_no_digits(model, x, observed):
 
 def test_batches_partition_the_rows(model, monkeypatch):
     monkeypatch.setattr("skvnce.autoencoder.factor_analysis._CELLS_AT_ONCE", 60)
-    values = [torch.arange(32)[rows] for rows in factor_analysis.batches(model, 32)]
-    assert torch.equal(torch.cat(values), torch.arange(32))
-    assert [len(rows) for rows in values] == [6] * 5 + [2]
+    x = torch.arange(32 * D).double().view(32, D)
+    parts = list(factor_analysis.batches(model, Incomplete(x, x > 0)))
+    assert torch.equal(torch.cat([part.x for part in parts]), x)
+    assert [len(part.observed) for part in parts] == [6] * 5 + [2]

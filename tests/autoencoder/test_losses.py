@@ -172,7 +172,7 @@ def test_chains_start_at_the_conditional_of_the_linear_model(seed):
     data = table(seed, 30)
     with seeded(seed):
         auto, known = started(data)
-        view = losses.Completed(auto.model, data.observed).likelihood
+        view = losses.completed_model(auto.model, data.observed).likelihood
         start = losses.initial(auto, data, 4000, lambda cells: cells)
         assert view(start[1]).batch_shape == start[0].shape
     covariance = known.loadings @ known.loadings.T + known.noise_variance.diag()

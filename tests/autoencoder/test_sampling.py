@@ -12,7 +12,7 @@ from skvnce import LAIRImputer, VariationalAutoencoder
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import global_stream, row_keyed, seeded, shifted_lattice
 from skvnce.autoencoder import samplers
-from skvnce.autoencoder.model import BoundedModel
+from skvnce.autoencoder.model import bounded_model
 from skvnce.autoencoder.vae import Architecture, Autoencoder, build
 from skvnce.options import ACMWG, LAIR, MWG
 
@@ -121,7 +121,7 @@ def test_draws_follow_the_distribution_within_bounds(rule, seed):
     """The cell without bounds, too, as the latents know of them."""
     auto, data = autoencoder(), repeat(PAIR[None], 3 * N)
     place, low = torch.tensor([1]), torch.tensor([BOUND]).double()
-    bounded = BoundedModel(auto.model, place, low, torch.full_like(low, torch.inf))
+    bounded = bounded_model(auto.model, place, low, torch.full_like(low, torch.inf))
     auto = auto._replace(model=bounded)
     n_steps = 25 if rule == "ac-mwg" else 6
     with seeded(seed):

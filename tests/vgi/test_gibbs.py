@@ -90,12 +90,12 @@ def test_leading_shapes_are_free(kind, x):
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("head", HEADS)
 def test_what_each_sees_of_its_own_cell(head, shared, x):
-    """Standard conditionals and blind ones nothing, not even NaN; extended ones do."""
+    """Standard and masked conditionals: nothing, not even NaN; extended ones: all."""
     standard, extended = (conditionals(kind, head, shared) for kind in KINDS)
     for j in range(D):
         at, moved = column(j, x), x.clone()
         moved[:, j] += 1.7
-        for rule in (standard.at, standard.blind, extended.blind):
+        for rule in (standard.at, standard.masked, extended.masked):
             assert_close(
                 numbers(rule(x, at)), numbers(rule(moved, at)), rtol=0, atol=1e-12
             )
@@ -104,7 +104,7 @@ def test_what_each_sees_of_its_own_cell(head, shared, x):
         assert not torch.allclose(numbers(extended.at(x, at)), _at(extended, moved, j))
         moved = x.clone()
         moved[:, (j + 1) % D] += 1.7
-        for rule in (standard.at, standard.blind, extended.blind, extended.at):
+        for rule in (standard.at, standard.masked, extended.masked, extended.at):
             assert not torch.allclose(numbers(rule(x, at)), numbers(rule(moved, at)))
 
 
@@ -119,7 +119,7 @@ def test_several_columns_of_each_row(kind, shared, x):
     q, columns = conditionals(kind, shared=shared), torch.randint(D, (5, 3, N))
     tables, seen = x.expand(3, N, D) + torch.randn(3, 1, 1).double(), []
     repeated = tables.expand(5, 3, N, D)
-    for rule in (q.at, q.blind):
+    for rule in (q.at, q.masked):
         q.body.register_forward_hook(lambda _, inputs, __: seen.append(len(inputs[0])))
         result, known = (numbers(rule(rows, columns)) for rows in (tables, repeated))
         assert_close(result, known)
@@ -136,11 +136,11 @@ def test_one_row(kind, x):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_blind_conditionals_see_zero(kind, x):
+def test_masked_conditionals_have_zero_as_input(kind, x):
     q, at = conditionals(kind), column(2, x)
     hidden = x.clone()
     hidden[:, 2] = 0.0
-    assert_close(numbers(q.blind(x, at)), numbers(q.at(hidden, at)))
+    assert_close(numbers(q.masked(x, at)), numbers(q.at(hidden, at)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -280,7 +280,11 @@ def test_standard_conditionals_do_not_depend_on_their_cell(column):
     other = x.clone()
     other[:, column] = (x[:, column] + 1) % max(int(LEVELS[column]), 7)
     standard, extended = made(), made(extended=True)
-    for q, equal in ((standard.at, True), (extended.at, False), (extended.blind, True)):
+    for q, equal in (
+        (standard.at, True),
+        (extended.at, False),
+        (extended.masked, True),
+    ):
         before, after = parts(q(x, columns)), parts(q(other, columns))
         same = all(map(torch.equal, before, after))
         assert same == equal

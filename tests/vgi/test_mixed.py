@@ -167,10 +167,10 @@ def test_values_are_intervals_and_other_numbers_are_not():
         model = AutoencoderDensity(linear, families()).double().eval()
     x = rows(5, 1)[0]
     whole, z = model._completed(x), torch.zeros(5, 1).double()
-    assert whole.observed.all()
+    assert whole.likelihood(z).observed.all()
     moved = x.clone()
     moved[:2, 3] += 0.3
-    exact = model._completed(moved).observed
+    exact = model._completed(moved).likelihood(z).observed
     assert exact[:, :3].all() and exact[:, 3].tolist() == [False] * 2 + [True] * 3
     cells = model._completed(moved).likelihood(z)
     assert isinstance(cells, ScoredCells)

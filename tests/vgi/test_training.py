@@ -236,7 +236,7 @@ def test_regressions_weigh_all_columns_alike(kind):
         for j in range(D):
             seen = data.observed[:, j].nonzero()[:, 0]
             x = chains.x[:, seen]
-            score = q.blind(x, torch.full(x.shape[:2], j)).log_prob(x[..., j])
+            score = q.masked(x, torch.full(x.shape[:2], j)).log_prob(x[..., j])
             exact -= float(score.mean())
     still = {"n_epochs": 400, "batch_size": 60, "learning_rate": 0.0}
     losses = training.warm_up_conditionals(q, chains, **still)

@@ -105,8 +105,7 @@ class Ordinal(NamedTuple):
 
     def log_prob(self, code: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
         """Compute log-probabilities; see `Levels`."""
-        # cells under a mask may hold any number
-        level = code.round().long().clamp(min=0).minimum(self.n_levels - 1)
+        level = _level_of(code, self.n_levels)
         ends = (pick(self.edges, level + k).to(loc) for k in (0, 1))
         loc, scale = loc[..., self.columns], scale[..., self.columns]
         return log_interval(*((end - loc) / scale for end in ends))
@@ -159,19 +158,11 @@ class Nominal(NamedTuple):
 
     def log_prob(self, code: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
         """Compute log-probabilities; see `Levels`."""
-        logs = self.log_probabilities(loc)
-        # cells under a mask may hold any number
-        level = code.round().long().clamp(min=0).minimum(self.n_levels - 1)
-        shape = torch.broadcast_shapes(level.shape, logs.shape[:-1])
-        logs = logs.expand(*shape, -1)
-        return logs.gather(-1, level.expand(shape)[..., None]).squeeze(-1)
+        return _at_levels(self.log_probabilities(loc), code, self.n_levels)
 
     def icdf(self, uniform: Tensor, loc: Tensor, scale: Tensor) -> Tensor:
         """Compute quantiles; see `Levels`."""
-        below = self.log_probabilities(loc).exp().cumsum(-1)
-        level = (uniform[..., None] > below).sum(-1)
-        # rounding may leave the sum of all probabilities below a uniform number
-        return level.minimum(self.n_levels - 1).to(loc)
+        return _level_at(self.probabilities(loc, scale), uniform, self.n_levels).to(loc)
 
     def probabilities(self, loc: Tensor, scale: Tensor) -> Tensor:
         """Compute probabilities; see `Levels`."""
@@ -189,6 +180,25 @@ class Nominal(NamedTuple):
             for part in linear:
                 # probabilities depend on differences of logits only
                 part[place] = (part[place] - part[place].mean(0)) / scale
+
+
+def _level_of(code: Tensor, n_levels: Tensor) -> Tensor:
+    # cells under a mask may hold any number
+    return code.round().long().clamp(min=0).minimum(n_levels - 1)
+
+
+def _at_levels(table: Tensor, code: Tensor, n_levels: Tensor) -> Tensor:
+    """Look codes (*batch) of levels up in a table (*batch, n_levels)."""
+    level = _level_of(code, n_levels)
+    shape = torch.broadcast_shapes(level.shape, table.shape[:-1])
+    return table.expand(*shape, -1).gather(-1, level.expand(shape)[..., None])[..., 0]
+
+
+def _level_at(probabilities: Tensor, uniform: Tensor, n_levels: Tensor) -> Tensor:
+    """Return the quantile of levels with probabilities (*batch, n_levels)."""
+    level = (uniform[..., None] > probabilities.cumsum(-1)).sum(-1)
+    # rounding may leave the sum of all probabilities below a uniform number
+    return level.minimum(n_levels - 1)
 
 
 def _present(n_levels: Tensor, widest: int) -> Tensor:
@@ -264,18 +274,14 @@ class NumberOrLevel(Distribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Compute log-densities of numbers, log-probabilities of levels."""
-        shape = torch.broadcast_shapes(value.shape, self.batch_shape)
         # numbers are looked up, too, where their result is not used
-        code = value.round().long().clamp(min=0).minimum((self.n_levels - 1).clamp(0))
-        table = self.log_probabilities.expand(*shape, -1)
-        level = table.gather(-1, code.expand(shape).unsqueeze(-1)).squeeze(-1)
+        level = _at_levels(self.log_probabilities, value, self.n_levels.clamp(min=1))
         return level.where(self.is_level, self.number.log_prob(value))
 
     def icdf(self, value: Tensor) -> Tensor:
         """Compute quantiles, levels as numbers; (*sample, *batch)."""
-        below = self.log_probabilities.exp().cumsum(-1)
-        level = (value.unsqueeze(-1) > below).sum(-1)
-        level = level.minimum((self.n_levels - 1).clamp(0)).to(value)
+        n_levels = self.n_levels.clamp(min=1)
+        level = _level_at(self.log_probabilities.exp(), value, n_levels).to(value)
         return level.where(self.is_level, self.number.icdf(value))
 
     def candidates(self, most: int) -> Candidates:
