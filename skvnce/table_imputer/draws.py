@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skvnce.table_imputer.columns import ColumnModel, Rows, fit_column
+from skvnce.table_imputer.columns import ColumnModel, Rows, fit_column, levels_at
 from skvnce.table_imputer.expansion import GRADE
 from skvnce.table_imputer.normal import (
     Conditional,
@@ -213,13 +213,18 @@ def _compatible_round(expansion, chain, S, draws, active):
     """
     rng, gone = chain.rng, np.isnan(chain.X)
     normals = Normals.of(draws, active)
+    told = {j for product in expansion.products for j in product.tells}
     for q, part in enumerate(expansion.parts):
         if not len(part.base) or not gone[:, part.base[0]].any():
             continue
         rows = np.flatnonzero(gone[:, part.base[0]])
         states, laws = S[:, rows], laws_of(expansion, normals, q)
         targets = targets_of(expansion, normals, q)
-        if targets is None:
+        if part.n_levels == 2 and part.base[0] in told:
+            p = part.probabilities(laws[0].means(states))
+            codes = levels_at(p, rng.random(p.shape[:-1]))
+            put_cells(expansion, S, part, codes, rows)
+        elif targets is None:
             S[:, rows[:, None], part.base] = _cells(part, laws[0].draw(states, rng)[0])
             expansion.put_scores(S, part, rows)
         elif part.is_number:
