@@ -27,7 +27,9 @@ _LEAST = 1e-3  # of a linear probability, whose logarithm is taken
 _RIDGE = 1.0  # of log-odds, a prior of a standard deviation of 1
 _ROWS_OF_LOGIT, _ITERATIONS = 1500, 30
 _ROWS_OF_SPREAD = 5  # for each column that the spread may depend on
-_ROOTS_OF_SPREAD = 0.4, 2.5  # of factors of residuals: at least and at most
+# of factors of residuals, at least and at most: a large residual that is divided by a
+# small factor would be far out where the factor is large
+_ROOTS_OF_SPREAD = 0.6, 1.8
 _SHARE_OF_SPREAD = 0.1  # of what the columns say of it, below which it is left out
 _SHARE = 0.7  # of the rows, from which a tree is grown
 _FEWEST_TRIED = 12  # features of a split, or a third of them
@@ -290,10 +292,12 @@ class ColumnModel(NamedTuple):
         pick, local = (np.stack(parts) for parts in zip(*drawn, strict=True))
         # beyond the outermost window its local mean is one error, which all cells there
         # would share, and of which the draws do not know
-        x = mean + spread * (
-            residuals.residual[pick] - np.where(at == first, 0.0, local)
-        )
-        x = self.part.off_scale(x)
+        noise = residuals.residual[pick] - np.where(at == first, 0.0, local)
+        if self.spread is not None:
+            # an outlier of a small spread, times a large one, would be far from all
+            largest = abs(residuals.residual * residuals.spread).max()
+            noise = (spread * noise).clip(-largest, largest)
+        x = self.part.off_scale(mean + noise)
         donor = residuals.donor[pick]
         for end, value in shape.masses:
             x = np.where(donor == value, value, x)

@@ -80,9 +80,7 @@ def fit_table(problem, interactions, settings):
     source = Source(order, signs, _mates(order, problem.relations))
     model = _fit_normal(source, expansion, training, settings)
     model = _with_logarithms(model)
-    chosen = _confirmed(model, _products(model, interactions))
-    if chosen:
-        model = _fit_with(model, _mark_telling(model, chosen))
+    model = _with_products(model, interactions)
     if len(rows) < len(cells):
         model = model._replace(normal=_fit_all(model, cells, weights))
     columns = np.flatnonzero(np.isnan(cells).any(0)).tolist()
@@ -257,6 +255,16 @@ def _confirmed(model, chosen):
     return confirmed
 
 
+def _with_products(model, interactions):
+    """Fit again with products that are chosen, or asked for."""
+    chosen = _mark_telling(model, _confirmed(model, _products(model, interactions)))
+    fitted = _fit_with(model, chosen) if chosen else model
+    rest = _not_of_spread(fitted, chosen) if interactions == "auto" else chosen
+    if len(rest) == len(chosen):
+        return fitted
+    return _fit_with(model, rest) if rest else model
+
+
 def _fit_with(model, chosen):
     """Fit again with products of columns."""
     training, X = model.training, model.training_matrix()
@@ -266,11 +274,6 @@ def _fit_with(model, chosen):
     products = [
         p._replace(tells=_dependents(expansion, normals, p)) if p.tells else p
         for p in expansion.products
-    ]
-    X = model.training_matrix()
-    filled = model.completed(X, np.isnan(X))
-    products = [
-        p._replace(tells=()) if _is_of_spread(model, p, filled) else p for p in products
     ]
     return model._replace(expansion=model.expansion._replace(products=products))
 
@@ -322,8 +325,19 @@ def _mark_telling(model, chosen):
     return marked
 
 
+def _not_of_spread(model, chosen):
+    """Leave out products that are spreads of their factors, by the model with them."""
+    X = model.training_matrix()
+    filled = model.completed(X, np.isnan(X))
+    return [
+        candidate
+        for candidate, product in zip(chosen, model.expansion.products, strict=True)
+        if not _is_of_spread(model, product, filled)
+    ]
+
+
 def _is_of_spread(model, product, filled):
-    """Say whether a product is the spread of a factor, given what does not show it.
+    """Compare the columns of a product given those that do not show it.
 
     `filled` (n, d): the training rows.
     """
