@@ -258,7 +258,9 @@ def _confirmed(model, chosen):
 def _with_products(model, interactions):
     """Fit again with products that are chosen, or asked for."""
     chosen = _mark_telling(model, _confirmed(model, _products(model, interactions)))
-    fitted = _fit_with(model, chosen) if chosen else model
+    if not chosen:
+        return model
+    fitted = _fit_with(model, chosen)
     rest = _not_of_spread(fitted, chosen) if interactions == "auto" else chosen
     if len(rest) == len(chosen):
         return fitted
@@ -329,15 +331,16 @@ def _not_of_spread(model, chosen):
     """Leave out products that are spreads of their factors, by the model with them."""
     X = model.training_matrix()
     filled = model.completed(X, np.isnan(X))
-    return [
-        candidate
-        for candidate, product in zip(chosen, model.expansion.products, strict=True)
-        if not _is_of_spread(model, product, filled)
-    ]
+    are_of_spread = [_is_of_spread(model, p, filled) for p in model.expansion.products]
+    rest = []
+    for places in model.expansion.interactions(chosen):  # of levels, all or none
+        if not any(are_of_spread[place] for place in places):
+            rest += [chosen[place] for place in places]
+    return rest
 
 
 def _is_of_spread(model, product, filled):
-    """Compare the columns of a product given those that do not show it.
+    """Say so of a product, given the columns that do not show it.
 
     `filled` (n, d): the training rows.
     """
