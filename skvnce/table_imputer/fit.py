@@ -368,9 +368,14 @@ def _products(model, interactions):
     expansion, training = model.expansion, model.training
     places = enumerate(expansion.parts)
     place = {int(part.base[0]): q for q, part in places if len(part.base) == 1}
-    targets, are_binary = sorted(place), np.ones(expansion.n_base, bool)
+    are_binary = np.ones(expansion.n_base, bool)
     for part in expansion.parts:
         are_binary[part.base] = part.n_levels == 2 or part.kind == LEVELS
+    # a column of two values asks for products of two others
+    some = are_binary.sum() > 2
+    targets = [
+        j for j in sorted(place) if some or _is_target(expansion.parts[place[j]])
+    ]
     X = model.training_matrix()
 
     def predict(column, rows, partner=None):

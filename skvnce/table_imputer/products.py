@@ -319,12 +319,14 @@ class _Test:
         if regressions.are_binary[i]:
             self.possible &= regressions.are_binary[np.array(pairs)].all(1)
 
+    def _products(self, which):
+        first, second = (factors[which] for factors in self.pairs)
+        return self.factors[:, first] * self.factors[:, second]
+
     def statistics(self, chosen):
         """Compute t of each product, given those chosen; 0 where impossible."""
-        first, second = self.pairs
-        products = self.factors[:, first] * self.factors[:, second]
-        A = np.column_stack([self.linear, products[:, chosen]])
-        both = np.column_stack([products[:, self.possible], self.residual])
+        A = np.column_stack([self.linear, self._products(chosen)])
+        both = np.column_stack([self._products(self.possible), self.residual])
         root = np.sqrt(self.weights)[:, None]
         scale = root * self.precision
         both = _without(scale * A, scale * both) / root
