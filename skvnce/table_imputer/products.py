@@ -135,6 +135,8 @@ def choose_products(regressions, sets, most, partners):
         for i, of_target in zip(targets, tests, strict=True)
         for n, test in enumerate(of_target)
     )
+    if not n_tests:
+        return []
     base, filled = regressions.base, regressions.predict(None, np.arange(len(X)))
     factors = sorted({j for pair in pairs for j in pair})
     selected = {j: selection(X, j, base, filled, weights) for j in factors}
