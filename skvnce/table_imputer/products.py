@@ -416,6 +416,8 @@ def is_of_spread(target, factor, other, A, weights):
 
     rest = _rest(root, np.column_stack([A, target]), factor)
     roots = np.sqrt(abs(rest / root))
+    if not roots.any():  # as many columns as rows explain all
+        return False
     line = roots - _rest(root, A[:, [0, -1]], roots) / root
     spread = np.maximum(line, _LEAST_LINE * roots.mean()) ** 2
     spread /= np.exp(weights @ np.log(spread) / weights.sum())

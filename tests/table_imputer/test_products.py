@@ -241,6 +241,9 @@ def test_the_spread_of_a_factor_is_no_product(seed):
         of_spread.append(is_of_spread(z, by_group, g, A, weights))
         of_product.append(is_of_spread(x + g + x * g + noise, x, g, A, weights))
     assert np.mean(of_spread) > 0.9 > 0.1 > np.mean(of_product)
+    # as many columns as rows show nothing
+    many = rng.normal(size=(200, 199))
+    assert not is_of_spread(z, by_group, g, many, weights)
 
 
 def test_binary_columns_have_products_of_each_other_alone(seed):
