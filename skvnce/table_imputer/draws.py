@@ -106,7 +106,8 @@ def run_chain(expansion, fit, chain, total=0.0):
     for places in expansion.interactions(products):
         is_real = chain.rng.random(n_draws) < products[places[0]].probability
         active[:, [products[place].at for place in places]] = is_real[:, None]
-    for _ in range(_n_rounds(fit.rate, chain) if has_products else 0):
+    are_drawn = active[:, [product.at for product in products]].any()
+    for _ in range(_n_rounds(fit.rate, chain) if are_drawn else 0):
         draws = _compatible_round(expansion, chain, states, draws, active)
     if total > chain.weights.sum():
         draws = _of_all_rows(draws, fit, np.sqrt(chain.weights.sum() / total))

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
+from skvnce._core.warnings import warn_user
 from skvnce._imputer.fitted import in_turn
 from skvnce.table_imputer import draws
 from skvnce.table_imputer.columns import Filling, Rows, levels_at
@@ -15,6 +16,10 @@ FEWEST = 10  # observed cells, from which on a column has a model of its own
 ROWS_OF_CHAIN = 2000  # by which parameters are drawn
 MOST_ROWS = 5000  # from which the model of a column is fitted
 _GAIN = 0.15  # of a forest that draws factors; products alone give .07 at most
+_WITHOUT_PRODUCTS = (
+    "Draws with the products of interactions_ do not stay finite, and are without "
+    "them. Transform columns with very large values, or set interactions=None."
+)
 _DIGITS = 12  # of numbers: standardised and back, 0 is 1e-14
 
 
@@ -215,11 +220,7 @@ class TableModel(NamedTuple):
         if "posterior" not in self.cache:
             X, (rows, chain) = self.training_matrix(), self._chain()
             total = self.training.weight_of_all
-            try:
-                posterior = draws.run_chain(self.expansion, self.normal, chain, total)
-            except np.linalg.LinAlgError as error:
-                weights = self.training.weights
-                raise ValueError(explain_singular(weights)) from error
+            posterior = self._posterior_of(self.expansion, chain, total)
             rng = chain.rng
             if len(rows) < len(X):
                 first = posterior.normals.of_turns(slice(draws.COMPLETIONS))
@@ -227,6 +228,18 @@ class TableModel(NamedTuple):
                 posterior = posterior._replace(states=states)
             self.cache["posterior"] = posterior
         return self.cache["posterior"]
+
+    def _posterior_of(self, expansion, chain, total):
+        """Draw parameters; without products, if with them cells run away."""
+        try:
+            return draws.run_chain(expansion, self.normal, chain, total)
+        except np.linalg.LinAlgError as error:
+            if any(product.probability for product in expansion.products):
+                warn_user(_WITHOUT_PRODUCTS, UserWarning)
+                unlikely = [p._replace(probability=0.0) for p in expansion.products]
+                expansion = expansion._replace(products=unlikely)
+                return self._posterior_of(expansion, chain, total)
+            raise ValueError(explain_singular(self.training.weights)) from error
 
     def slopes_on_products(self):
         """Draw slopes of targets on their products (n_rounds, n_draws, n_products)."""

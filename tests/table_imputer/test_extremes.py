@@ -141,3 +141,15 @@ def test_weights_that_leave_the_prior_no_effect_are_an_error_with_a_remedy(rng):
     assert errors  # else the tables are no test
     assert all(type(error) is ValueError for error in errors)
     assert all("sample_weight / sample_weight.mean()" in str(e) for e in errors)
+
+
+def test_products_that_run_away_are_not_drawn():
+    """Few rows of many columns of money, whose products explode in draws."""
+    rng = np.random.default_rng(0)
+    X = np.exp(2 * (rng.normal(size=(60, 30)) + rng.normal(size=(60, 1))))
+    X[rng.random(X.shape) < 0.25] = np.nan
+    imputer = TableImputer(n_estimators=0, random_state=0).fit(X)
+    assert imputer.interactions_
+    with pytest.warns(UserWarning, match="interactions_ do not stay finite"):
+        drawn = imputer.sample(X, 2, random_state=0, as_array=True)
+    assert np.isfinite(drawn).all()
