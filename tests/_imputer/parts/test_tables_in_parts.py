@@ -112,6 +112,7 @@ def lazy_methods(estimator):
 
 
 @pytest.mark.quick(3)
+@pytest.mark.filterwarnings("ignore:EM stopped")  # of short fits
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("estimator", QUICKEST, ids=named)
 def test_fit_reads_parts_or_refuses_them(estimator, form):
