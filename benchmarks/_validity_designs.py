@@ -87,6 +87,13 @@ def with_outcome(rng, frame, truth, noise=1.0):
     return frame.assign(y=mean + noise * rng.normal(size=len(frame)))
 
 
+def with_binary_outcome(rng, frame, truth, intercept):
+    """Add an outcome y of 0 and 1, whose log-odds are linear in terms."""
+    score = sum(slope * term_of(frame, term) for term, slope in truth.items())
+    is_one = rng.random(len(frame)) < expit(score + intercept)
+    return frame.assign(y=is_one.astype(float))
+
+
 def incomplete_table(name, design, rows, rate, repetition):
     """Return a complete table and a copy with missing cells."""
     rng = np.random.default_rng([repetition, rows, *name.encode()])
@@ -193,8 +200,7 @@ LOGISTIC = {"x1": 0.7, "x2": -0.5, "z": 0.4}
 def logistic_table(rng, n):
     """Draw a binary outcome of normal covariates."""
     frame = pd.DataFrame(correlated(rng, n, 3, 0.3), columns=["x1", "x2", "z"])
-    score = sum(slope * frame[name] for name, slope in LOGISTIC.items()) - 0.3
-    return frame.assign(y=(rng.random(n) < expit(score)).astype(float))
+    return with_binary_outcome(rng, frame, LOGISTIC, -0.3)
 
 
 add(
@@ -214,8 +220,7 @@ def both_needed(rng, n):
     z = rng.normal(size=n)
     a, b = rng.random((2, n)) < expit(0.5 * z)
     frame = pd.DataFrame({"a": a * 1.0, "b": b * 1.0, "z": z})
-    score = sum(slope * term_of(frame, term) for term, slope in AND.items()) - 1
-    return frame.assign(y=(rng.random(n) < expit(score)).astype(float))
+    return with_binary_outcome(rng, frame, AND, -1)
 
 
 add(

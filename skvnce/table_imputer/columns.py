@@ -17,7 +17,7 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
 from skvnce._core.numbers import grid_of, masses_at_ends
-from skvnce.table_imputer.expansion import EMBEDDED, GRADE, LEVELS
+from skvnce.table_imputer.expansion import EMBEDDED, GRADE
 from skvnce.table_imputer.kernels import grow_forest, predict_forest
 
 _TREES, _N_TREES = 30_000, (21, 80)  # rows of all trees; at least and at most
@@ -236,7 +236,7 @@ class ColumnModel(NamedTuple):
             return self.a * L
         if part.kind == EMBEDDED:
             return np.broadcast_to(part.shares, (*L.shape[:-1], k))
-        if part.kind == LEVELS or k == 2:
+        if part.is_binary:
             return self.logit.of(L, part.probabilities(L))
         v, sums, size = self.near
         at = (np.searchsorted(v, L[..., 0]) - size // 2).clip(0, len(v) - size)
@@ -404,15 +404,14 @@ def fit_column(expansion, part, cells, rows, weights, n_trees, seed):
         np.broadcast_to(x[..., 0], best.shape[:2]) for x in (truth, numbers)
     )
     best = best[..., 0]
-    X = rows.X[..., model.others]
-    spread = None
     if n_trees != 0:  # without trees, weights of draws are those of one spread
-        of_rows = X.mean(0), (truth - best).mean(0), weights
+        X = rows.X.mean(0)[:, model.others]
+        of_rows = X, (truth - best).mean(0), weights
         spread = fit_spread(*(x[is_held_out] for x in of_rows))
-    model = model._replace(spread=spread, shape=shape_of(part))
+        model = model._replace(spread=spread)
     factors = np.broadcast_to(model.spread_of(rows), best.shape)
     residuals = _residuals(truth, donors, best, factors, weights, is_held_out)
-    return model._replace(residuals=residuals)
+    return model._replace(residuals=residuals, shape=shape_of(part))
 
 
 class Filling(NamedTuple):
@@ -469,7 +468,7 @@ def _start(expansion, part, truth, codes, rows, weights):
         for b in range(rows.M.shape[-1])
     ]
     logit = None
-    if part.kind == LEVELS or part.n_levels == 2:
+    if part.is_binary:
         logit = fit_logit(rows.L, part.probabilities(rows.L), codes, weights)
     return ColumnModel(
         part,

@@ -370,18 +370,23 @@ def draw_cells(normals, expansion, X, proposers, rng):
                 drawn[q] = _levels(expansion, part, laws, targets, states, rng)
                 put_cells(expansion, S, part, drawn[q], rows)
                 continue
-            predicted = []
-            for (model, centre), law in zip(of_laws, laws, strict=False):
-                read = Rows(states, law.means(states), centre.means(states))
-                predicted.append((model.predict(read, rng), model.spread_of(read)))
+            read = [
+                Rows(states, law.means(states), centre.means(states))
+                for (_, centre), law in zip(of_laws, laws, strict=False)
+            ]
+            models = [model for model, _ in of_laws]
+            predicted = [
+                model.predict(of_law, rng)
+                for model, of_law in zip(models, read, strict=True)
+            ]
             if targets is None:
-                mean, spread = predicted[0]
-                drawn[q] = of_laws[0].model.draw(mean.clip(*ends), rng, spread)
+                spread = models[0].spread_of(read[0])
+                drawn[q] = models[0].draw(predicted[0].clip(*ends), rng, spread)
             else:
                 # with the last draw the choice leaves its target invariant (Andrieu,
                 # Lee and Vihola 2018, iterated sampling importance resampling)
                 proposals = [drawn[q]] if q in drawn else []
-                for (model, _), (mean, _) in zip(of_laws, predicted, strict=True):
+                for model, mean in zip(models, predicted, strict=True):
                     proposals += [model.draw(mean, rng) for _ in range(_PROPOSALS)]
                 drawn[q] = _chosen(
                     expansion, part, laws, targets, proposals, states, rng
@@ -428,9 +433,8 @@ def _levels(expansion, part, laws, targets, S, rng):
         shares = np.log(part.shares.clip(1e-12))
         scores = with_others - alone + shares[:, None, None]
     else:
-        p = part.probabilities(laws[1].means(S))
-        p = p.clip(_LEAST_CHANCE, 1 - _LEAST_CHANCE)
-        scores = np.log(np.moveaxis(p, -1, 0))
+        logs = _log_probabilities(part, laws[1].means(S))
+        scores = np.moveaxis(logs, -1, 0)
     scores = scores + _density_of_targets(expansion, part, targets, x, S)
     return _likeliest(scores, rng)
 
@@ -476,17 +480,17 @@ def _density_of_targets(expansion, part, targets, x, S):
             means = means + law.slopes[:, column, place, None] * move
         cells = S[..., target.responses[place]]
         if target.n_levels == 2:
-            scores = scores + _log_probability(target, means, cells)
+            logs = _log_probabilities(target, means[..., None])
+            is_upper = cells > target.coded.min()
+            scores = scores + np.where(is_upper, logs[..., 1], logs[..., 0])
         else:
             scores = scores + _normal_log_density(law, means, cells, place)
     return scores
 
 
-def _log_probability(part, means, cells):
-    """Compute the logarithms of linear probabilities of cells of two levels."""
-    low, p = part.coded.min(), part.probabilities(means[..., None])
-    p = p.clip(_LEAST_CHANCE, 1 - _LEAST_CHANCE)
-    return np.log(np.where(cells > low, p[..., 1], p[..., 0]))
+def _log_probabilities(part, means):
+    """Compute the logarithms of the linear probabilities of levels."""
+    return np.log(part.probabilities(means).clip(_LEAST_CHANCE, 1 - _LEAST_CHANCE))
 
 
 def _cells(part, responses):

@@ -108,6 +108,11 @@ class Part(NamedTuple):
         return self.kind == NUMBER
 
     @property
+    def is_binary(self):
+        """Whether each of its columns of the matrix has two values."""
+        return self.kind == LEVELS or self.n_levels == 2
+
+    @property
     def link(self):
         """Scale on which it is predicted and drawn; None: as it is."""
         return self.score if isinstance(self.score, Logarithms) else None

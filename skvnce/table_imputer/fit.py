@@ -9,7 +9,7 @@ from skvnce._core.progress import steps
 from skvnce._imputer.held_out import row_folds
 from skvnce.table_imputer.columns import are_logarithms_likelier
 from skvnce.table_imputer.draws import some_rows
-from skvnce.table_imputer.expansion import LEVELS, content_order, expand, logarithms_of
+from skvnce.table_imputer.expansion import content_order, expand, logarithms_of
 from skvnce.table_imputer.model import (
     FEWEST,
     MOST_ROWS,
@@ -355,11 +355,10 @@ def _is_of_spread(model, product, filled):
     others = np.setdiff1d(np.arange(expansion.n_base), hidden)
     first, second, target = filled[np.ix_(rows, columns)].T
     A, weights = filled[np.ix_(rows, others)], weights[rows]
+    of_factors = (parts[0], first, second), (parts[1], second, first)
     return any(
         part.is_number and is_of_spread(target, factor, other, A, weights)
-        for part, factor, other in zip(
-            parts, (first, second), (second, first), strict=False
-        )
+        for part, factor, other in of_factors
     )
 
 
@@ -370,11 +369,11 @@ def _products(model, interactions):
     place = {int(part.base[0]): q for q, part in places if len(part.base) == 1}
     are_binary = np.ones(expansion.n_base, bool)
     for part in expansion.parts:
-        are_binary[part.base] = part.n_levels == 2 or part.kind == LEVELS
+        are_binary[part.base] = part.is_binary
     # a column of two values asks for products of two others
-    some = are_binary.sum() > 2
+    are_asked = are_binary.sum() > 2
     targets = [
-        j for j in sorted(place) if some or _is_target(expansion.parts[place[j]])
+        j for j in sorted(place) if are_asked or _is_target(expansion.parts[place[j]])
     ]
     X = model.training_matrix()
 

@@ -235,7 +235,7 @@ class TableModel(NamedTuple):
             return draws.run_chain(expansion, self.normal, chain, total)
         except np.linalg.LinAlgError as error:
             if any(product.probability for product in expansion.products):
-                warn_user(_WITHOUT_PRODUCTS, UserWarning)
+                warn_user(_WITHOUT_PRODUCTS)
                 unlikely = [p._replace(probability=0.0) for p in expansion.products]
                 expansion = expansion._replace(products=unlikely)
                 return self._posterior_of(expansion, chain, total)
