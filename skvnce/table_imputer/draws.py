@@ -221,7 +221,8 @@ def _compatible_round(expansion, chain, S, draws, active):
         rows = np.flatnonzero(gone[:, part.base[0]])
         states, laws = S[:, rows], laws_of(expansion, normals, q)
         targets = targets_of(expansion, normals, q)
-        if part.n_levels == 2 and part.base[0] in told:
+        is_told = part.n_levels == 2 and part.base[0] in told
+        if targets is None and is_told:
             p = part.probabilities(laws[0].means(states))
             codes = levels_at(p, rng.random(p.shape[:-1]))
             put_cells(expansion, S, part, codes, rows)
