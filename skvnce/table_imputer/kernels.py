@@ -9,6 +9,7 @@ import numpy as np
 from skvnce._core.compiled import compiled
 
 Array = np.ndarray
+_FEWEST = 5  # rows of a node that is split, as Geurts et al. have it for numbers
 _LEAST_PIVOT = 1e-10  # a precision matrix of standardised columns may be singular
 
 
@@ -289,8 +290,8 @@ def _partition(x: Array, bound: float, rows: Array) -> int:
 def _grow(G, Y, codes, n_levels, weights, rows, n_tried, n_bounds, seed, tree):
     """Grow one tree on some rows, which are permuted; return its number of nodes.
 
-    Its targets are levels `codes` (n,), or numbers Y (n,) if `n_levels` is 0.  Leaves
-    have a row or more.  Two levels are numbers 0 and 1 here.
+    Its targets are levels `codes` (n,), or numbers Y (n,) if `n_levels` is 0.  Nodes
+    of fewer than five rows are leaves.  Two levels are numbers 0 and 1 here.
     """
     np.random.seed(seed)
     feature, bound, left, right, value = tree
@@ -320,7 +321,7 @@ def _grow(G, Y, codes, n_levels, weights, rows, n_tried, n_bounds, seed, tree):
             if n_levels:
                 value[node, 0] = 1.0 - s[0] / total
         feature[node] = -1
-        if b - a < 2 or squares - base <= 1e-9 * total:
+        if b - a < _FEWEST or squares - base <= 1e-9 * total:
             continue
         buffers = x, y, w, z, s, s_left, lanes
         f, t = _best_split(G, in_node, *buffers, total, base, order, n_tried, n_bounds)

@@ -150,26 +150,27 @@ def test_two_levels_are_numbers(rng):
 
 
 def test_held_out_predictions_are_of_trees_without_the_row(rng):
-    """Leaves have one row, so that trees with a row predict it exactly."""
-    G, Y = rng.normal(size=(1, P, N)), rng.normal(size=(1, N))
-    trees, held_out, counts = forest(G, Y)
-    alone = (np.array([[t]]) for t in range(6))
-    each = np.array([predict_forest(G, trees, one)[0, :, 0] for one in alone])
-    with_row = abs(each - Y) < 1e-12
+    """Targets are powers of two, so that the mean of a root tells its rows."""
+    G, powers = rng.normal(size=(1, P, N)), np.arange(N)
+    trees, held_out, counts = forest(G, 2.0 ** powers[None])
+    sums = (trees[4][:, 0, 0] * int(0.7 * N)).round().astype(np.int64)
+    with_row = (sums[:, None] >> powers) % 2 == 1
     assert (with_row.sum(1) == int(0.7 * N)).all()
     np.testing.assert_array_equal((~with_row).sum(0), counts)
-    sums = np.where(with_row, 0, each).sum(0)
-    np.testing.assert_allclose(held_out[0, :, 0] * counts, sums, atol=1e-10)
-    roots = [Y[0, rows].mean() for rows in with_row]
-    np.testing.assert_allclose(trees[4][:, 0, 0], roots, atol=1e-10)
+    alone = (np.array([[t]]) for t in range(6))
+    each = np.array([predict_forest(G, trees, one)[0, :, 0] for one in alone])
+    exact = np.where(with_row, 0, each).sum(0)
+    np.testing.assert_allclose(held_out[0, :, 0] * counts, exact, rtol=1e-10)
 
 
 @pytest.mark.parametrize("n_levels", [0, 2, 4])
 def test_weights_are_repeated_rows(rng, n_levels):
-    G, weights = rng.normal(size=(1, P, N)), rng.integers(1, 4, N)
+    G, weights = rng.normal(size=(1, P, N)), np.repeat(rng.integers(1, 4, N), 5)
     # sums are exact, so that ties between splits are ties in both
     codes, Y = rng.integers(0, max(n_levels, 1), N), rng.integers(-50, 50, N) / 8
     target = codes if n_levels else Y[None]
+    # nodes of fewer than five rows are leaves
+    G, target = np.repeat(G, 5, axis=2), np.repeat(target, 5, axis=-1)
     repeated = np.repeat(G, weights, axis=2), np.repeat(target, weights, axis=-1)
     weighted, *_ = forest(G, target, n_levels, weights.astype(float), share=1.0)
     counted, *_ = forest(*repeated, n_levels, share=1.0)
