@@ -17,6 +17,10 @@ from skvnce.table_imputer.expansion import LEVELS
 
 _LEVEL = 1.0  # expected number of products that are chosen by chance in a table
 _EXPECTED = 30.0  # over the number of tests: prior odds of a product, 1 at most
+# Of two-valued columns the odds have no bound: a product extrapolates nothing, and of
+# few columns the model is best saturated (Schafer 1997).  In place of each row, so many,
+# as effects on a probability are small, .3 or so, which a prior of one row is not
+_ROWS_OF_BINARY = 0.05
 # times those of a product of two columns: a true square is larger, and a false one
 # extrapolates where low or high cells are missing, which makes slopes vary
 _ODDS_OF_SQUARE = 0.25
@@ -140,12 +144,14 @@ def choose_products(regressions, sets, most, partners):
     base, filled = regressions.base, regressions.predict(None, np.arange(len(X)))
     factors = sorted({j for pair in pairs for j in pair})
     selected = {j: selection(X, j, base, filled, weights) for j in factors}
-    bound = ndtri(1 - min(_LEVEL / n_tests, 0.4))
-    prior = min(1.0, _EXPECTED / n_tests)
+    prior = _EXPECTED / n_tests
+    bounds = np.full(len(targets), ndtri(1 - min(_LEVEL / n_tests, 0.4)))
+    bounds[regressions.are_binary[targets]] = _least_of_binary(weights.sum(), prior)
     chosen, of_target, open_ = [], {}, np.ones(t.shape, dtype=bool)
     while len(chosen) < most:
-        q, b = np.unravel_index(np.where(open_, abs(t), 0.0).argmax(), t.shape)
-        if abs(t[q, b]) < bound or not open_[q, b]:
+        is_open = open_ & (abs(t) > bounds)
+        q, b = np.unravel_index(np.where(is_open, abs(t), 0.0).argmax(), t.shape)
+        if not is_open[q, b]:
             break
         possible = np.setdiff1d(
             targets, [f for candidate in chosen for f in candidate[:2]]
@@ -160,8 +166,11 @@ def choose_products(regressions, sets, most, partners):
         # levels share the rows: a product of one is 0 in the others' (Berger, Bayarri
         # and Pericchi 2014, the effective sample size)
         n_levels = len(together) + 1 if len(together) > 1 else 1
-        n_rows = float(tests[b][0].n_both[q]) / n_levels
-        odds = prior * _ODDS_OF_SQUARE if j == k else prior
+        n_rows, odds = float(tests[b][0].n_both[q]) / n_levels, prior
+        if regressions.are_binary[i]:
+            n_rows *= _ROWS_OF_BINARY
+        else:
+            odds = min(1.0, prior) * (_ODDS_OF_SQUARE if j == k else 1.0)
         for p in sorted(together, key=lambda p: -abs(t[p, b])):
             gain += t[p, b] ** 2
             of_target[b] = [*of_target.get(b, []), p]
@@ -173,6 +182,12 @@ def choose_products(regressions, sets, most, partners):
             Candidate(*pairs[p], i, probability, n_rows, odds, doubt) for p in together
         ]
     return chosen
+
+
+def _least_of_binary(n_rows, prior):
+    """Compute |t| of a product of two-valued columns whose probability is a half."""
+    penalty = np.log(max(_ROWS_OF_BINARY * n_rows, 1.0))
+    return np.sqrt(max(penalty - 2 * np.log(prior), 0.0))
 
 
 def _close(table, q, pair, targets):

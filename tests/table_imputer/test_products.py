@@ -256,6 +256,22 @@ def test_binary_columns_have_products_of_each_other_alone(seed):
     assert found and all(set(triple) == {0, 1, 2} for triple in found)
 
 
+def test_three_binary_columns_have_a_product_whatever_its_evidence(rng):
+    """As numbers, which is the control, few tables have one."""
+
+    def chosen(are_binary):
+        for _ in range(20):
+            X = 1.0 * (rng.random((200, 3)) < 0.5)
+            sets = [[(0, 1)], [(0, 2)], [(1, 2)]]
+            columns = 3, np.arange(3), are_binary, by_least_squares(X), {}
+            yield choose_products(Regressions(X, np.ones(200), *columns), sets, 9, {})
+
+    for [one] in chosen(~NO):
+        assert (one.prior, one.n_rows) == (10, 10)  # three tests, a row of twenty
+    of_numbers = [c for table in chosen(NO) for c in table if c.probability > 0.5]
+    assert len(of_numbers) < 10
+
+
 def test_probabilities_follow_the_information_criterion():
     """The odds of t are exp(t^2 / 2) / sqrt(n), with even prior odds."""
     assert probability_of(np.log(400.0), 400.0, 1.0) == pytest.approx(0.5)
