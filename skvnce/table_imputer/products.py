@@ -18,8 +18,8 @@ from skvnce.table_imputer.expansion import LEVELS
 _LEVEL = 1.0  # expected number of products that are chosen by chance in a table
 _EXPECTED = 30.0  # over the number of tests: prior odds of a product, 1 at most
 # Of two-valued columns the odds have no bound: a product extrapolates nothing, and of
-# few columns the model is best saturated (Schafer 1997).  In place of each row, so many,
-# as effects on a probability are small, .3 or so, which a prior of one row is not
+# few columns the model is best saturated (Schafer 1997).  Each row counts as so much of
+# one, as effects on a probability are small, .3 or so, and those of a row's prior not
 _ROWS_OF_BINARY = 0.05
 # times those of a product of two columns: a true square is larger, and a false one
 # extrapolates where low or high cells are missing, which makes slopes vary
