@@ -42,7 +42,7 @@ def grid_of(cells: np.ndarray) -> tuple[float, float]:
     mode = values[count.argmax()]
     thinned = slice(None, None, max(1, len(values) // _VALUES_OF_GRID))
     values, count = values[thinned], count[thinned]
-    for step in -np.sort(-steps.ravel()):
+    for step in np.unique(steps)[::-1]:
         for origin in (0.0, mode):
             exact, fits = _fitted_step(values - origin, step, spacing)
             if count @ fits >= _CELLS_ON_GRID * count.sum():

@@ -6,14 +6,13 @@ many; and products of columns.  All columns that are functions of a column of th
 are missing together.
 """
 
+from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from scipy.special import ndtri
 
 from skvnce._core.numbers import MOST_CODES
-from skvnce._core.random import row_keyed
 from skvnce.table_imputer.kernels import interpolate
 
 MOST_INDICATORS = 20  # levels, up to which each has an indicator
@@ -292,13 +291,14 @@ class Expansion(NamedTuple):
         return self._replace(parts=parts, products=products)
 
 
-def content_order(cells, weights):
+def content_order(cells):
     """Order columns (n, p) by their ranks, so that results depend on no other order."""
-    ranks = [np.unique(column, return_inverse=True)[1] for column in cells.T]
-    table = np.where(np.isnan(cells.T), np.nan, np.array(ranks, dtype=float))
-    keys = row_keyed(np.column_stack([table, np.tile(weights, (len(table), 1))]), 0)
-    one_each = torch.empty(len(table), 1, dtype=torch.float64)
-    return keys(0, one_each).numpy()[:, 0].argsort(kind="stable")
+    keys = []
+    for column in cells.T:
+        ranks = np.unique(column, return_inverse=True)[1]
+        ranks[np.isnan(column)] = -1
+        keys.append(blake2b(ranks.astype(np.int64).tobytes()).digest())
+    return np.array(sorted(range(len(keys)), key=keys.__getitem__), int)
 
 
 def expand(cells, weights, n_categories, is_ordered):

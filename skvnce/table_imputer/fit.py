@@ -68,7 +68,7 @@ def fit_table(problem, interactions, settings):
     signs, weights = signs_of(problem), problem.weights
     cells = problem.cells * signs
     rng = np.random.default_rng([settings.seed, 0])
-    order = content_order(cells, weights)
+    order = content_order(cells)
     order = order[~np.isin(order, problem.followers)]
     cells = cells[:, order]
     values = [problem.level_values[q] for q in order]
