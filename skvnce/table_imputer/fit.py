@@ -344,9 +344,11 @@ def _is_of_spread(model, product, filled):
 
     `filled` (n, d): the training rows.
     """
-    if not product.tells or product.first == product.second:
-        return False
     expansion, weights = model.expansion, model.training.weights
+    of_levels = expansion.parts[expansion.owners[product.target]].n_levels == 2
+    # if a factor of levels varies more at some values, their log-odds have the product
+    if not product.tells or product.first == product.second or of_levels:
+        return False
     columns = [product.first, product.second, product.target]
     parts = [expansion.parts[expansion.owners[j]] for j in (*columns, *product.tells)]
     observed = ~np.isnan(model.training_matrix()[:, columns]).any(1)
@@ -370,11 +372,6 @@ def _products(model, interactions):
     are_binary = np.ones(expansion.n_base, bool)
     for part in expansion.parts:
         are_binary[part.base] = part.is_binary
-    # a column of two values asks for products of two others
-    are_asked = are_binary.sum() > 2
-    targets = [
-        j for j in sorted(place) if are_asked or _is_target(expansion.parts[place[j]])
-    ]
     X = model.training_matrix()
 
     def predict(column, rows, partner=None):
@@ -387,7 +384,7 @@ def _products(model, interactions):
         filled, L = model.held_out_predictions(q, rows, hidden)
         return filled, L[:, expansion.parts[q].place]
 
-    targets, weights = np.array(targets, int), training.weights
+    targets, weights = np.array(sorted(place), int), training.weights
     logarithms = {
         int(part.base[0]): int(part.responses[1])
         for part in expansion.parts

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import nnls
-from scipy.special import ndtri
+from scipy.special import expit, ndtri
 
 from skvnce.table_imputer.expansion import LEVELS
 
@@ -26,11 +26,13 @@ _ROWS_OF_BINARY = 0.05
 _ODDS_OF_SQUARE = 0.25
 _FEWEST = 30  # rows that observe a triple, or have a level that is a factor
 _MOST_LEVELS = 6  # of a column without order whose levels are factors
+_FEWEST_OF_TWO = 20  # rows of each of two values of a factor
 _FEWEST_ASKED = 10  # the same, if the user asked for the product
 _CLIP = 3.0  # standard deviations, to which factors are clipped
 _ALIKE = 0.6  # of the largest t, from which on triples are compared
 _MOST_ALIKE = 8  # triples
 _LEAST_VARIANCE = 0.2  # of a residual, as a share of the mean
+_RIDGE, _STEPS, _LEAST_CHANCE = 0.1, 8, 0.005  # of logistic regressions
 _CELLS = 1_000_000  # of the products of one target, for which rows are left out
 _EVIDENCE = 5.0  # log-likelihood by which a spread is to be likelier than a product
 _LEAST_LINE = 0.4  # of the mean of roots of absolute residuals, by such a spread
@@ -58,9 +60,7 @@ class Regressions(NamedTuple):
     weights: np.ndarray  # (n,)
     n_base: int  # columns of X that are no functions of others
     targets: np.ndarray  # int, columns of one number
-    # bool (n_base,), columns of two values: they ask for products of each other, as a
-    # probability that is linear in numbers would ask for products that are none
-    are_binary: np.ndarray
+    are_binary: np.ndarray  # bool (n_base,), columns of two values
     # maps a target, rows and a second column or None to the rows, completed as if both
     # were missing (n_rows, d), and held-out predictions of the target (n_rows,); None
     # to all rows, completed
@@ -107,6 +107,7 @@ def sets_of_pairs(X, expansion):
     """
     parts = expansion.parts
     single = sorted(int(part.base[0]) for part in parts if len(part.base) == 1)
+    single = [j for j in single if _has_rows(X[:, j])]
     sets = [
         [(j, k)]
         for j, k in itertools.combinations_with_replacement(single, 2)
@@ -134,19 +135,18 @@ def choose_products(regressions, sets, most, partners):
         return []
     tests = _tests_of(regressions, pairs, partners)
     t = np.stack([_largest(each, []) for each in tests], 1)
-    n_tests = sum(
-        test.possible.sum() if n or regressions.are_binary[i] else len(pairs)
-        for i, of_target in zip(targets, tests, strict=True)
-        for n, test in enumerate(of_target)
-    )
-    if not n_tests:
+    are_binary = regressions.are_binary[np.array(pairs)].all(1)[:, None]
+    are_binary = are_binary & regressions.are_binary[targets]
+    n_tests = _count(tests, are_binary, regressions.are_binary[targets])
+    if not n_tests.any():
         return []
     base, filled = regressions.base, regressions.predict(None, np.arange(len(X)))
     factors = sorted({j for pair in pairs for j in pair})
     selected = {j: selection(X, j, base, filled, weights) for j in factors}
-    prior = _EXPECTED / n_tests
-    bounds = np.full(len(targets), ndtri(1 - min(_LEVEL / n_tests, 0.4)))
-    bounds[regressions.are_binary[targets]] = _least_of_binary(weights.sum(), prior)
+    prior, of_binary = _EXPECTED / np.maximum(n_tests, 1)
+    least = ndtri(1 - min(_LEVEL / max(n_tests[0], 1), 0.4))
+    least_of_binary = _least_of_binary(weights.sum(), of_binary)
+    bounds = np.where(are_binary, least_of_binary, least)
     chosen, of_target, open_ = [], {}, np.ones(t.shape, dtype=bool)
     while len(chosen) < most:
         is_open = open_ & (abs(t) > bounds)
@@ -166,11 +166,10 @@ def choose_products(regressions, sets, most, partners):
         # levels share the rows: a product of one is 0 in the others' (Berger, Bayarri
         # and Pericchi 2014, the effective sample size)
         n_levels = len(together) + 1 if len(together) > 1 else 1
-        n_rows, odds = float(tests[b][0].n_both[q]) / n_levels, prior
-        if regressions.are_binary[i]:
-            n_rows *= _ROWS_OF_BINARY
-        else:
-            odds = min(1.0, prior) * (_ODDS_OF_SQUARE if j == k else 1.0)
+        n_rows = float(tests[b][0].n_both[q]) / n_levels
+        odds = min(1.0, prior) * (_ODDS_OF_SQUARE if j == k else 1.0)
+        if are_binary[q, b]:
+            n_rows, odds = _ROWS_OF_BINARY * n_rows, of_binary
         for p in sorted(together, key=lambda p: -abs(t[p, b])):
             gain += t[p, b] ** 2
             of_target[b] = [*of_target.get(b, []), p]
@@ -182,6 +181,17 @@ def choose_products(regressions, sets, most, partners):
             Candidate(*pairs[p], i, probability, n_rows, odds, doubt) for p in together
         ]
     return chosen
+
+
+def _count(tests, are_binary, are_targets_binary):
+    """Count tests, and those of columns of two values alone; ndarray of two."""
+    counts = np.zeros(2)
+    for b, of_target in enumerate(tests):
+        for n, test in enumerate(of_target):
+            every = n == 0 and not are_targets_binary[b]
+            counted = test.possible | every
+            counts += np.bincount(are_binary[counted, b], minlength=2)
+    return counts
 
 
 def _least_of_binary(n_rows, prior):
@@ -305,6 +315,12 @@ def _largest(tests, chosen):
     return np.take_along_axis(t, abs(t).argmax(0)[None], 0)[0]
 
 
+def _has_rows(x):
+    """Say whether each value of a column of two has enough rows to be a factor."""
+    counts = np.unique(x[~np.isnan(x)], return_counts=True)[1]
+    return len(counts) > 2 or min(counts, default=0) >= _FEWEST_OF_TWO
+
+
 def _has_square(x):
     """Say whether the square of a column is not a linear function of it."""
     return len(np.unique(x[~np.isnan(x)])) > 2
@@ -334,7 +350,8 @@ class _Test:
         is_other = [(j != i) & (j != partner) for j in (first, second)]
         self.possible = is_other[0] & is_other[1] & (self.n_both >= fewest)
         if regressions.are_binary[i]:
-            self.possible &= regressions.are_binary[np.array(pairs)].all(1)
+            y = X[rows, i] > X[rows, i].min()
+            self.residual, self.precision = _logistic(y, self.linear, self.weights)
 
     def _products(self, which):
         first, second = (factors[which] for factors in self.pairs)
@@ -365,6 +382,21 @@ def _precision(residual, gone, weights):
     variance = A[:, :-1] @ nnls(R[:, :-1], R[:, -1])[0]
     mean = np.average(residual**2, weights=weights)
     return 1 / np.sqrt(np.maximum(variance, _LEAST_VARIANCE * max(mean, 1e-300)))
+
+
+def _logistic(y, A, weights):
+    """Compute working residuals (n,) of a logistic regression, and precisions (n, 1).
+
+    By these a regression of the residuals on a product is a test of its score, which
+    a probability that is linear in numbers would ask for where it bends.
+    """
+    b, prior = np.zeros(A.shape[1]), _RIDGE * np.eye(A.shape[1])
+    for _ in range(_STEPS):
+        p = expit(A @ b)
+        H = A.T @ ((weights * p * (1 - p))[:, None] * A) + prior
+        b += np.linalg.solve(H, A.T @ (weights * (y - p)) - prior @ b)
+    p = expit(A @ b).clip(_LEAST_CHANCE, 1 - _LEAST_CHANCE)
+    return (y - p) / (p * (1 - p)), np.sqrt(p * (1 - p))[:, None]
 
 
 def _without(A, Y):

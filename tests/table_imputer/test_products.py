@@ -2,18 +2,22 @@
 
 import numpy as np
 import pytest
-from scipy.special import logit
+from scipy.special import expit, logit
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
 from statistical import FAILURE, p_mean, p_share
 
 from skvnce import TableImputer
 from skvnce._core.random import seeded
 from skvnce.table_imputer import fit as fit_module
+from skvnce.table_imputer.expansion import expand
 from skvnce.table_imputer.fit import Problem, fit_table
 from skvnce.table_imputer.model import Settings
 from skvnce.table_imputer.products import (
     Regressions,
     _alike,
     _likeliest,
+    _logistic,
     _precision,
     _Test,
     _without,
@@ -246,14 +250,47 @@ def test_the_spread_of_a_factor_is_no_product(seed):
     assert not is_of_spread(z, by_group, g, many, weights)
 
 
-def test_binary_columns_have_products_of_each_other_alone(seed):
+def test_products_of_a_binary_target_are_no_bends_of_its_probability(seed):
+    """d is logistic in x, and e in x squared and in g x, which both show."""
     rng = np.random.default_rng(seed)
-    a, b = rng.random((2, 2000)) < 0.5
+    a, b, g = rng.random((3, 2000)) < 0.5
     x = rng.normal(size=2000)
     c = rng.random(2000) < 0.1 + 0.2 * a + 0.2 * b + 0.4 * (a & b)
-    d = rng.random(2000) < 1 / (1 + np.exp(-3 * x - 3 * a))  # bends by its ends alone
+    d = rng.random(2000) < expit(3 * x + 3 * a)
     found = fitted(sparse(rng, np.column_stack([a, b, c, d, x]) * 1.0))
-    assert found and all(set(triple) == {0, 1, 2} for triple in found)
+    assert found[0, 1, 2] > 0.99
+    assert (4, 4, 3) not in found and (0, 4, 3) not in found
+    e = rng.random(2000) < expit(x**2 - 1 + 1.5 * g * x)
+    found = fitted(sparse(rng, np.column_stack([x, g, e]) * 1.0))
+    assert found[0, 0, 2] > 0.99
+    assert max(found.get((0, 1, 2), 0), found.get((0, 2, 1), 0)) > 0.99
+
+
+def test_working_residuals_are_those_of_a_score_test(rng):
+    """Twice the fall of the deviance is the square of t, nearly."""
+    x = rng.normal(size=(4000, 2))
+    y = rng.random(4000) < expit(x[:, 0] + 0.1 * x[:, 0] * x[:, 1])
+    A, ones = np.column_stack([np.ones(4000), x]), np.ones(4000)
+    residual, precision = _logistic(y, A, ones)
+    both = np.column_stack([x[:, 0] * x[:, 1], residual])
+    P, R = _without(precision * A, precision * both).T
+    model = LogisticRegression(C=np.inf, fit_intercept=False, tol=1e-8)
+    losses = [
+        log_loss(y, model.fit(B, y).predict_proba(B), normalize=False)
+        for B in (A, np.column_stack([A, both[:, 0]]))
+    ]
+    t = P @ R / np.sqrt(P @ P)
+    assert t**2 == pytest.approx(2 * (losses[0] - losses[1]), rel=0.15)
+    assert abs((precision**2 * residual[:, None] * A).sum(0)).max() < 1  # ridge
+
+
+def test_factors_of_two_values_have_rows_of_each():
+    X = np.ones((300, 3))
+    X[:, 0] = np.arange(300)
+    X[:19, 1] = X[:20, 2] = 0
+    expansion = expand(X, np.ones(300), np.zeros(3, int), [None] * 3)
+    sets = sets_of_pairs(X, expansion)
+    assert [(0, 2)] in sets and [(0, 1)] not in sets
 
 
 def test_three_binary_columns_have_a_product_whatever_its_evidence(rng):
