@@ -4,6 +4,7 @@ Missing values are missing at random given columns that are always observed.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -232,6 +233,32 @@ add(
     analyse=binary("y", *AND),
     sizes=(300, 1000),
 )
+
+CURVED = {"x": 0.5, "x^2": 0.8}
+BY_GROUP = {"x": 0.3, "g": 0.3, "x*g": 1.0}
+
+
+def curved(rng, n, truth, intercept):
+    """Draw a binary outcome of a normal covariate, and of a group that may matter."""
+    x, noise = rng.normal(size=(2, n))
+    group = (rng.random(n) < 0.5).astype(float)
+    frame = pd.DataFrame({"x": x, "g": group, "z": x + noise})
+    return with_binary_outcome(rng, frame, truth, intercept)
+
+
+for _name, _truth, _interest, _intercept in (
+    ("logistic, square", CURVED, "x^2", -1.0),
+    ("logistic, group", BY_GROUP, "x*g", -0.3),
+):
+    add(
+        _name,
+        partial(curved, truth=_truth, intercept=_intercept),
+        _truth,
+        _interest,
+        ("x", "g", "y"),
+        analyse=binary("y", *_truth),
+        sizes=(300, 1000),
+    )
 
 SPREADS = {"g": 1.0, "x": 0.5}
 
