@@ -122,6 +122,35 @@ def sets_of_pairs(X, expansion):
     return sets
 
 
+class _Priors(NamedTuple):
+    """What is expected of products before their tests, arrays (n_pairs, n_targets)."""
+
+    odds: np.ndarray
+    rows: np.ndarray  # as how many each row counts
+    bounds: np.ndarray  # |t| from which on they are candidates
+
+    @classmethod
+    def of(cls, regressions, pairs, tests):
+        """Count the tests, and by themselves those of columns of two values alone."""
+        targets, pairs = regressions.targets, np.array(pairs)
+        of_targets = regressions.are_binary[targets]
+        are_binary = regressions.are_binary[pairs].all(1)[:, None] & of_targets
+        counts = np.zeros(2)
+        for b, of_target in enumerate(tests):
+            for n, test in enumerate(of_target):
+                counted = test.possible | (n == 0 and not of_targets[b])
+                counts += np.bincount(are_binary[counted, b], minlength=2)
+        odds, of_binary = _EXPECTED / np.maximum(counts, 1)
+        # that of a probability of a half
+        penalty = np.log(max(_ROWS_OF_BINARY * regressions.weights.sum(), 1.0))
+        least = np.sqrt(max(penalty - 2 * np.log(of_binary), 0.0))
+        are_squares = (pairs[:, 0] == pairs[:, 1])[:, None]
+        odds = min(1.0, odds) * np.where(are_squares, _ODDS_OF_SQUARE, 1.0)
+        bound = ndtri(1 - min(_LEVEL / max(counts[0], 1), 0.4))
+        choices = (of_binary, odds), (_ROWS_OF_BINARY, 1.0), (least, bound)
+        return cls(*(np.where(are_binary, *choice) for choice in choices))
+
+
 def choose_products(regressions, sets, most, partners):
     """Choose the products that residuals of other columns ask for.
 
@@ -135,21 +164,13 @@ def choose_products(regressions, sets, most, partners):
         return []
     tests = _tests_of(regressions, pairs, partners)
     t = np.stack([_largest(each, []) for each in tests], 1)
-    are_binary = regressions.are_binary[np.array(pairs)].all(1)[:, None]
-    are_binary = are_binary & regressions.are_binary[targets]
-    n_tests = _count(tests, are_binary, regressions.are_binary[targets])
-    if not n_tests.any():
-        return []
+    priors = _Priors.of(regressions, pairs, tests)
     base, filled = regressions.base, regressions.predict(None, np.arange(len(X)))
     factors = sorted({j for pair in pairs for j in pair})
     selected = {j: selection(X, j, base, filled, weights) for j in factors}
-    prior, of_binary = _EXPECTED / np.maximum(n_tests, 1)
-    least = ndtri(1 - min(_LEVEL / max(n_tests[0], 1), 0.4))
-    least_of_binary = _least_of_binary(weights.sum(), of_binary)
-    bounds = np.where(are_binary, least_of_binary, least)
     chosen, of_target, open_ = [], {}, np.ones(t.shape, dtype=bool)
     while len(chosen) < most:
-        is_open = open_ & (abs(t) > bounds)
+        is_open = open_ & (abs(t) > priors.bounds)
         q, b = np.unravel_index(np.where(is_open, abs(t), 0.0).argmax(), t.shape)
         if not is_open[q, b]:
             break
@@ -166,10 +187,8 @@ def choose_products(regressions, sets, most, partners):
         # levels share the rows: a product of one is 0 in the others' (Berger, Bayarri
         # and Pericchi 2014, the effective sample size)
         n_levels = len(together) + 1 if len(together) > 1 else 1
-        n_rows = float(tests[b][0].n_both[q]) / n_levels
-        odds = min(1.0, prior) * (_ODDS_OF_SQUARE if j == k else 1.0)
-        if are_binary[q, b]:
-            n_rows, odds = _ROWS_OF_BINARY * n_rows, of_binary
+        n_rows = float(priors.rows[q, b] * tests[b][0].n_both[q]) / n_levels
+        odds = float(priors.odds[q, b])
         for p in sorted(together, key=lambda p: -abs(t[p, b])):
             gain += t[p, b] ** 2
             of_target[b] = [*of_target.get(b, []), p]
@@ -181,23 +200,6 @@ def choose_products(regressions, sets, most, partners):
             Candidate(*pairs[p], i, probability, n_rows, odds, doubt) for p in together
         ]
     return chosen
-
-
-def _count(tests, are_binary, are_targets_binary):
-    """Count tests, and those of columns of two values alone; ndarray of two."""
-    counts = np.zeros(2)
-    for b, of_target in enumerate(tests):
-        for n, test in enumerate(of_target):
-            every = n == 0 and not are_targets_binary[b]
-            counted = test.possible | every
-            counts += np.bincount(are_binary[counted, b], minlength=2)
-    return counts
-
-
-def _least_of_binary(n_rows, prior):
-    """Compute |t| of a product of two-valued columns whose probability is a half."""
-    penalty = np.log(max(_ROWS_OF_BINARY * n_rows, 1.0))
-    return np.sqrt(max(penalty - 2 * np.log(prior), 0.0))
 
 
 def _close(table, q, pair, targets):
