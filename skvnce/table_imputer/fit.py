@@ -23,6 +23,7 @@ from skvnce.table_imputer.products import (
     Regressions,
     choose_products,
     factors_of,
+    has_rows,
     is_normal,
     is_of_spread,
     probability_of,
@@ -408,7 +409,9 @@ def _products(model, interactions):
         return products_asked_for(regressions, sets)
     if interactions is None:
         return []
-    straight = [j for j in targets if not expansion.parts[place[j]].bends]
+    straight = [
+        j for j in targets if not expansion.parts[place[j]].bends and has_rows(X[:, j])
+    ]
     regressions = regressions._replace(targets=np.array(straight, int))
     most = int(min(expansion.n_base, weights.sum() / _ROWS_OF_PRODUCT))
     sets = sets_of_pairs(X, expansion)

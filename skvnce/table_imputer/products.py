@@ -26,7 +26,7 @@ _ROWS_OF_BINARY = 0.05
 _ODDS_OF_SQUARE = 0.25
 _FEWEST = 30  # rows that observe a triple, or have a level that is a factor
 _MOST_LEVELS = 6  # of a column without order whose levels are factors
-_FEWEST_OF_TWO = 20  # rows of each of two values of a factor
+_FEWEST_OF_TWO = 20  # rows of each of two values of a factor or a target
 _FEWEST_ASKED = 10  # the same, if the user asked for the product
 _CLIP = 3.0  # standard deviations, to which factors are clipped
 _ALIKE = 0.6  # of the largest t, from which on triples are compared
@@ -107,7 +107,7 @@ def sets_of_pairs(X, expansion):
     """
     parts = expansion.parts
     single = sorted(int(part.base[0]) for part in parts if len(part.base) == 1)
-    single = [j for j in single if _has_rows(X[:, j])]
+    single = [j for j in single if has_rows(X[:, j])]
     sets = [
         [(j, k)]
         for j, k in itertools.combinations_with_replacement(single, 2)
@@ -317,8 +317,8 @@ def _largest(tests, chosen):
     return np.take_along_axis(t, abs(t).argmax(0)[None], 0)[0]
 
 
-def _has_rows(x):
-    """Say whether each value of a column of two has enough rows to be a factor."""
+def has_rows(x):
+    """Say whether each value of a column of two has enough rows for products."""
     counts = np.unique(x[~np.isnan(x)], return_counts=True)[1]
     return len(counts) > 2 or min(counts, default=0) >= _FEWEST_OF_TWO
 
