@@ -18,8 +18,9 @@ from skvnce.table_imputer.expansion import LEVELS
 _LEVEL = 1.0  # expected number of products that are chosen by chance in a table
 _EXPECTED = 30.0  # over the number of tests: prior odds of a product, 1 at most
 # Of two-valued columns the odds have no bound: a product extrapolates nothing, and of
-# few columns the model is best saturated (Schafer 1997).  Each row counts as so much of
-# one, as effects on a probability are small, .3 or so, and those of a row's prior not
+# few columns the model is best saturated (Schafer 1997).  A row counts as a twentieth:
+# a prior of one row expects effects of a standard deviation, and those on a probability
+# are .3 or so
 _ROWS_OF_BINARY = 0.05
 # times those of a product of two columns: a true square is larger, and a false one
 # extrapolates where low or high cells are missing, which makes slopes vary
@@ -389,8 +390,8 @@ def _precision(residual, gone, weights):
 def _logistic(y, A, weights):
     """Compute working residuals (n,) of a logistic regression, and precisions (n, 1).
 
-    By these a regression of the residuals on a product is a test of its score, which
-    a probability that is linear in numbers would ask for where it bends.
+    Their weighted regression on a product is its score test.  Residuals of a linear
+    probability would ask for products where it bends.
     """
     b, prior = np.zeros(A.shape[1]), _RIDGE * np.eye(A.shape[1])
     for _ in range(_STEPS):
