@@ -346,12 +346,12 @@ def _is_of_spread(model, product, filled):
     `filled` (n, d): the training rows.
     """
     expansion, weights = model.expansion, model.training.weights
-    of_levels = expansion.parts[expansion.owners[product.target]].n_levels == 2
-    # if a factor of levels varies more at some values, their log-odds have the product
-    if not product.tells or product.first == product.second or of_levels:
-        return False
     columns = [product.first, product.second, product.target]
     parts = [expansion.parts[expansion.owners[j]] for j in (*columns, *product.tells)]
+    # if a factor of levels varies more at some values, their log-odds have the product
+    of_levels = parts[2].n_levels == 2
+    if not product.tells or product.first == product.second or of_levels:
+        return False
     observed = ~np.isnan(model.training_matrix()[:, columns]).any(1)
     rows = np.flatnonzero(observed & (weights > 0))
     hidden = np.concatenate([part.base for part in parts])

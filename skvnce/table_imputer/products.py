@@ -343,18 +343,19 @@ class _Test:
         first, second = np.array(pairs).T
         filled, L = regressions.predict(i, rows, partner)
         self.factors, self.pairs = filled.clip(-_CLIP, _CLIP), (first, second)
-        self.residual = X[rows, regressions.response(i)] - L
         self.weights = regressions.weights[rows]
         others = base[(base != i) & (base != partner)]
-        gone = ~observed[rows][:, others]
-        self.precision = _precision(self.residual, gone, self.weights)[:, None]
         self.linear = np.column_stack([np.ones(len(rows)), filled[:, others]])
-        self.n_both = self.weights @ observed[rows][:, [first, second]].all(1)
-        is_other = [(j != i) & (j != partner) for j in (first, second)]
-        self.possible = is_other[0] & is_other[1] & (self.n_both >= fewest)
         if regressions.are_binary[i]:
             y = X[rows, i] > X[rows, i].min()
             self.residual, self.precision = _logistic(y, self.linear, self.weights)
+        else:
+            self.residual = X[rows, regressions.response(i)] - L
+            gone = ~observed[rows][:, others]
+            self.precision = _precision(self.residual, gone, self.weights)[:, None]
+        self.n_both = self.weights @ observed[rows][:, [first, second]].all(1)
+        is_other = [(j != i) & (j != partner) for j in (first, second)]
+        self.possible = is_other[0] & is_other[1] & (self.n_both >= fewest)
 
     def _products(self, which):
         first, second = (factors[which] for factors in self.pairs)
