@@ -26,6 +26,7 @@ from skvnce.table_imputer.products import (
     has_rows,
     is_normal,
     is_of_spread,
+    is_of_spread_by_level,
     probability_of,
     products_asked_for,
     sets_of_pairs,
@@ -348,9 +349,8 @@ def _is_of_spread(model, product, filled):
     expansion, weights = model.expansion, model.training.weights
     columns = [product.first, product.second, product.target]
     parts = [expansion.parts[expansion.owners[j]] for j in (*columns, *product.tells)]
-    # if a factor of levels varies more at some values, their log-odds have the product
-    of_levels = parts[2].n_levels == 2
-    if not product.tells or product.first == product.second or of_levels:
+    of_levels, is_square = parts[2].n_levels == 2, product.first == product.second
+    if not product.tells or is_square != of_levels:
         return False
     observed = ~np.isnan(model.training_matrix()[:, columns]).any(1)
     rows = np.flatnonzero(observed & (weights > 0))
@@ -358,6 +358,8 @@ def _is_of_spread(model, product, filled):
     others = np.setdiff1d(np.arange(expansion.n_base), hidden)
     first, second, target = filled[np.ix_(rows, columns)].T
     A, weights = filled[np.ix_(rows, others)], weights[rows]
+    if of_levels:
+        return parts[0].is_number and is_of_spread_by_level(target > target.min(), first, A, weights)
     of_factors = (parts[0], first, second), (parts[1], second, first)
     return any(
         part.is_number and is_of_spread(target, factor, other, A, weights)

@@ -394,13 +394,18 @@ def _logistic(y, A, weights):
     Their weighted regression on a product is its score test.  Residuals of a linear
     probability would ask for products where it bends.
     """
+    p = _chances(y, A, weights)
+    return (y - p) / (p * (1 - p)), np.sqrt(p * (1 - p))[:, None]
+
+
+def _chances(y, A, weights):
+    """Fit probabilities (n,) by logistic regression of y (n,), bool, on A (n, m)."""
     b, prior = np.zeros(A.shape[1]), _RIDGE * np.eye(A.shape[1])
     for _ in range(_STEPS):
         p = expit(A @ b)
         H = A.T @ ((weights * p * (1 - p))[:, None] * A) + prior
         b += np.linalg.solve(H, A.T @ (weights * (y - p)) - prior @ b)
-    p = expit(A @ b).clip(_LEAST_CHANCE, 1 - _LEAST_CHANCE)
-    return (y - p) / (p * (1 - p)), np.sqrt(p * (1 - p))[:, None]
+    return expit(A @ b).clip(_LEAST_CHANCE, 1 - _LEAST_CHANCE)
 
 
 def _without(A, Y):
@@ -460,21 +465,57 @@ def is_of_spread(target, factor, other, A, weights):
     `target`, `factor`, `other`, `weights` (n,); `A` (n, m): all others.  Returns bool.
     """
     root, A = np.sqrt(weights), np.column_stack([np.ones(len(A)), A, other])
+    spread = _spread_by(other, factor, np.column_stack([A, target]), root)
+    if spread is None:
+        return False
+    by_product = _log_size(root, target, A, factor, factor * other)
+    by_product += _log_size(root, factor, A)
+    by_spread = _log_size(root, target, A) + _log_size(root / spread, factor, A, target)
+    return bool(weights.sum() / 2 * (by_product - by_spread) > _EVIDENCE)
 
-    def log_size(root, x, *columns):
-        rest = _rest(root, np.column_stack([A, *columns]), x)
-        return np.log(max(rest @ rest, 1e-300))
 
-    rest = _rest(root, np.column_stack([A, target]), factor)
+def is_of_spread_by_level(target, factor, A, weights):
+    """Say whether the square of a factor is its spread, by a target of two values.
+
+    If the factor varies more at one of them, their log-odds have the square of a normal
+    factor.  Compared are p(target | factor, square) p(factor) and p(target) p(factor |
+    target), the last with a spread of each value, by logistic and normal densities.
+
+    `target` (n,), bool; `factor`, `weights` (n,); `A` (n, m): all others.
+    """
+    root, A = np.sqrt(weights), np.column_stack([np.ones(len(A)), A])
+    spread = _spread_by(target, factor, np.column_stack([A, target]), root)
+    if spread is None:
+        return False
+    with_square = np.column_stack([A, factor, factor**2])
+    gain = _log_likelihood(target, A, weights)
+    gain -= _log_likelihood(target, with_square, weights)
+    sizes = _log_size(root, factor, A) - _log_size(root / spread, factor, A, target)
+    return bool(gain + weights.sum() / 2 * sizes > _EVIDENCE)
+
+
+def _spread_by(other, factor, A, root):
+    """Fit the spread of a factor given A, linear in another column; (n,), or None."""
+    rest = _rest(root, A, factor)
     roots = np.sqrt(abs(rest / root))
     if not roots.any():  # as many columns as rows explain all
-        return False
-    line = roots - _rest(root, A[:, [0, -1]], roots) / root
+        return None
+    line = np.column_stack([np.ones(len(A)), other])
+    line = roots - _rest(root, line, roots) / root
     spread = np.maximum(line, _LEAST_LINE * roots.mean()) ** 2
-    spread /= np.exp(weights @ np.log(spread) / weights.sum())
-    by_product = log_size(root, target, factor, factor * other) + log_size(root, factor)
-    by_spread = log_size(root, target) + log_size(root / spread, factor, target)
-    return bool(weights.sum() / 2 * (by_product - by_spread) > _EVIDENCE)
+    return spread / np.exp(root**2 @ np.log(spread) / (root**2).sum())
+
+
+def _log_size(root, x, A, *columns):
+    """Compute the logarithm of the squared residuals of x given columns."""
+    rest = _rest(root, np.column_stack([A, *columns]), x)
+    return np.log(max(rest @ rest, 1e-300))
+
+
+def _log_likelihood(y, A, weights):
+    """Maximise the log-likelihood of a logistic regression of y (n,), bool."""
+    p = _chances(y, A, weights)
+    return weights @ np.log(np.where(y, p, 1 - p))
 
 
 def _rest(root, A, x):

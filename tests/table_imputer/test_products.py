@@ -23,6 +23,7 @@ from skvnce.table_imputer.products import (
     _without,
     choose_products,
     is_of_spread,
+    is_of_spread_by_level,
     probability_of,
     selection,
     sets_of_pairs,
@@ -248,6 +249,41 @@ def test_the_spread_of_a_factor_is_no_product(seed):
     # as many columns as rows show nothing
     many = rng.normal(size=(200, 199))
     assert not is_of_spread(z, by_group, g, many, weights)
+
+
+def test_the_spread_of_a_group_is_no_square(seed):
+    weights, of_spread, of_square = np.ones(300), [], []
+    for i in range(40):
+        rng = np.random.default_rng([seed, i, 300])
+        z, x, noise = rng.normal(size=(3, 300))
+        g, A = rng.random(300) < 0.4, z[:, None]
+        by_group = x + z
+        by_group[g] += 1.5 * noise[g]
+        of_spread.append(is_of_spread_by_level(g, by_group, A, weights))
+        y = rng.random(300) < expit(-1 + 0.5 * x + 0.8 * x**2)
+        of_square.append(is_of_spread_by_level(y, x, A, weights))
+    assert np.mean(of_spread) > 0.9 > 0.1 > np.mean(of_square)
+    many = rng.normal(size=(300, 300))
+    assert not is_of_spread_by_level(g, by_group, many, weights)
+
+
+def test_draws_have_the_spread_of_each_group(seed):
+    """The control is told of the square, of which the log-odds of the group ask."""
+    errors = {"auto": [], ((2, 2),): []}
+    for i in range(5):
+        rng = np.random.default_rng([seed, i])
+        g, (z, noise) = rng.random(400) < 0.4, rng.normal(size=(2, 400))
+        y = g + z / 2 + noise * np.where(g, 2.0, 0.5)
+        X = np.column_stack([g, z, y])
+        X[rng.random(400) < expit(z - 0.7), 2] = np.nan
+        rows = np.isnan(X[:, 2]) & ~g
+        for interactions, of_group in errors.items():
+            asked = interactions if interactions == "auto" else [*interactions]
+            imputer = TableImputer(interactions=asked, random_state=i).fit(X)
+            for table in imputer.sample(X, n_draws=5, random_state=i):
+                of_group.append(np.std((table[:, 2] - z / 2)[rows]) / 0.5)
+    by_spread, by_square = (np.mean(of_group) for of_group in errors.values())
+    assert by_spread < 1.3 < 1.5 < by_square
 
 
 def test_products_of_a_binary_target_are_no_bends_of_its_probability(seed):
