@@ -187,8 +187,9 @@ def choose_products(regressions, sets, most, partners):
         together, gain = np.flatnonzero(set_of == set_of[q]), 0.0
         # levels share the rows: a product of one is 0 in the others' (Berger, Bayarri
         # and Pericchi 2014, the effective sample size)
-        n_levels = len(together) + 1 if len(together) > 1 else 1
-        n_rows = float(priors.rows[q, b] * tests[b][0].n_both[q]) / n_levels
+        n_rows = float(priors.rows[q, b] * tests[b][0].n_both[q])
+        if len(together) > 1 and priors.rows[q, b] == 1:
+            n_rows /= len(together) + 1
         odds = float(priors.odds[q, b])
         for p in sorted(together, key=lambda p: -abs(t[p, b])):
             gain += t[p, b] ** 2
