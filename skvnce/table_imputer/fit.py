@@ -359,7 +359,9 @@ def _is_of_spread(model, product, filled):
     first, second, target = filled[np.ix_(rows, columns)].T
     A, weights = filled[np.ix_(rows, others)], weights[rows]
     if of_levels:
-        return parts[0].is_number and is_of_spread_by_level(target > target.min(), first, A, weights)
+        return parts[0].is_number and is_of_spread_by_level(
+            target > target.min(), first, A, weights
+        )
     of_factors = (parts[0], first, second), (parts[1], second, first)
     return any(
         part.is_number and is_of_spread(target, factor, other, A, weights)
