@@ -61,7 +61,14 @@ class Rows(NamedTuple):
         return cls(completions[None], L, L)
 
     def on(self, part):
-        """Select the predictions of numbers on the scale of their link."""
+        """Select the predictions of numbers on the scale of their link.
+
+        Those of a column whose log-odds bend get these columns; they are by the mean of
+        the parameters, as its draws are by coefficients of the log-odds.
+        """
+        if part.bent:
+            M = np.concatenate([self.M, self.X[..., part.bent]], -1)
+            return self._replace(L=M, M=M)
         if not part.is_number:
             return self
         place = [part.place]
@@ -119,8 +126,10 @@ class Logit(NamedTuple):
     """
 
     intercepts: np.ndarray  # (k,)
-    slopes: np.ndarray  # (len(base), k), of predictions
+    slopes: np.ndarray  # (len(base) + len(bent), k), of predictions
     power: float  # of linear probabilities
+    # of two levels: of the covariance of the coefficients of log-odds
+    root: np.ndarray | None = None
 
     def of(self, L, linear):
         """Predict probabilities (..., k) by predictions and linear probabilities."""
@@ -129,6 +138,29 @@ class Logit(NamedTuple):
     def scores(self, L, logs):
         """Compute log-probabilities up to a constant."""
         return self.intercepts + L @ self.slopes + self.power * logs
+
+    def with_root(self, L, linear, weights):
+        """Compute the root of the covariance of two levels' coefficients (Laplace).
+
+        `L` (n, m); `linear` (n, 2); `weights` (n,).
+        """
+        logs = np.log(linear.clip(_LEAST))
+        Z = np.column_stack([np.ones(len(L)), L, logs[:, 1] - logs[:, 0]])
+        w = weights * self.of(L, linear).prod(-1)
+        prior = np.diag([_RIDGE / 2] * (Z.shape[1] - 1) + [_RIDGE])
+        precision = Z.T @ (w[:, None] * Z) + prior
+        return self._replace(root=np.linalg.inv(np.linalg.cholesky(precision)).T)
+
+    def draws(self, number, rng):
+        """Draw the coefficients; a Logit of arrays (number, 1 or m, 2)."""
+        noise = rng.normal(size=(number, len(self.root))) @ self.root.T
+        moves = noise[..., None] / 2 * [-1, 1]
+        slopes, power = self.slopes + moves[:, 1:-1], self.power + noise[:, -1]
+        return Logit(self.intercepts + moves[:, :1], slopes, power[:, None, None])
+
+    def of_turns(self, turns):
+        """Select draws by place."""
+        return Logit(*(values[turns] for values in self[:3]))
 
 
 def fit_logit(L, linear, codes, weights):
@@ -237,7 +269,7 @@ class ColumnModel(NamedTuple):
         if part.kind == EMBEDDED:
             return np.broadcast_to(part.shares, (*L.shape[:-1], k))
         if part.is_binary:
-            return self.logit.of(L, part.probabilities(L))
+            return self.logit.of(L, part.probabilities(L[..., : len(part.base)]))
         v, sums, size = self.near
         at = (np.searchsorted(v, L[..., 0]) - size // 2).clip(0, len(v) - size)
         P = sums[at + size] - sums[at] + 0.5 * part.shares
@@ -467,8 +499,8 @@ def _start(expansion, part, truth, codes, rows, weights):
         _spaced_quantiles(rows.M[..., b].ravel()) if part.is_number else None
         for b in range(rows.M.shape[-1])
     ]
-    logit = None
-    if part.is_binary:
+    logit = part.logit
+    if part.is_binary and logit is None:
         logit = fit_logit(rows.L, part.probabilities(rows.L), codes, weights)
     return ColumnModel(
         part,

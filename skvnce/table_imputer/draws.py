@@ -45,14 +45,18 @@ _FEWEST_ROUNDS = 6  # see `_compatible_round`
 _WORK_OF_ROUNDS = 1e8  # operations, which take about 3 s
 _DRAWS_OF_SLOPES = 8  # in each of at least 12 rounds: t of a slope errs by a twentieth
 _PROPER = 6.0  # rows of the prior, beyond the number of columns, in short tables
-_LEAST_CHANCE = 0.02  # of a level, in the density of a target
+# of a level, in the density of a target: by linear and by logistic regression
+_LEAST_CHANCE, _LEAST_OF_LOGIT = 0.02, 1e-4
 
 
 class Targets(NamedTuple):
     """What the draws of a factor of products know of their targets."""
 
     parts: list  # of Part
-    laws: list  # of Conditional, given all other columns but those before it
+    # of Conditional, given all other columns but those before it; by the mean of the
+    # parameters where log-odds bend
+    laws: list
+    logits: list  # of Logit or None, of targets whose log-odds bend
 
 
 class Posterior(NamedTuple):
@@ -107,11 +111,17 @@ def run_chain(expansion, fit, chain, total=0.0):
         is_real = chain.rng.random(n_draws) < products[places[0]].probability
         active[:, [products[place].at for place in places]] = is_real[:, None]
     are_drawn = active[:, [product.at for product in products]].any()
+    logits = {
+        q: part.logit.draws(n_draws, chain.rng)
+        for q, part in enumerate(expansion.parts)
+        if part.logit
+    }
     for _ in range(_n_rounds(fit.rate, chain) if are_drawn else 0):
-        draws = _compatible_round(expansion, chain, states, draws, active)
+        draws = _compatible_round(expansion, chain, states, draws, active, logits)
     if total > chain.weights.sum():
         draws = _of_all_rows(draws, fit, np.sqrt(chain.weights.sum() / total))
-    return Posterior(Normals.of(draws, active), states[:COMPLETIONS], {})
+    normals = Normals.of(draws, active, logits)
+    return Posterior(normals, states[:COMPLETIONS], {})
 
 
 def slopes_on_products(expansion, fit, chain):
@@ -202,7 +212,7 @@ def completions(X, normals, rng):
     )
 
 
-def _compatible_round(expansion, chain, S, draws, active):
+def _compatible_round(expansion, chain, S, draws, active, logits=None):
     """Continue chains by a step with products that are those of their factors.
 
     Until here a product is a column like others, "just another variable" (von Hippel
@@ -213,7 +223,7 @@ def _compatible_round(expansion, chain, S, draws, active):
     without are not.  Returns list of K pairs.
     """
     rng, gone = chain.rng, np.isnan(chain.X)
-    normals = Normals.of(draws, active)
+    normals = Normals.of(draws, active, logits)
     told = {j for product in expansion.products for j in product.tells}
     for q, part in enumerate(expansion.parts):
         if not len(part.base) or not gone[:, part.base[0]].any():
@@ -296,10 +306,12 @@ def targets_of(expansion, normals, q):
     p(z | rest).
     """
     parts, block, laws = parts_told(expansion, expansion.parts[q]), [], []
-    for part in parts:
+    logits = [normals.logits.get(expansion.owners[part.base[0]]) for part in parts]
+    for part, logit in zip(parts, logits, strict=True):
         block = joined(part.block, block)
-        laws.append(normals.conditional(block, len(part.responses)))
-    return Targets(parts, laws) if parts else None
+        law = normals.conditional(block, len(part.responses))
+        laws.append(law if logit is None else law.average())
+    return Targets(parts, laws, logits) if parts else None
 
 
 def proposers_of(posterior, expansion, q, cells, weights, n_trees, most_rows, seed):
@@ -376,6 +388,8 @@ def draw_cells(normals, expansion, X, proposers, rng):
                 for (_, centre), law in zip(of_laws, laws, strict=False)
             ]
             models = [model for model, _ in of_laws]
+            if q in normals.logits:
+                models[0] = models[0]._replace(logit=normals.logits[q])
             predicted = [
                 model.predict(of_law, rng)
                 for model, of_law in zip(models, read, strict=True)
@@ -472,16 +486,20 @@ def _density_of_targets(expansion, part, targets, x, S):
     of each of those in `S` (M, n, d), of which only their functions change: means move
     by these.
     """
-    changed, scores = expansion.functions(part, x, S), 0.0
-    moves = [(column, cells - S[..., column]) for column, cells in changed]
-    for law, target in zip(targets.laws, targets.parts, strict=True):
+    changed, scores = dict(expansion.functions(part, x, S)), 0.0
+    moves = [(column, cells - S[..., column]) for column, cells in changed.items()]
+    for target, law, logit in zip(*targets, strict=True):
         place = target.place
         means = law.means(S)[..., place]
         for column, move in moves:
             means = means + law.slopes[:, column, place, None] * move
         cells = S[..., target.responses[place]]
         if target.n_levels == 2:
-            logs = _log_probabilities(target, means[..., None])
+            if logit is None:
+                logs = _log_probabilities(target, means[..., None])
+            else:
+                bent = [changed.get(j, S[..., j]) for j in target.bent]
+                logs = _log_chances(target, logit, means, bent)
             is_upper = cells > target.coded.min()
             scores = scores + np.where(is_upper, logs[..., 1], logs[..., 0])
         else:
@@ -492,6 +510,13 @@ def _density_of_targets(expansion, part, targets, x, S):
 def _log_probabilities(part, means):
     """Compute the logarithms of the linear probabilities of levels."""
     return np.log(part.probabilities(means).clip(_LEAST_CHANCE, 1 - _LEAST_CHANCE))
+
+
+def _log_chances(part, logit, means, bent):
+    """Compute the same by logistic regression, with columns by which log-odds bend."""
+    L = np.stack(np.broadcast_arrays(means, *bent), -1)
+    p = logit.of(L, part.probabilities(means[..., None]))
+    return np.log(p.clip(_LEAST_OF_LOGIT, 1 - _LEAST_OF_LOGIT))
 
 
 def _cells(part, responses):

@@ -100,6 +100,9 @@ class Part(NamedTuple):
     tells: tuple = ()
     # whether its regression on them bends, so that products would stand for that
     bends: bool = False
+    # of two values: its products and their factors, by which its log-odds bend
+    bent: tuple = ()
+    logit: tuple | None = None  # Logit of a column whose log-odds bend
 
     @property
     def is_number(self):
@@ -287,6 +290,10 @@ class Expansion(NamedTuple):
             )
             for q in {self.owners[first], self.owners[second]}:
                 parts[q] = parts[q]._replace(block=np.append(parts[q].block, at))
+            q = self.owners[target]
+            if parts[q].n_levels == 2:
+                bent = dict.fromkeys([*parts[q].bent, first, second, at])
+                parts[q] = parts[q]._replace(bent=tuple(bent))
             at += 1
         return self._replace(parts=parts, products=products)
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from skvnce._core.progress import steps
 from skvnce._imputer.held_out import row_folds
-from skvnce.table_imputer.columns import are_logarithms_likelier
+from skvnce.table_imputer.columns import Rows, are_logarithms_likelier, fit_logit
 from skvnce.table_imputer.draws import some_rows
 from skvnce.table_imputer.expansion import content_order, expand, logarithms_of
 from skvnce.table_imputer.model import (
@@ -82,7 +82,7 @@ def fit_table(problem, interactions, settings):
     source = Source(order, signs, _mates(order, problem.relations))
     model = _fit_normal(source, expansion, training, settings)
     model = _with_logarithms(model)
-    model = _with_products(model, interactions)
+    model = _with_logits(_with_products(model, interactions))
     if len(rows) < len(cells):
         model = model._replace(normal=_fit_all(model, cells, weights))
     columns = np.flatnonzero(np.isnan(cells).any(0)).tolist()
@@ -267,6 +267,23 @@ def _with_products(model, interactions):
     if len(rest) == len(chosen):
         return fitted
     return _fit_with(model, rest) if rest else model
+
+
+def _with_logits(model):
+    """Fit the log-odds of targets of two values by their products and the factors."""
+    training, settings, parts = model.training, model.settings, []
+    for q, part in enumerate(model.expansion.parts):
+        if part.bent:
+            rows = np.flatnonzero(~np.isnan(training.cells[:, q]))
+            rows = some_rows(rows, MOST_ROWS, settings.seed + q)
+            filled, L = model.held_out_predictions(q, rows)
+            L = Rows(filled, L, L).on(part).L
+            linear = part.probabilities(L[:, :1])
+            codes, weights = part.codes(training.cells[rows, q]), training.weights[rows]
+            logit = fit_logit(L[None], linear[None], codes, weights)
+            part = part._replace(logit=logit.with_root(L, linear, weights))
+        parts.append(part)
+    return model._replace(expansion=model.expansion._replace(parts=parts))
 
 
 def _fit_with(model, chosen):

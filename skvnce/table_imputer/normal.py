@@ -213,13 +213,16 @@ class Normals(NamedTuple):
 
     mean: np.ndarray  # (K, d)
     precision: np.ndarray  # (K, d, d)
+    # of int to Logit: K draws of the coefficients of columns whose log-odds bend
+    logits: dict
 
     @classmethod
-    def of(cls, draws, active):
+    def of(cls, draws, active, logits=None):
         """Stack means and covariances; columns that are not active are independent."""
         mean, S = (np.stack(values) for values in zip(*draws, strict=True))
         both = active[:, :, None] & active[:, None]
-        return cls(mean, np.linalg.inv(np.where(both, S, np.eye(S.shape[1]))))
+        precision = np.linalg.inv(np.where(both, S, np.eye(S.shape[1])))
+        return cls(mean, precision, logits or {})
 
     def each(self):
         """List the distributions."""
@@ -227,7 +230,8 @@ class Normals(NamedTuple):
 
     def of_turns(self, turns):
         """Select distributions (M,) by place."""
-        return Normals(self.mean[turns], self.precision[turns])
+        logits = {q: logit.of_turns(turns) for q, logit in self.logits.items()}
+        return Normals(self.mean[turns], self.precision[turns], logits)
 
     def conditional(self, block, n_base):
         """Regress columns on those that are not their functions.

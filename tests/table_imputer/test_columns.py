@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.special import expit
 from statistical import FAILURE, p_counts, p_mean
 
 from skvnce.table_imputer.columns import (
@@ -9,6 +10,7 @@ from skvnce.table_imputer.columns import (
     Rows,
     Shape,
     fit_column,
+    fit_logit,
     fit_spread,
 )
 from skvnce.table_imputer.expansion import expand
@@ -174,6 +176,29 @@ def test_levels_that_levels_decide_are_linear(rng):
     # control: of the predictions alone, log-odds are linear, and 0 and 1 remain
     alone = model.logit._replace(power=0.0)
     assert abs(alone.of(rows.L, L[None])[0] - L).max() > 0.1
+
+
+def test_draws_of_log_odds_vary_as_their_estimates_do(seed):
+    """Those of 200 tables, at the ends of x and in its middle."""
+    points = np.array([[-1.5, 1.25], [0.0, -1.0], [1.5, 1.25]])
+    even, weights, estimates, spreads = np.full((600, 2), 0.5), np.ones(600), [], []
+    for i in range(200):
+        rng = np.random.default_rng([seed, i])
+        x = rng.normal(size=600)
+        y = rng.random(600) < expit(x + x**2 / 2 - 1)
+        X = np.column_stack([x, x**2 - 1])
+        logit = fit_logit(X[None], even[None], y.astype(int), weights)
+        estimates.append(logit.scores(points, 0.0) @ [-1, 1])
+        drawn = logit.with_root(X, even, weights).draws(200, rng)
+        spreads.append((drawn.scores(points, 0.0) @ [-1, 1]).std(0))
+    # of 200 estimates the error is .05
+    ratios = np.mean(spreads, 0) / np.std(estimates, 0)
+    np.testing.assert_allclose(ratios, 1, atol=0.2)
+    log_odds = drawn.scores(points, 0.0) @ [-1, 1]
+    errors = (log_odds.mean(0) - estimates[-1]) / log_odds.std(0)
+    assert abs(errors).max() < 0.4  # .07 each
+    some = drawn.of_turns([0, 0]).scores(points, 0.0) @ [-1, 1]
+    np.testing.assert_array_equal(some, log_odds[[0, 0]])
 
 
 # Draws

@@ -302,6 +302,34 @@ def test_products_of_a_binary_target_are_no_bends_of_its_probability(seed):
     assert max(found.get((0, 1, 2), 0), found.get((0, 2, 1), 0)) > 0.99
 
 
+def without_bends(model):
+    parts = [part._replace(bent=()) for part in model.expansion.parts]
+    return model._replace(expansion=model.expansion._replace(parts=parts))
+
+
+def test_log_odds_of_products_are_not_those_of_a_linear_probability(seed, monkeypatch):
+    """Those of y have a square, and the control is without it in its log-odds."""
+
+    def slope(x, y):
+        model = LogisticRegression(C=np.inf).fit(np.column_stack([x, x**2]), y)
+        return model.coef_[0, 1]
+
+    def change(i):
+        rng = np.random.default_rng([seed, i])
+        x, z = rng.normal(size=(2, 800))
+        y = rng.random(800) < expit(x / 2 + 0.8 * x**2 - 1)
+        X = np.column_stack([x, x + z, y])
+        X[rng.random(800) < 0.4, 0] = np.nan
+        draws = TableImputer(random_state=i).fit(X).sample(X, n_draws=5, random_state=i)
+        return np.mean([slope(draw[:, 0], y) for draw in draws]) - slope(x, y)
+
+    right = np.mean([change(i) for i in range(8)])
+    monkeypatch.setattr(fit_module, "_with_logits", without_bends)
+    by_linear = np.mean([change(i) for i in range(8)])
+    # the error of eight tables is .02, and smaller of the difference
+    assert abs(right) < 0.08 and right - by_linear > 0.03
+
+
 def test_working_residuals_are_those_of_a_score_test(rng):
     """Twice the fall of the deviance is the square of t, nearly."""
     x = rng.normal(size=(4000, 2))
