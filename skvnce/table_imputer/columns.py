@@ -20,7 +20,9 @@ from skvnce._core.numbers import grid_of, masses_at_ends
 from skvnce.table_imputer.expansion import EMBEDDED, GRADE
 from skvnce.table_imputer.kernels import grow_forest, predict_forest
 
-_TREES, _N_TREES = 30_000, (21, 80)  # rows of all trees; at least and at most
+# rows of all trees, and the trees at least and at most, of a completion and of several:
+# means gain nothing by more trees, draws do as each is by a few of them
+_OF_FILLS, _OF_DRAWS = (20_000, 21, 50), (30_000, 21, 80)
 _PRIOR = 5.0  # cells that the weights 1 and 0 count as
 _POWERS, _PRIOR_OF_POWER = (0.6, 0.8, 1.0, 1.25, 1.6, 2.0, 2.5, 3.0), 20.0
 _LEAST = 1e-3  # of a linear probability, whose logarithm is taken
@@ -414,12 +416,12 @@ def fit_column(expansion, part, cells, rows, weights, n_trees, seed):
     best, is_held_out = of_normal, np.ones(n, dtype=bool)
     if n_trees != 0 and len(model.others):
         G = model.features(rows)
-        trees = int(np.clip(_TREES / n, *_N_TREES)) if n_trees is None else n_trees
+        n_trees = _default_trees(C, n) if n_trees is None else n_trees
         Y = (truth - centre)[..., 0] if part.is_number else np.zeros((1, 1))
         bounds = _BOUNDS if C == 1 else _BOUNDS_OF_DRAWS
         tried = max(1, min(G.shape[1], max(_FEWEST_TRIED, G.shape[1] // 3)))
         trees, of_forest, counts = grow_forest(
-            G, Y, codes, part.n_levels, weights, trees, _SHARE, tried, bounds, seed
+            G, Y, codes, part.n_levels, weights, n_trees, _SHARE, tried, bounds, seed
         )
         if part.is_number:
             of_forest += centre
@@ -444,6 +446,12 @@ def fit_column(expansion, part, cells, rows, weights, n_trees, seed):
     factors = np.broadcast_to(model.spread_of(rows), best.shape)
     residuals = _residuals(truth, donors, best, factors, weights, is_held_out)
     return model._replace(residuals=residuals, shape=shape_of(part))
+
+
+def _default_trees(C, n):
+    """Choose the number of trees by the rows of C completions."""
+    rows, least, most = _OF_FILLS if C == 1 else _OF_DRAWS
+    return int(np.clip(rows / n, least, most))
 
 
 class Filling(NamedTuple):
