@@ -12,6 +12,7 @@ _MOST_VALUES = 0.7
 _GAPS, _PARTS = 10, 10  # of the smallest gaps between values, whole parts are steps
 _SAME_STEP = 1e-6  # relative
 _NEARLY = 0.01  # of a step
+_LIKELY = 0.1  # the same, from which on a step that errs may not be fitted to the values
 _CELLS_ON_GRID, _VALUES_ON_GRID = 0.98, 0.5  # shares; a mass is no grid
 _VALUES_OF_GRID = 2000  # that are compared with a grid
 # of places between steps, which have rounding errors; powers of ten are finite
@@ -42,10 +43,13 @@ def grid_of(cells: np.ndarray) -> tuple[float, float]:
     mode = values[count.argmax()]
     thinned = slice(None, None, max(1, len(values) // _VALUES_OF_GRID))
     values, count = values[thinned], count[thinned]
-    for step in np.unique(steps)[::-1]:
-        for origin in (0.0, mode):
+    steps, least = np.unique(steps)[::-1], _CELLS_ON_GRID * count.sum()
+    places = (values - np.array([[[0.0]], [[mode]]])) / steps[:, None]
+    likely = (abs(places - np.round(places)) < _LIKELY) @ count >= least
+    for i, step in enumerate(steps):
+        for origin in np.array([0.0, mode])[likely[:, i]]:
             exact, fits = _fitted_step(values - origin, step, spacing)
-            if count @ fits >= _CELLS_ON_GRID * count.sum():
+            if count @ fits >= least:
                 return exact, float(origin)
     return 0.0, 0.0
 
