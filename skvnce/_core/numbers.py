@@ -12,7 +12,8 @@ _MOST_VALUES = 0.7
 _GAPS, _PARTS = 10, 10  # of the smallest gaps between values, whole parts are steps
 _SAME_STEP = 1e-6  # relative
 _NEARLY = 0.01  # of a step
-_LIKELY = 0.1  # the same, from which on a step that errs may not be fitted to the values
+# the same, from which on a step that errs may not be fitted to the values
+_LIKELY = 0.1
 _CELLS_ON_GRID, _VALUES_ON_GRID = 0.98, 0.5  # shares; a mass is no grid
 _VALUES_OF_GRID = 2000  # that are compared with a grid
 # of places between steps, which have rounding errors; powers of ten are finite
