@@ -53,10 +53,8 @@ class Targets(NamedTuple):
     """What the draws of a factor of products know of their targets."""
 
     parts: list  # of Part
-    # of Conditional, given all other columns but those before it; by the mean of the
-    # parameters where log-odds bend
-    laws: list
-    logits: list  # of Logit or None, of targets whose log-odds bend
+    laws: tuple  # of Conditional, given all other columns but those before it
+    logits: tuple  # of Logit or None, see `_by_log_odds`
 
 
 class Posterior(NamedTuple):
@@ -233,7 +231,9 @@ def _compatible_round(expansion, chain, S, draws, active, logits=None):
         targets = targets_of(expansion, normals, q)
         is_told = part.n_levels == 2 and part.base[0] in told
         if targets is None and is_told:
-            p = part.probabilities(laws[0].means(states))
+            law, logit = _by_log_odds(laws[0], normals, q)
+            bent = [states[..., j] for j in part.bent]
+            p = _chances(part, logit, law.means(states)[..., 0], bent)
             codes = levels_at(p, rng.random(p.shape[:-1]))
             put_cells(expansion, S, part, codes, rows)
         elif targets is None:
@@ -306,12 +306,20 @@ def targets_of(expansion, normals, q):
     p(z | rest).
     """
     parts, block, laws = parts_told(expansion, expansion.parts[q]), [], []
-    logits = [normals.logits.get(expansion.owners[part.base[0]]) for part in parts]
-    for part, logit in zip(parts, logits, strict=True):
+    for part in parts:
         block = joined(part.block, block)
         law = normals.conditional(block, len(part.responses))
-        laws.append(law if logit is None else law.average())
-    return Targets(parts, laws, logits) if parts else None
+        laws.append(_by_log_odds(law, normals, expansion.owners[part.base[0]]))
+    return Targets(parts, *zip(*laws, strict=True)) if parts else None
+
+
+def _by_log_odds(law, normals, q):
+    """Return the law and the log-odds of a column of two values that asks for products.
+
+    Draws of such a column are by draws of its log-odds, and the mean of the law.
+    """
+    logit = normals.logits.get(q)
+    return (law, None) if logit is None else (law.average(), logit)
 
 
 def proposers_of(posterior, expansion, q, cells, weights, n_trees, most_rows, seed):
@@ -448,7 +456,7 @@ def _levels(expansion, part, laws, targets, S, rng):
         shares = np.log(part.shares.clip(1e-12))
         scores = with_others - alone + shares[:, None, None]
     else:
-        logs = _log_probabilities(part, laws[1].means(S))
+        logs = _logarithms(part.probabilities(laws[1].means(S)))
         scores = np.moveaxis(logs, -1, 0)
     scores = scores + _density_of_targets(expansion, part, targets, x, S)
     return _likeliest(scores, rng)
@@ -495,11 +503,8 @@ def _density_of_targets(expansion, part, targets, x, S):
             means = means + law.slopes[:, column, place, None] * move
         cells = S[..., target.responses[place]]
         if target.n_levels == 2:
-            if logit is None:
-                logs = _log_probabilities(target, means[..., None])
-            else:
-                bent = [changed.get(j, S[..., j]) for j in target.bent]
-                logs = _log_chances(target, logit, means, bent)
+            bent = [changed.get(j, S[..., j]) for j in target.bent]
+            logs = _logarithms(_chances(target, logit, means, bent), logit)
             is_upper = cells > target.coded.min()
             scores = scores + np.where(is_upper, logs[..., 1], logs[..., 0])
         else:
@@ -507,16 +512,22 @@ def _density_of_targets(expansion, part, targets, x, S):
     return scores
 
 
-def _log_probabilities(part, means):
-    """Compute the logarithms of the linear probabilities of levels."""
-    return np.log(part.probabilities(means).clip(_LEAST_CHANCE, 1 - _LEAST_CHANCE))
+def _chances(part, logit, means, bent):
+    """Compute the probabilities of two levels, linear or logistic.
+
+    `logit`, Logit or None; `means`: linear predictions; `bent`, list of ndarray: the
+    columns by which log-odds bend.
+    """
+    linear = part.probabilities(means[..., None])
+    if logit is None:
+        return linear
+    return logit.of(np.stack(np.broadcast_arrays(means, *bent), -1), linear)
 
 
-def _log_chances(part, logit, means, bent):
-    """Compute the same by logistic regression, with columns by which log-odds bend."""
-    L = np.stack(np.broadcast_arrays(means, *bent), -1)
-    p = logit.of(L, part.probabilities(means[..., None]))
-    return np.log(p.clip(_LEAST_OF_LOGIT, 1 - _LEAST_OF_LOGIT))
+def _logarithms(p, logit=None):
+    """Take logarithms of linear or logistic probabilities."""
+    least = _LEAST_CHANCE if logit is None else _LEAST_OF_LOGIT
+    return np.log(p.clip(least, 1 - least))
 
 
 def _cells(part, responses):
