@@ -213,7 +213,7 @@ def exact_columns(schema: Schema, X: np.ndarray) -> set[int]:
     These are all but zeros and ones, and codes of levels that at most one 1 determines.
     """
     related, values, columns = schema.relations, values_of(schema, X), set()
-    is_dummy = (related.bounds.pair == [0, 1]).all(1)
+    is_dummy = related.bounds.is_dummy
     for one in related.formulas:
         places = np.array(one.rule.columns)
         others, dummies = places[~is_dummy[places]], places[is_dummy[places]]
@@ -678,7 +678,7 @@ def _look_up(rule, values, free, has_codes):
     """
     column, by = rule.columns
     rows = np.flatnonzero(free[:, column])
-    keys, cells = rule.keys[:, 0], values[rows, by]
+    keys, cells = np.array(rule.keys)[:, 0], values[rows, by]
     if not has_codes[by]:
         middles = (keys[1:] + keys[:-1]) / 2
         nearest = keys[np.searchsorted(middles, cells)]

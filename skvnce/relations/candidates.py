@@ -176,9 +176,11 @@ def _residual_share(columns: Columns, places: list[int]) -> float | None:
     return min(shares)
 
 
-def linear(places: list[int]) -> Formula:
-    """Relate columns linearly, without coefficients."""
-    return Formula(tuple(places), tuple(((k, "same"),) for k in range(len(places))))
+def linear(places: list[int], *coefs: float, constant: float = 0.0) -> Formula:
+    """Relate columns linearly; the last of coefficients is that of all further ones."""
+    terms = tuple(((k, "same"),) for k in range(len(places)))
+    coefs += coefs[-1:] * (len(places) - len(coefs))
+    return Formula(tuple(places), terms, coefs, constant)
 
 
 def pairs_of(places: list[int], same: np.ndarray) -> Pairs:

@@ -65,8 +65,7 @@ def is_set(bounds: Bounds, rule: Rule) -> bool:
     """Tell whether a rule is that one of some columns of zeros and ones is 1."""
     if not isinstance(rule, Formula) or rule.constant != 1:
         return False
-    are_binary = (bounds.pair[list(rule.columns)] == [0, 1]).all()
-    return bool(are_binary) and set(rule.coefs) == {1.0}
+    return bounds.is_dummy[list(rule.columns)].all() and set(rule.coefs) == {1.0}
 
 
 def is_exact(rule: Rule) -> bool:

@@ -40,6 +40,11 @@ class Bounds(NamedTuple):
         none, one = np.zeros(p), np.ones(p)
         return cls(none, one, none, one, -free, free, pair, none, free)
 
+    @property
+    def is_dummy(self) -> np.ndarray:
+        """Which columns are of zeros and ones (p,)."""
+        return (self.pair == [0, 1]).all(1)
+
     def allow(
         self, numbers: np.ndarray, place: int, ranges: float = BEYOND
     ) -> np.ndarray:

@@ -16,9 +16,8 @@ _HALVINGS = 80
 
 def sum_of(target: int, sources: list[int]) -> Checked:
     """Relate a total to its parts."""
-    columns = (target, *sources)
-    coefs = (1.0, *[-1.0] * len(sources))
-    return Checked(linear(columns)._replace(coefs=coefs, tier=KNOWN), 0, 0, columns)
+    total = linear((target, *sources), 1.0, -1.0)._replace(tier=KNOWN)
+    return Checked(total, 0, 0, total.columns)
 
 
 class Expression(NamedTuple):
