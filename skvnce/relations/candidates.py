@@ -7,7 +7,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from skvnce.relations.columns import Columns, blocks
-from skvnce.relations.formulas import FUNCTIONS, Formula
+from skvnce.relations.formulas import FUNCTIONS, Formula, sign_of
 
 # least correlations of a column with a function, or a product, of others; digits in
 # which they differ; rows of the sample
@@ -33,7 +33,7 @@ def curves(columns: Columns) -> tuple[int, list[Formula]]:
         ((x, g),)
         for x in columns.curved
         for g, function in FUNCTIONS.items()
-        if function.exists(*columns.range(x))
+        if sign_of(*columns.range(x)) in function.signs
     ]
     return _by_terms(columns, terms, columns.curved, _CURVE)
 

@@ -25,6 +25,7 @@ _MISFIT = 5e-3  # typical error of a fit, in standard deviations of the left-han
 # tiers of rounding, see `Formula`, and relative errors
 _LEVELS = (0, FLOAT64), (0, _FLOAT32), (1, _FLOAT32), (2, _FLOAT32)
 _N_ROUNDED = 0, 1, None  # columns of each tier whose last digit counts; None: all
+_ABOVE = 2.0  # typical errors of rounding, above which a regression is off
 _WIDTHS = 30, 10, 3, 1, 0.3, 0  # errors of a coefficient, within which it is rounded
 _MOST_DIGITS = 16
 _FEW_DIGITS = 4  # after the first, that a coefficient has by itself
@@ -37,7 +38,12 @@ class Function(NamedTuple):
     text: str
     of: Callable  # NaN where it is undefined
     inverse: Callable
-    exists: Callable  # (low, high) of a column: whether it has the function
+    signs: str  # of the columns that have it, see `sign_of`
+
+
+def sign_of(low: float, high: float) -> str:
+    """Name the signs of a column by its smallest and its largest value."""
+    return "+" if low > 0 else "0" if low == 0 else "-" if high < 0 else "±"
 
 
 def _positive(x: np.ndarray) -> np.ndarray:
@@ -53,26 +59,15 @@ def _root(z: np.ndarray) -> np.ndarray:
 
 
 FUNCTIONS = {
-    "same": Function("{}", lambda x: x, lambda z: z, lambda low, high: True),
-    "log": Function(
-        "log({})",
-        lambda x: np.log(_positive(x)),
-        np.exp,
-        lambda low, high: low >= 0 and high > 0,
-    ),
+    "same": Function("{}", lambda x: x, lambda z: z, "-±0+"),
+    "log": Function("log({})", lambda x: np.log(_positive(x)), np.exp, "0+"),
     "log1p": Function(
-        "log(1 + {})",
-        lambda x: np.log(_positive(1 + x)),
-        np.expm1,
-        lambda low, high: low >= 0 and high > 0,
+        "log(1 + {})", lambda x: np.log(_positive(1 + x)), np.expm1, "0+"
     ),
-    "square": Function("{}^2", np.square, _root, lambda low, high: low >= 0),
-    # of a column with both signs, see `Formula.solve`
-    "even": Function("{}^2", np.square, _root, lambda low, high: low < 0),
-    "cube": Function("{}^3", lambda x: x**3, np.cbrt, lambda low, high: True),
-    "inverse": Function(
-        "1/{}", _inverted, _inverted, lambda low, high: low > 0 or high < 0
-    ),
+    "square": Function("{}^2", np.square, _root, "0+"),
+    "even": Function("{}^2", np.square, _root, "-±"),  # see `Formula.solve`
+    "cube": Function("{}^3", lambda x: x**3, np.cbrt, "-±0+"),
+    "inverse": Function("1/{}", _inverted, _inverted, "-+"),
 }
 
 
@@ -256,21 +251,34 @@ def fit(columns: Columns, formula: Formula, tried: int) -> Checked | None:
     part, features = part[good], features[good]
     error = (features[:, 0] - features[:, 1:] @ beta).std()
     # terms below the rounding of the others are noise
-    effect = abs(beta) * features[:, 1:].std(0) > max(
-        error, 1e-4 * features[:, 0].std()
-    )
-    if not effect.any():
-        return None
+    least = max(error, 1e-4 * features[:, 0].std())
+    effect = abs(beta) * features[:, 1:].std(0) > least
     if not effect.all():
-        return fit(columns, _without(formula, np.flatnonzero(~effect) + 1), tried)
+        noise = np.flatnonzero(~effect) + 1
+        return fit(columns, _without(formula, noise), tried) if effect.any() else None
     if not _many_rows_show(features):
         return None
-    start = _with(formula, beta, constant)
-    # the least rounding, and then the fewest digits, with which all rows agree
+    return _exact(columns, _with(formula, beta, constant), part, features, error, tried)
+
+
+def _exact(
+    columns: Columns,
+    start: Formula,
+    part: np.ndarray,
+    features: np.ndarray,
+    error: float,
+    tried: int,
+) -> Checked | None:
+    """Find the least rounding, and then the fewest digits, with which all rows agree.
+
+    `start`: the regression, which leaves an error, of the rows (rows, k).
+    """
     for level, (tier, _) in enumerate(_LEVELS):
         limit = _limit(columns, start, part, level)
-        for coefs, free in _simplest(formula, features, (beta, constant), limit):
-            simple = _with(formula, coefs, free)
+        if error > _ABOVE * np.sqrt((limit**2).mean()):
+            continue
+        for coefs, constant in _simplest(start, features, limit):
+            simple = _with(start, coefs, constant)
             gap = abs(simple.gap(part))
             if (gap > _limit(columns, simple, part, level)).mean() > TYPOS:
                 continue
@@ -288,7 +296,7 @@ def _with(formula: Formula, coefs: np.ndarray, constant: float) -> Formula:
 
 
 def _simplest(
-    formula: Formula, features: np.ndarray, regressed: tuple, limit: np.ndarray
+    start: Formula, features: np.ndarray, limit: np.ndarray
 ) -> Iterator[tuple[np.ndarray, float]]:
     """Yield coefficients and constants of ever more digits.
 
@@ -300,9 +308,9 @@ def _simplest(
         factor = _shortest(*_interval(y, limit, X[:, 0]))
         if factor:
             yield np.array([factor]), 0.0
-    is_power = all(g == "log" for term in formula.terms for _, g in term)
+    is_power = all(g == "log" for term in start.terms for _, g in term)
     without, ones = np.linalg.lstsq(X, y, rcond=None)[0], np.ones(len(y))
-    for beta, design in ((without, X), (regressed[0], X - X.mean(0))):
+    for beta, design in ((without, X), (-np.array(start.coefs[1:]), X - X.mean(0))):
         size = np.sqrt((design**2).sum(0))
         inverse = np.linalg.pinv((design / size).T @ (design / size), hermitian=True)
         error = np.sqrt((limit**2).mean() * np.diag(inverse)) / size
