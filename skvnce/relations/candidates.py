@@ -62,10 +62,12 @@ def _by_terms(
     values = np.stack([FUNCTIONS[g].of(sample[:, j]) for j, g in factors], 1)
     number = {factor: k for k, factor in enumerate(factors)}
     numbers = np.array([[number[factor] for factor in term] for term in terms])
+    parts = [(rows, _standard(sample[rows][:, places])) for rows in blocks(len(sample))]
     hits = []
     for start in range(0, len(terms), _CHUNK):
         features = values[:, numbers[start : start + _CHUNK]].prod(2)
-        strength = _strengths(features, sample[:, places])
+        some = [_correlations(_standard(features[rows]), part) for rows, part in parts]
+        strength = abs(np.stack(some)).max(0)
         for i, k in np.argwhere(strength > least).tolist():
             term, y = terms[start + i], places[k]
             if y not in [j for j, _ in term]:
@@ -91,12 +93,15 @@ def triples(columns: Columns, pairs: Pairs, *, logs: bool) -> tuple[int, list[Fo
     sample = columns.cells[columns.sample[:_TRIPLE_ROWS]]
     sources, hits = FUNCTIONS[g].of(sample), []
     left_sides = np.stack([FUNCTIONS[t].of(sample[:, z]) for z, t in targets], 1)
+    parts = [
+        (_standard(sources[rows]), _standard(left_sides[rows]))
+        for rows in blocks(len(sample))
+    ]
     for start in range(0, len(pairs), _CHUNK):
         chunk = pairs[start : start + _CHUNK]
         least = np.ones((len(chunk), len(targets)))
-        for rows in blocks(len(sample)):
-            X, Z = _standard(sources[rows]), _standard(left_sides[rows])
-            residual, alone = _residuals_by_pairs(X, Z, np.array(chunk))
+        for part in parts:
+            residual, alone = _residuals_by_pairs(*part, np.array(chunk))
             more = (alone > 20 * residual + 1e-9) & (alone > 1e-5)
             good = (residual < _UNEXPLAINED) & more
             least = np.where(good, np.minimum(least, residual), least)
@@ -192,42 +197,41 @@ def pairs_of(places: list[int], same: np.ndarray) -> Pairs:
 # Moments over the rows that observe both columns, or all three
 
 
-def _strengths(features: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Return the largest correlations in blocks of rows; (features, targets)."""
-    pairs = [(features[rows], targets[rows]) for rows in blocks(len(features))]
-    return abs(np.stack([_correlations(*pair) for pair in pairs])).max(0)
+class Standard(NamedTuple):
+    """Centred and scaled columns."""
+
+    cells: np.ndarray  # (rows, columns), 0 where undefined
+    weights: np.ndarray  # the same, 0 where undefined, else 1
 
 
-def _standard(cells: np.ndarray) -> np.ndarray:
-    """Centre and scale columns; undefined cells are NaN."""
+def _standard(cells: np.ndarray) -> Standard:
     finite = np.isfinite(cells)
     n = np.maximum(finite.sum(0), 1)  # a sample may observe no cell of a column
-    cells = np.where(finite, cells - np.where(finite, cells, 0).sum(0) / n, np.nan)
-    size = np.sqrt(np.nansum(cells**2, 0) / n)
-    return cells / np.where((size > 0) & np.isfinite(size), size, 1)
+    centred = cells - np.where(finite, cells, 0).sum(0) / n
+    centred = np.where(finite & np.isfinite(centred), centred, 0)
+    size = np.sqrt((centred**2).sum(0) / n)
+    scaled = centred / np.where((size > 0) & np.isfinite(size), size, 1)
+    return Standard(scaled, finite.astype(float))
 
 
-def _correlations(features: np.ndarray, targets: np.ndarray) -> np.ndarray:
+def _correlations(features: Standard, targets: Standard) -> np.ndarray:
     """Correlate columns over the rows that observe both (features, targets)."""
-    features, targets = _standard(features), _standard(targets)
-    M, N = (np.isfinite(part).astype(float) for part in (features, targets))
-    X, Y = np.nan_to_num(features), np.nan_to_num(targets)
+    (X, M), (Y, N) = features, targets
     n = np.maximum(M.T @ N, 1)
     x, y = X.T @ N / n, M.T @ Y / n
     covariance = X.T @ Y / n - x * y
     vx, vy = (X**2).T @ N / n - x**2, M.T @ (Y**2) / n - y**2
-    bad = (vx < 1e-12) | (vy < 1e-12) | (n < 6)
-    return np.where(bad, 0, np.nan_to_num(covariance / np.sqrt(vx * vy)))
+    correlation = covariance / np.sqrt(vx * vy)
+    good = (vx >= 1e-12) & (vy >= 1e-12) & (n >= 6) & np.isfinite(correlation)
+    return np.where(good, correlation, 0)
 
 
-def _residuals_by_pairs(L: np.ndarray, R: np.ndarray, pairs: np.ndarray) -> tuple:
-    """Return the shares of columns of R that pairs, and their better one, leave.
+def _residuals_by_pairs(left: Standard, right: Standard, pairs: np.ndarray) -> tuple:
+    """Return shares of columns on the right that pairs, and their better one, leave.
 
-    `L`, `R`: standardised columns; both results are (pairs, columns of R).
+    Both are (pairs, columns on the right).
     """
-    M, N = np.isfinite(L).astype(float), np.isfinite(R).astype(float)
-    X, Z = np.nan_to_num(L), np.nan_to_num(R)
-    a, b = pairs.T
+    (X, M), (Z, N), (a, b) = left, right, pairs.T
     m = M[:, a] * M[:, b]
     xi, xj = X[:, a] * m, X[:, b] * m
     n = np.maximum(m.T @ N, 1)
@@ -246,10 +250,9 @@ def _residuals_by_pairs(L: np.ndarray, R: np.ndarray, pairs: np.ndarray) -> tupl
 
 def _ridge_gram(cells: np.ndarray, rounds: int = 12) -> np.ndarray:
     """Correlate columns, whose missing cells ridge regressions fill."""
-    cells = np.where(abs(_standard(cells)) > _FARTHEST, np.nan, cells)
-    missing, standard = np.isnan(cells), _standard(cells)
-    filled = np.nan_to_num(standard)
-    eye = np.eye(cells.shape[1])
+    cells = np.where(abs(_standard(cells).cells) > _FARTHEST, np.nan, cells)
+    standard, observed = _standard(cells)
+    missing, filled, eye = observed == 0, standard, np.eye(cells.shape[1])
     for r in range(rounds if missing.any() else 0):
         gram = filled.T @ filled / len(filled)
         inverse = np.linalg.inv(gram + max(0.3 * 0.5**r, 1e-3) * eye)

@@ -83,6 +83,7 @@ class Columns(NamedTuple):
     names_rows: np.ndarray  # (p,), whether its values are numbers of rows
     codes: np.ndarray  # int (n, p): places among `values`, -1 where missing
     values: list[np.ndarray]  # p arrays: the different values, sorted
+    n_values: np.ndarray  # int (p,), their numbers
     mode: np.ndarray  # (p,), the most frequent value
     bounds: Bounds
     sample: np.ndarray  # rows by which candidates are chosen
@@ -94,11 +95,6 @@ class Columns(NamedTuple):
         return self.codes >= 0
 
     @property
-    def n_values(self) -> np.ndarray:
-        """Numbers of different values (p,)."""
-        return np.array([len(values) for values in self.values])
-
-    @property
     def numbers(self) -> list[int]:
         """The columns that formulas relate."""
         return np.flatnonzero(self.is_number & (self.n_values >= 2)).tolist()
@@ -106,7 +102,7 @@ class Columns(NamedTuple):
     @property
     def curved(self) -> list[int]:
         """Those of them of which functions differ from affine maps."""
-        return [j for j in self.numbers if len(self.values[j]) > 2]
+        return [j for j in self.numbers if self.n_values[j] > 2]
 
     def range(self, place: int) -> tuple[float, float]:
         """Return the smallest and the largest value of a column."""
@@ -160,10 +156,12 @@ def describe(cells: np.ndarray, is_number: np.ndarray, names: list[str]) -> Colu
     for j in range(p):
         observed = ~np.isnan(cells[:, j])
         column = cells[observed, j]
-        different, codes[observed, j] = np.unique(column, return_inverse=True)
+        different, codes[observed, j], counts = np.unique(
+            column, return_inverse=True, return_counts=True
+        )
         values.append(different)
         if len(different):
-            mode[j] = different[np.bincount(codes[observed, j]).argmax()]
+            mode[j] = different[counts.argmax()]
             low[j], high[j], middle[j] = *different[[0, -1]], np.median(column)
             apart = abs(column - middle[j])
             reach[j] = _reach(np.sort(apart))
@@ -179,8 +177,9 @@ def describe(cells: np.ndarray, is_number: np.ndarray, names: list[str]) -> Colu
     rng = np.random.default_rng(0)
     sample = np.sort(rng.permutation(n)[:_SAMPLE])
     bounds = Bounds(unit, step, origin, deviation, low, high, pair, middle, reach)
-    rest = names_rows, codes, values, mode, bounds, sample, rng
-    return Columns(names, cells, is_number, *rest)
+    n_values = np.array(list(map(len, values)))
+    rest = codes, values, n_values, mode, bounds, sample, rng
+    return Columns(names, cells, is_number, names_rows, *rest)
 
 
 def _read(source: Cells) -> tuple[np.ndarray, bool]:

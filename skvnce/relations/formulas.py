@@ -1,7 +1,7 @@
 """Formulas between columns: their fit, and when one counts as exact."""
 
 from collections.abc import Callable, Iterator
-from math import erf, sqrt
+from math import erf, prod, sqrt
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -91,10 +91,10 @@ class Formula(NamedTuple):
         """Return the terms without their coefficients (rows, terms)."""
         if self.is_sum:
             return part[:, [j for [(j, _)] in self.terms]]
-        factors = [
-            [FUNCTIONS[g].of(part[:, j]) for j, g in term] for term in self.terms
+        products = [
+            prod(FUNCTIONS[g].of(part[:, j]) for j, g in term) for term in self.terms
         ]
-        return np.stack([np.prod(values, 0) for values in factors], 1)
+        return np.stack(products, 1)
 
     def gap(self, part: np.ndarray) -> np.ndarray:
         """Return by how much the sides differ (rows,)."""
@@ -386,7 +386,7 @@ def _regressed(features: np.ndarray, rounding: float) -> tuple | None:
 
 def _trimmed(features: np.ndarray, rows: np.ndarray, rounding: float) -> tuple | None:
     """Regress by some rows, and then by all that fit; see `_regressed`."""
-    y, X = features[:, 0], features[:, 1:]
+    y, X, n_usual = features[:, 0], features[:, 1:], int(0.8 * len(features))
     for _ in range(3):
         mean, centre, deviation = X[rows].mean(0), y[rows].mean(), X[rows].std(0)
         if not deviation.all():
@@ -397,9 +397,9 @@ def _trimmed(features: np.ndarray, rows: np.ndarray, rounding: float) -> tuple |
             return None
         beta = beta / deviation
         error = abs(y - centre - (X - mean) @ beta)
-        typical = np.quantile(error, 0.8)
+        typical = np.partition(error, n_usual)[n_usual]
         close = np.flatnonzero(error <= 4 * typical + 1e-12 * abs(y))
-        if len(close) < 0.8 * len(y) or len(close) == len(rows):
+        if len(close) < n_usual or len(close) == len(rows):
             break
         rows = close
     deviation = y[rows].std()
@@ -519,7 +519,7 @@ def _limit(
     tier, precision = _LEVELS[level]
     units = columns.bounds.unit[list(formula.columns)][: _N_ROUNDED[tier]]
     steps = [formula.change(part, k, unit) / 2 for k, unit in enumerate(units)]
-    return precision * formula.size(part) + 1.02 * np.sum([0 * part[:, 0], *steps], 0)
+    return precision * formula.size(part) + 1.02 * sum(steps)
 
 
 def _solves(columns: Columns, formula: Formula, part: np.ndarray, place: int) -> bool:

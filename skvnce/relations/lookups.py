@@ -169,7 +169,8 @@ def _targets_of_pairs(
         support = both.T @ agree
         good = (both.T @ differ == 0) & (support >= 10) & is_target
         good &= ~single[a] & ~single[b]
-        good[np.arange(len(a)), [[a], [b]]] = False
+        rows = np.arange(len(a))
+        good[rows, a] = good[rows, b] = False
         for i, y in np.argwhere(good).tolist():
             by_target.setdefault(y, []).append((support[i, y], int(a[i]), int(b[i])))
     return by_target
