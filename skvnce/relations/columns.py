@@ -40,6 +40,10 @@ class Bounds(NamedTuple):
         none, one = np.zeros(p), np.ones(p)
         return cls(none, one, none, one, -free, free, pair, none, free)
 
+    def of(self, places: list[int]) -> Self:
+        """Select columns."""
+        return Bounds(*(part[places] for part in self))
+
     @property
     def is_dummy(self) -> np.ndarray:
         """Which columns are of zeros and ones (p,)."""

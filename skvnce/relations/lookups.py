@@ -9,7 +9,8 @@ import numpy as np
 from skvnce.relations.candidates import linear
 from skvnce.relations.closure import is_set
 from skvnce.relations.columns import Columns
-from skvnce.relations.formulas import CHANCE, FEWEST, INFORMATIVE, Checked
+from skvnce.relations.fits import CHANCE, FEWEST, INFORMATIVE
+from skvnce.relations.formulas import Checked
 
 _TWO_KEYS = -9.0  # rare combinations of two columns name rows: less chance
 _PAIRS = 12_000  # of rows that agree in a column, over all columns

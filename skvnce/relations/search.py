@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike
 from skvnce.relations import candidates
 from skvnce.relations.closure import closed, is_set
 from skvnce.relations.columns import Columns, read_columns
-from skvnce.relations.formulas import Checked, Formula, Rule, fit
+from skvnce.relations.fits import fit
+from skvnce.relations.formulas import Checked, Formula, Rule
 from skvnce.relations.lookups import (
     Lookup,
     lookups,
