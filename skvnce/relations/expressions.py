@@ -7,7 +7,7 @@ import numpy as np
 
 from skvnce.relations.candidates import linear
 from skvnce.relations.columns import Bounds
-from skvnce.relations.formulas import KNOWN, Checked
+from skvnce.relations.formulas import KNOWN, OTHER, Checked
 
 _OFFSETS = 2.0 ** np.arange(-8, 8.5, 0.5)  # where roots are sought, in deviations
 # more than the 53 bits of a float, for roots that are small in their interval
@@ -33,10 +33,10 @@ class Expression(NamedTuple):
     bounds: Bounds  # of all columns
     ranges: np.ndarray  # (2, p), where solutions are sought
 
-    rank = 1
+    rank = OTHER
     total = 0
     tier = KNOWN
-    is_sum = False
+    is_sum = is_set = False
 
     def value(self, part: np.ndarray) -> np.ndarray:
         """Compute the function of rows (rows,)."""

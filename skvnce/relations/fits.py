@@ -327,7 +327,9 @@ def check(columns: Columns, formula: Formula, tried: int) -> Checked | None:
     if chance + wrong * np.log10(n) > CHANCE:  # any rows could be the violations
         return None
     solves, error = tuple(places[k] for k in solves), float(slack[np.argmin(places)])
-    return Checked(formula._replace(tier=tolerance.tier), n, wrong, solves, error)
+    is_set = bounds.is_dummy.all() and {*formula.coefs, formula.constant} == {1.0}
+    formula = formula._replace(tier=tolerance.tier, is_set=bool(is_set))
+    return Checked(formula, n, wrong, solves, error)
 
 
 def _defined(trial: Trial) -> Trial:

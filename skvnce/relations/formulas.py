@@ -1,11 +1,12 @@
 """Formulas between columns, and what all rules have in common."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import prod
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
+EXACT, OTHER, ROUNDED = range(3)  # ranks of exact formulas, other rules, and the rest
 KNOWN = -1  # the tier of equations of the user, which hold up to rounding of float64
 FLOAT64 = 1e-14  # relative rounding error of sums of a few numbers
 FLOAT32 = 3e-7  # relative rounding error of values that were once stored in 32 bits
@@ -61,6 +62,7 @@ class Formula(NamedTuple):
     coefs: tuple[float, ...] = ()  # the first one is 1
     constant: float = 0.0
     tier: int = 0  # whose rounding it holds up to: 0 float32, 1 a column's, 2 all
+    is_set: bool = False  # whether one of the columns, of zeros and ones, is 1
     # cells of the left-hand side where the formula is undefined: log(0) stored as 0
     voids: tuple[float, ...] = ()
     # (place, cell, another place, its cell): what is always stored beside the latter
@@ -91,8 +93,20 @@ class Formula(NamedTuple):
 
     @property
     def rank(self) -> int:
-        """Exact formulas come before lookups, rounded ones after them."""
-        return 2 * (self.tier > 0)
+        """See `Rule`."""
+        return ROUNDED if self.tier > 0 else EXACT
+
+    @property
+    def kind(self) -> str:
+        """See `Relation`."""
+        if self.is_set:
+            return "one-of"
+        last = [g for _, g in self.terms[-1]]
+        if len(last) == 2:
+            return "ratio" if last[1] == "inverse" else "product"
+        if len(self.terms) == 2:
+            return "affine" if self.is_sum else "function"
+        return "linear" if self.is_sum else "powers"
 
     @property
     def is_sum(self) -> bool:
@@ -159,6 +173,8 @@ class Formula(NamedTuple):
 
     def text(self, names: list[str]) -> str:
         """Write the equation."""
+        if self.is_set:
+            return f"{' + '.join(names[j] for j in self.columns)} = 1"
         written = [self._term(k, names) for k in range(len(self.terms))]
         right = ""
         for coef, term in zip(self.coefs[1:], written[1:], strict=True):
@@ -182,6 +198,7 @@ class Rule(Protocol):
 
     columns: tuple[int, ...]
     rank: int  # cells that two rules determine are those of the lower one
+    is_set: bool  # see `Formula`
 
     def solve(self, part: np.ndarray, place: int) -> np.ndarray:
         """Compute a column; `part` (rows, k) are the cells of `columns`."""
@@ -200,6 +217,15 @@ class Checked(NamedTuple):
     def columns(self) -> tuple[int, ...]:
         """The columns of the rule."""
         return self.rule.columns
+
+
+def joined_columns(relations: Iterable[Checked], p: int) -> np.ndarray:
+    """Give the columns that relations join a number in common; int (p,)."""
+    number = np.arange(p)
+    for relation in relations:
+        places = list(relation.rule.columns)
+        number[np.isin(number, number[places])] = number[places].min()
+    return number
 
 
 def _signed(number: float, term: str = "") -> str:

@@ -7,10 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from skvnce.relations.candidates import linear
-from skvnce.relations.closure import is_set
 from skvnce.relations.columns import Columns
 from skvnce.relations.fits import CHANCE, FEWEST, INFORMATIVE
-from skvnce.relations.formulas import Checked
+from skvnce.relations.formulas import OTHER, Checked
 
 _TWO_KEYS = -9.0  # rare combinations of two columns name rows: less chance
 _PAIRS = 12_000  # of rows that agree in a column, over all columns
@@ -28,7 +27,12 @@ class Lookup(NamedTuple):
     keys: tuple[tuple[float, ...], ...]
     results: tuple[float, ...]
 
-    rank = 1  # see `Rule`
+    kind, rank, is_set = "lookup", OTHER, False  # see `Rule`
+
+    def text(self, names: list[str]) -> str:
+        """Write which columns determine another one."""
+        name, *keys = (names[j] for j in self.columns)
+        return f"{', '.join(keys)} -> {name}"
 
     def solve(self, part: np.ndarray, place: int = 0) -> np.ndarray:
         """Look up the first of `columns` (rows,); NaN for other keys."""
@@ -45,7 +49,12 @@ class Steps(NamedTuple):
     last: tuple[float, ...]  # the largest one
     results: tuple[float, ...]
 
-    rank = 1  # see `Rule`
+    kind, rank, is_set = "steps", OTHER, False  # see `Rule`
+
+    def text(self, names: list[str]) -> str:
+        """Write which column determines another one."""
+        name, number = (names[j] for j in self.columns)
+        return f"cut points of {number} -> {name}"
 
     def solve(self, part: np.ndarray, place: int = 0) -> np.ndarray:
         """Return the value of the block (rows,); NaN between blocks."""
@@ -82,6 +91,7 @@ def one_of_sets(columns: Columns) -> list[Checked]:
             if _is_set(X[:, members], M[:, members], pairs, len(places)):
                 free = [j for j in free if j not in members]
                 whole = linear([places[j] for j in members], 1.0, constant=1.0)
+                whole = whole._replace(is_set=True)
                 support = int(M[:, members].all(1).sum())
                 sets.append(Checked(whole, support, 0, whole.columns))
                 break
@@ -177,13 +187,11 @@ def _targets_of_pairs(
     return by_target
 
 
-def names_of_sets(
-    columns: Columns, formulas: list[Checked], rules: list[Checked]
-) -> list[Checked]:
+def names_of_sets(rules: list[Checked]) -> list[Checked]:
     """Look up columns that determine a set of which one is 1, and follow from it."""
     lookups = {one.columns: one for one in rules if isinstance(one.rule, Lookup)}
     names = []
-    for places in [one.columns for one in formulas if is_set(columns.bounds, one.rule)]:
+    for places in [one.columns for one in rules if one.rule.is_set]:
         for name in sorted({pair[-1] for pair in lookups} - set(places)):
             by_name = [lookups[j, name] for j in places if (j, name) in lookups]
             ones = [

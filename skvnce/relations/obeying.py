@@ -16,10 +16,16 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from skvnce.relations.closure import has_more_digits, is_set
+from skvnce.relations.closure import has_more_digits
 from skvnce.relations.columns import BEYOND, Bounds
-from skvnce.relations.formulas import FLOAT64, KNOWN, Checked, Formula
-from skvnce.relations.search import joined_columns
+from skvnce.relations.formulas import (
+    FLOAT64,
+    KNOWN,
+    OTHER,
+    Checked,
+    Formula,
+    joined_columns,
+)
 
 # digits of a cell, and relative errors, up to which formulas hold
 _PRECISIONS = {KNOWN: (1e-9, 1e-9), 0: (1e-3, 1.2e-6)}
@@ -99,8 +105,8 @@ def _solved(
         better = (n_new > n_held[rows]) & is_whole
         solved[rows[better]], n_held[rows[better]] = new[better], n_new[better]
 
-    smooth = [checked for checked in formulas if not is_set(bounds, checked.rule)]
-    sets = [checked for checked in formulas if is_set(bounds, checked.rule)]
+    smooth = [checked for checked in formulas if not checked.rule.is_set]
+    sets = [checked for checked in formulas if checked.rule.is_set]
     if sets:
         # a 1 of a set may contradict an observed total of some of its columns
         wrong = np.flatnonzero(n_held < len(formulas))
@@ -161,7 +167,7 @@ def _in_turn(bounds: Bounds, formulas: list[Checked], cells: Filled) -> np.ndarr
     """Solve formulas for cells that no earlier one has changed; returns (n, p)."""
     unsolved = cells._replace(values=cells.values.copy(), free=cells.free.copy())
     for checked in formulas:
-        if is_set(bounds, checked.rule):
+        if checked.rule.is_set:
             _choose(checked, unsolved)
         else:
             _solve(bounds, checked, unsolved)
@@ -223,7 +229,7 @@ def _solve(bounds: Bounds, checked: Checked, cells: Filled) -> None:
     part = np.where(missing, part.clip(*ends), part)
     solvable = [k for k, j in enumerate(places) if j in checked.solves]
     unsolved = np.ones(len(rows), bool)
-    if isinstance(rule, Formula) and not rule.is_sum and len(places) > 2:
+    if rule.rank != OTHER and not rule.is_sum and len(places) > 2:
         unsolved = ~_moved_factors(bounds, checked, part, missing, ends)
     tried = solvable if rule.is_sum else range(len(places))
     tried = sorted(tried, key=lambda k: (k != total, k not in solvable))

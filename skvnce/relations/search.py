@@ -8,17 +8,11 @@ from numpy.linalg import matrix_rank
 from numpy.typing import ArrayLike
 
 from skvnce.relations import candidates
-from skvnce.relations.closure import closed, is_set
+from skvnce.relations.closure import closed
 from skvnce.relations.columns import Columns, read_columns
 from skvnce.relations.fits import fit
 from skvnce.relations.formulas import Checked, Formula, Rule
-from skvnce.relations.lookups import (
-    Lookup,
-    lookups,
-    names_of_sets,
-    one_of_sets,
-    steps,
-)
+from skvnce.relations.lookups import lookups, names_of_sets, one_of_sets, steps
 
 _FEWEST_ROWS = 15  # rows of a table
 _FEWEST_OF_LOOKUPS = 60
@@ -160,18 +154,9 @@ def relations_of(columns: Columns) -> list[Relation]:
     links = _Links(p)
     rules = _formulas(columns, links)
     if n >= _FEWEST_OF_LOOKUPS:
-        others = _others(columns, links)
-        rules += others + names_of_sets(columns, rules, others)
+        rules += _others(columns, links)
+        rules += names_of_sets(rules)
     return [_described(columns, checked) for checked in rules]
-
-
-def joined_columns(relations: Iterable[Relation], p: int) -> np.ndarray:
-    """Give the columns that relations join a number in common; int (p,)."""
-    number = np.arange(p)
-    for relation in relations:
-        places = list(relation.rule.columns)
-        number[np.isin(number, number[places])] = number[places].min()
-    return number
 
 
 class _Links:
@@ -306,24 +291,8 @@ def _others(columns: Columns, links: _Links) -> list[Checked]:
 
 
 def _described(columns: Columns, checked: Checked) -> Relation:
-    names = [columns.names[j] for j in checked.columns]
+    rule = checked.rule
+    names = tuple(columns.names[j] for j in checked.columns)
     solves = tuple(columns.names[j] for j in checked.solves)
-    if isinstance(checked.rule, Formula):
-        kind, text = _kind(checked.rule), checked.rule.text(columns.names)
-        if is_set(columns.bounds, checked.rule):
-            kind, text = "one-of", f"{' + '.join(names)} = 1"
-    elif isinstance(checked.rule, Lookup):
-        kind, text = "lookup", f"{', '.join(names[1:])} -> {names[0]}"
-    else:
-        kind, text = "steps", f"cut points of {names[1]} -> {names[0]}"
-    rest = checked.support, checked.violations, solves, checked.rule
-    return Relation(text, kind, tuple(names), *rest)
-
-
-def _kind(formula: Formula) -> str:
-    functions = [[g for _, g in term] for term in formula.terms]
-    if len(functions[-1]) == 2:
-        return "ratio" if functions[-1][1] == "inverse" else "product"
-    if len(functions) == 2:
-        return "affine" if formula.is_sum else "function"
-    return "linear" if formula.is_sum else "powers"
+    rest = checked.support, checked.violations, solves, rule
+    return Relation(rule.text(columns.names), rule.kind, names, *rest)
