@@ -7,7 +7,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from skvnce.relations.columns import Columns, blocks
-from skvnce.relations.formulas import FUNCTIONS, Formula, sign_of
+from skvnce.relations.formulas import FUNCTIONS, Formula
 
 # least correlations of a column with a function, or a product, of others; digits in
 # which they differ; rows of the sample
@@ -33,16 +33,16 @@ def curves(columns: Columns) -> tuple[int, list[Formula]]:
         ((x, g),)
         for x in columns.curved
         for g, function in FUNCTIONS.items()
-        if sign_of(*columns.range(x)) in function.signs
+        if columns.sign(x) in function.signs
     ]
     return _by_terms(columns, terms, columns.curved, _CURVE)
 
 
 def products(columns: Columns, pairs: Pairs) -> tuple[int, list[Formula]]:
     """List y = a + b u v and y = a + b u / v, of pairs that may be factors."""
-    curved = set(columns.curved)
+    curved, bounds = set(columns.curved), columns.bounds
     # there may be zeros, where a ratio is undefined
-    divisors = {j for j in curved if np.prod(columns.range(j)) >= 0}
+    divisors = {j for j in curved if bounds.low[j] * bounds.high[j] >= 0}
     ratios = [(u, v) for u, v in pairs if u in curved and v in divisors]
     ratios += [(v, u) for u, v in pairs if v in curved and u in divisors]
     terms = [((u, "same"), (v, "same")) for u, v in pairs]
@@ -84,7 +84,7 @@ def triples(columns: Columns, pairs: Pairs, *, logs: bool) -> tuple[int, list[Fo
     """List z = a + b x + c y, or the same of logs (free exponents), by pairs x, y."""
     g, targets = "same", [(j, "same") for j in columns.numbers]
     if logs:
-        positive = {j for j in columns.curved if columns.range(j)[0] > 0}
+        positive = {j for j in columns.curved if columns.sign(j) == "+"}
         g, targets = "log", [(j, "same") for j in columns.curved]
         targets = [(j, "log") for j in sorted(positive)] + targets
         pairs = [(u, v) for u, v in pairs if u in positive and v in positive]
@@ -256,9 +256,8 @@ def _ridge_gram(cells: np.ndarray, rounds: int = 12) -> np.ndarray:
     for r in range(rounds if missing.any() else 0):
         gram = filled.T @ filled / len(filled)
         inverse = np.linalg.inv(gram + max(0.3 * 0.5**r, 1e-3) * eye)
-        weights = -inverse / np.diag(inverse)
-        np.fill_diagonal(weights, 0)
-        guess = np.clip(filled @ weights, -_FARTHEST, _FARTHEST)
+        weights = eye - inverse / inverse.diagonal()  # of the others
+        guess = (filled @ weights).clip(-_FARTHEST, _FARTHEST)
         filled = np.where(missing, 0.3 * filled + 0.7 * guess, standard)
     filled = filled - filled.mean(0)
     filled = filled / np.maximum(filled.std(0), 1e-9)

@@ -252,11 +252,12 @@ def _trimmed(features: np.ndarray, rows: np.ndarray, rounding: float) -> tuple |
     """Regress by some rows, and then by all that fit; see `_regressed`."""
     y, X, n_usual = features[:, 0], features[:, 1:], int(_USUAL * len(features))
     for _ in range(3):
-        mean, centre, deviation = X[rows].mean(0), y[rows].mean(), X[rows].std(0)
+        some, target = X[rows], y[rows]
+        mean, centre, deviation = some.mean(0), target.mean(), some.std(0)
         if not deviation.all():
             return None
-        scaled = (X[rows] - mean) / deviation
-        beta, _, rank, _ = np.linalg.lstsq(scaled, y[rows] - centre, rcond=1e-11)
+        scaled = (some - mean) / deviation
+        beta, _, rank, _ = np.linalg.lstsq(scaled, target - centre, rcond=1e-11)
         if rank < X.shape[1]:
             return None
         beta = beta / deviation

@@ -18,12 +18,7 @@ class Function(NamedTuple):
     text: str
     of: Callable  # NaN where it is undefined
     inverse: Callable
-    signs: str  # of the columns that have it, see `sign_of`
-
-
-def sign_of(low: float, high: float) -> str:
-    """Name the signs of a column by its smallest and its largest value."""
-    return "+" if low > 0 else "0" if low == 0 else "-" if high < 0 else "±"
+    signs: str  # of the columns that have it, see `Columns.sign`
 
 
 def _positive(x: np.ndarray) -> np.ndarray:
@@ -145,7 +140,7 @@ class Formula(NamedTuple):
         moved = self.coefs[k] * (of(x + step / 2) - of(x - step / 2))
         for j, other in others:
             moved = moved * FUNCTIONS[other].of(part[:, j])
-        return np.nan_to_num(abs(moved))
+        return np.where(np.isnan(moved), 0.0, abs(moved))
 
     def solve(self, part: np.ndarray, place: int) -> np.ndarray:
         """Compute a column from the others; NaN where that is impossible (rows,).
