@@ -197,21 +197,18 @@ def pairs_of(places: list[int], same: np.ndarray) -> Pairs:
 # Moments over the rows that observe both columns, or all three
 
 
-class Standard(NamedTuple):
-    """Centred and scaled columns."""
-
-    cells: np.ndarray  # (rows, columns), 0 where undefined
-    weights: np.ndarray  # the same, 0 where undefined, else 1
+Standard = tuple[np.ndarray, np.ndarray]
 
 
 def _standard(cells: np.ndarray) -> Standard:
+    """Centre and scale columns: undefined cells become 0, with a weight of 0, not 1."""
     finite = np.isfinite(cells)
     n = np.maximum(finite.sum(0), 1)  # a sample may observe no cell of a column
     centred = cells - np.where(finite, cells, 0).sum(0) / n
     centred = np.where(finite & np.isfinite(centred), centred, 0)
     size = np.sqrt((centred**2).sum(0) / n)
     scaled = centred / np.where((size > 0) & np.isfinite(size), size, 1)
-    return Standard(scaled, finite.astype(float))
+    return scaled, finite.astype(float)
 
 
 def _correlations(features: Standard, targets: Standard) -> np.ndarray:
@@ -250,7 +247,7 @@ def _residuals_by_pairs(left: Standard, right: Standard, pairs: np.ndarray) -> t
 
 def _ridge_gram(cells: np.ndarray, rounds: int = 12) -> np.ndarray:
     """Correlate columns, whose missing cells ridge regressions fill."""
-    cells = np.where(abs(_standard(cells).cells) > _FARTHEST, np.nan, cells)
+    cells = np.where(abs(_standard(cells)[0]) > _FARTHEST, np.nan, cells)
     standard, observed = _standard(cells)
     missing, filled, eye = observed == 0, standard, np.eye(cells.shape[1])
     for r in range(rounds if missing.any() else 0):

@@ -62,15 +62,15 @@ def misses(bounds: Bounds, part: np.ndarray, checked: Checked) -> np.ndarray:
 
 
 def has_more_digits(
-    bounds: Bounds, part: np.ndarray, places: list[int], *, by_step: bool = False
+    bounds: Bounds, cells: np.ndarray, *, by_step: bool = False
 ) -> np.ndarray:
-    """Tell which rows (rows, k) have more digits than their columns had (rows,).
+    """Tell which rows have more digits than their columns had (rows,).
 
     By an exact formula other cells have more of them, too. By step: which have cells
     between the steps of their columns.
     """
-    off = abs(part - bounds.snapped(part, places, by_step=by_step))
-    return (off > _DIGIT * bounds.unit[places] + 1e-9 * abs(part)).any(1)
+    off = abs(cells - bounds.snapped(cells, by_step=by_step))
+    return (off > _DIGIT * bounds.unit + 1e-9 * abs(cells)).any(1)
 
 
 class Suspect(NamedTuple):
@@ -156,7 +156,7 @@ def _apply(
             continue
         part = cells[np.ix_(rows, places)]
         new = rule.solve(part, k)
-        has_more = (rule.rank == EXACT) & has_more_digits(bounds, part, places)
+        has_more = (rule.rank == EXACT) & has_more_digits(bounds.of(places), part)
         new = np.where(has_more, new, bounds.snapped(new, j))
         doubt = doubtful[np.ix_(rows, places)].any(1)
         good = bounds.allow(new, j)

@@ -60,15 +60,15 @@ class Bounds(NamedTuple):
         return (numbers >= low - beyond) & (numbers <= high + beyond)
 
     def snapped(
-        self, numbers: np.ndarray, places: int | list[int], *, by_step: bool = False
+        self, numbers: np.ndarray, place: int | None = None, *, by_step: bool = False
     ) -> np.ndarray:
         """Round to the last stored digit, and to floats as decimals are read.
 
         By step: to numbers that are whole steps from the observed ones.
         """
-        unit = self.unit[places]
+        places = slice(None) if place is None else place
+        unit, step, origin = (x[places] for x in (self.unit, self.step, self.origin))
         per_one = np.rint(1 / np.where(unit > 0, unit, 1))
-        step, origin = self.step[places], self.origin[places]
         step, origin = (step, origin) if by_step else (1, 0)
         units = np.rint((numbers * per_one - origin) / step) * step + origin
         return np.where(unit > 0, units / per_one, numbers)
