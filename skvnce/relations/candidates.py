@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from itertools import combinations
-from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -117,52 +116,48 @@ def triples(columns: Columns, pairs: Pairs, *, logs: bool) -> tuple[int, list[Fo
     return len(pairs) * len(targets), formulas
 
 
-class Pursued(NamedTuple):
-    """Columns, some of which many others may explain linearly."""
+def explained(filled: np.ndarray) -> tuple[np.ndarray, list[int]]:
+    """List the columns that many others may explain linearly, the best explained first.
 
-    gram: np.ndarray  # (places, places), correlations with filled cells
-    targets: list[int]  # places that the others explain, the best explained ones first
-    excluded: frozenset = frozenset()  # places that are no sources
+    `filled` (rows, places): cells of a sample, of which some are missing.  Also returns
+    their correlations.
+    """
+    gram = _ridge_gram(filled)
+    residual = 1 / np.diag(np.linalg.inv(gram + 1e-6 * np.eye(len(gram))))
+    targets = np.argsort(residual, kind="stable")
+    return gram, targets[residual[targets] <= _LOOSE].tolist()
 
-    @classmethod
-    def of(cls, filled: np.ndarray) -> Self:
-        """Correlate the cells (rows, places) of a sample, of which some are missing."""
-        gram = _ridge_gram(filled)
-        residual = 1 / np.diag(np.linalg.inv(gram + 1e-6 * np.eye(len(gram))))
-        targets = np.argsort(residual, kind="stable")
-        return cls(gram, targets[residual[targets] <= _LOOSE].tolist())
 
-    def without(self, target: int) -> Self:
-        """Leave out a target as a source of others."""
-        return self._replace(excluded=self.excluded | {target})
+def pursued(
+    columns: Columns, places: list[int], gram: np.ndarray, t: int, excluded: set[int]
+) -> Iterator[Formula]:
+    """Add sources of a target one by one; yield formulas that complete rows confirm.
 
-    def formulas(
-        self, columns: Columns, places: list[int], t: int
-    ) -> Iterator[Formula]:
-        """Add sources one after the other; yield those that complete rows confirm."""
-        chosen, swept = [], self.gram.copy()
-        pool = np.array([k not in self.excluded | {t} for k in range(len(places))])
-        while len(chosen) < _LONGEST:
-            variances = np.diag(swept)
-            gain = swept[t] ** 2 / np.maximum(variances, 1e-9)
-            gain[~pool | (variances < 1e-3)] = 0
-            k = int(gain.argmax())
-            if gain[k] < 1e-5:
-                return
-            chosen.append(k)
-            pool[k] = False
-            swept = swept - np.outer(swept[:, k], swept[k]) / swept[k, k]
-            limit = 0.02 if len(chosen) < 3 else _MOST_LEFT
-            if len(chosen) < 2 or swept[t, t] > limit:
-                continue
-            related = [places[t], *(places[k] for k in chosen)]
-            residual = _residual_share(columns, related)
-            if residual is None:
-                return
-            if residual < _UNEXPLAINED:
-                yield linear(related)
-            if residual < 1e-7:
-                return
+    `t` and `excluded`, which are no sources: indices of `places`, as those of `gram`.
+    """
+    chosen, swept = [], gram.copy()
+    pool = np.array([k not in excluded | {t} for k in range(len(places))])
+    while len(chosen) < _LONGEST:
+        variances = np.diag(swept)
+        gain = swept[t] ** 2 / np.maximum(variances, 1e-9)
+        gain[~pool | (variances < 1e-3)] = 0
+        k = int(gain.argmax())
+        if gain[k] < 1e-5:
+            return
+        chosen.append(k)
+        pool[k] = False
+        swept = swept - np.outer(swept[:, k], swept[k]) / swept[k, k]
+        limit = 0.02 if len(chosen) < 3 else _MOST_LEFT
+        if len(chosen) < 2 or swept[t, t] > limit:
+            continue
+        related = [places[t], *(places[k] for k in chosen)]
+        residual = _residual_share(columns, related)
+        if residual is None:
+            return
+        if residual < _UNEXPLAINED:
+            yield linear(related)
+        if residual < 1e-7:
+            return
 
 
 def _residual_share(columns: Columns, places: list[int]) -> float | None:

@@ -147,17 +147,15 @@ def lookups(columns: Columns, sources: list[int], *, wide: bool) -> list[Checked
         return []
     agree, differ = _pairs_of_rows(columns, np.flatnonzero(is_key))
     shown = (agree.T @ differ == 0) & (agree.T @ agree >= 5) & ~np.eye(p, dtype=bool)
-    rules, single = [], np.zeros((p, p), bool)
+    rules, is_open = [], is_target & ~np.eye(p, dtype=bool)  # by a key and another one
     for x, y in np.argwhere(shown & is_key[:, None] & is_target).tolist():
         lookup = _lookup(columns, (x,), y, is_key.sum() * is_target.sum())
         rules += [lookup] * (lookup is not None)
-        single[x, y] = lookup is not None
+        is_open[x, y] = lookup is None
     few = np.flatnonzero(is_key & (n_values <= max(200, n_rows // 20)))
-    pairs = few[np.stack(np.triu_indices(len(few), 1), 1)]
-    a, b = pairs.T
-    pairs = pairs[: 0 if wide else None][~single[a, b] & ~single[b, a]]
-    targets = _targets_of_pairs(agree, differ, pairs, is_target, single)
-    for y, pairs_of_y in targets.items():
+    a, b = few[np.stack(np.triu_indices(len(few), 1))]
+    pairs = np.stack([a, b], 1)[is_open[a, b] & is_open[b, a]][: 0 if wide else None]
+    for y, pairs_of_y in _targets_of_pairs(agree, differ, pairs, is_open).items():
         best = sorted(pairs_of_y, reverse=True)[:8]
         tried = len(pairs) * is_target.sum()
         of_y = [_lookup(columns, (u, v), y, tried) for _, u, v in best]
@@ -166,11 +164,7 @@ def lookups(columns: Columns, sources: list[int], *, wide: bool) -> list[Checked
 
 
 def _targets_of_pairs(
-    agree: np.ndarray,
-    differ: np.ndarray,
-    pairs: np.ndarray,
-    is_target: np.ndarray,
-    single: np.ndarray,
+    agree: np.ndarray, differ: np.ndarray, pairs: np.ndarray, is_open: np.ndarray
 ) -> dict[int, list[tuple]]:
     """List (support, a, b) of pairs of keys by the columns that they may determine."""
     by_target = {}
@@ -178,10 +172,7 @@ def _targets_of_pairs(
         a, b = pairs[start : start + _CHUNK].T
         both = agree[:, a] * agree[:, b]
         support = both.T @ agree
-        good = (both.T @ differ == 0) & (support >= 10) & is_target
-        good &= ~single[a] & ~single[b]
-        rows = np.arange(len(a))
-        good[rows, a] = good[rows, b] = False
+        good = (both.T @ differ == 0) & (support >= 10) & is_open[a] & is_open[b]
         for i, y in np.argwhere(good).tolist():
             by_target.setdefault(y, []).append((support[i, y], int(a[i]), int(b[i])))
     return by_target

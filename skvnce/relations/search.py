@@ -236,10 +236,10 @@ def _long(columns: Columns, links: _Links, short: list[Checked]) -> list[Checked
     rows = np.sort(columns.rng.permutation(len(columns.cells))[:_FILLED])
     filled = closed(columns.bounds, columns.cells[rows], short)
     filled = np.where(columns.bounds.gross(filled), np.nan, filled)[:, places]
-    pursued, tried, more = candidates.Pursued.of(filled), 50 * len(places), []
-    linked, longer = [], []
-    for target in pursued.targets:
-        for formula in pursued.formulas(columns, places, target):
+    gram, targets = candidates.explained(filled)
+    more, linked, longer, excluded, tried = [], [], [], set(), 50 * len(places)
+    for target in targets:
+        for formula in candidates.pursued(columns, places, gram, target, excluded):
             if links.have(formula.columns):
                 # not in wide tables, where this would take long
                 linked += [(target, formula)] * (len(places) <= _WIDEST)
@@ -248,12 +248,12 @@ def _long(columns: Columns, links: _Links, short: list[Checked]) -> list[Checked
             if checked is not None and not links.have(checked.columns):
                 links.add(checked)
                 more.append(checked)
-                pursued = pursued.without(target)
+                excluded.add(target)
             if checked is not None:
                 break
     for target, formula in linked:  # what tells most hides another one
-        others = pursued.without(places.index(formula.columns[1]))
-        for formula in others.formulas(columns, places, target):
+        others = excluded | {places.index(formula.columns[1])}
+        for formula in candidates.pursued(columns, places, gram, target, others):
             longer.append(fit(columns, formula, tried))
             if longer[-1] is not None:
                 break
