@@ -79,13 +79,13 @@ def _by_terms(
     return len(terms) * len(places), formulas
 
 
-def triples(columns: Columns, pairs: Pairs, *, logs: bool) -> tuple[int, list[Formula]]:
+def triples(columns: Columns, pairs: Pairs, g: str) -> tuple[int, list[Formula]]:
     """List z = a + b x + c y, or the same of logs (free exponents), by pairs x, y."""
-    g, targets = "same", [(j, "same") for j in columns.numbers]
-    if logs:
+    targets = [(j, "same") for j in columns.numbers]
+    if g == "log":
         positive = {j for j in columns.curved if columns.sign(j) == "+"}
-        g, targets = "log", [(j, "same") for j in columns.curved]
-        targets = [(j, "log") for j in sorted(positive)] + targets
+        targets = [(j, "log") for j in sorted(positive)]
+        targets += [(j, "same") for j in columns.curved]
         pairs = [(u, v) for u, v in pairs if u in positive and v in positive]
     if not pairs or not targets:
         return 0, []

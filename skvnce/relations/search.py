@@ -189,9 +189,7 @@ def _formulas(columns: Columns, links: _Links) -> list[Checked]:
     formulas += _fitted(columns, links, [candidates.curves(columns)])
     places = columns.numbers
     pairs = candidates.pairs_of(places, links.same) if len(places) <= _WIDEST else []
-    linear, powers = (
-        candidates.triples(columns, pairs, logs=logs) for logs in (False, True)
-    )
+    linear, powers = (candidates.triples(columns, pairs, g) for g in ("same", "log"))
     for lists in ([candidates.products(columns, pairs), linear], [powers]):
         formulas += _fitted(columns, links, lists)
     return formulas + _long(columns, links, formulas)
@@ -253,10 +251,9 @@ def _long(columns: Columns, links: _Links, short: list[Checked]) -> list[Checked
                 break
     for target, formula in linked:  # what tells most hides another one
         others = excluded | {places.index(formula.columns[1])}
-        for formula in candidates.pursued(columns, places, gram, target, others):
-            longer.append(fit(columns, formula, tried))
-            if longer[-1] is not None:
-                break
+        formulas = candidates.pursued(columns, places, gram, target, others)
+        fits = (fit(columns, formula, tried) for formula in formulas)
+        longer += [next(filter(None, fits), None)]
     rules = [*short, *more]
     for checked in sorted(filter(None, longer), key=lambda one: len(one.columns)):
         if not _follows(rules, checked, len(columns.names)):
