@@ -292,10 +292,8 @@ def _without(formula: Formula, dropped: np.ndarray) -> Formula:
     terms = [t for k, t in enumerate(formula.terms) if k not in dropped]
     places = sorted({j for term in terms for j, _ in term})
     moved = {j: k for k, j in enumerate(places)}
-    return Formula(
-        tuple(formula.columns[j] for j in places),
-        tuple(tuple((moved[j], g) for j, g in term) for term in terms),
-    )
+    terms = tuple(tuple((moved[j], g) for j, g in term) for term in terms)
+    return Formula(tuple(formula.columns[j] for j in places), terms)
 
 
 # ----------------------------------------
@@ -322,9 +320,7 @@ def check(columns: Columns, formula: Formula, tried: int) -> Checked | None:
         return None
     agree = _agreement(columns.rng, trial, tolerance, share.argmin())
     n, wrong = len(part), tolerance.n_wrong
-    chance = (n - wrong - len(formula.terms)) * np.log10(agree) + np.log10(
-        max(tried, 1)
-    )
+    chance = (n - wrong - len(formula.terms)) * np.log10(agree) + np.log10(tried)
     if chance + wrong * np.log10(n) > CHANCE:  # any rows could be the violations
         return None
     solves, error = tuple(places[k] for k in solves), float(slack[np.argmin(places)])

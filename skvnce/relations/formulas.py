@@ -21,8 +21,8 @@ class Function(NamedTuple):
     signs: str  # of the columns that have it, see `Columns.sign`
 
 
-def _positive(x: np.ndarray) -> np.ndarray:
-    return np.where(x > 0, x, np.nan)
+def _log(x: np.ndarray) -> np.ndarray:
+    return np.log(np.where(x > 0, x, np.nan))
 
 
 def _inverted(x: np.ndarray) -> np.ndarray:
@@ -35,10 +35,8 @@ def _root(z: np.ndarray) -> np.ndarray:
 
 FUNCTIONS = {
     "same": Function("{}", lambda x: x, lambda z: z, "-±0+"),
-    "log": Function("log({})", lambda x: np.log(_positive(x)), np.exp, "0+"),
-    "log1p": Function(
-        "log(1 + {})", lambda x: np.log(_positive(1 + x)), np.expm1, "0+"
-    ),
+    "log": Function("log({})", _log, np.exp, "0+"),
+    "log1p": Function("log(1 + {})", lambda x: _log(1 + x), np.expm1, "0+"),
     "square": Function("{}^2", np.square, _root, "0+"),
     "even": Function("{}^2", np.square, _root, "-±"),  # see `Formula.solve`
     "cube": Function("{}^3", lambda x: x**3, np.cbrt, "-±0+"),
@@ -112,8 +110,7 @@ class Formula(NamedTuple):
     def weights(self) -> np.ndarray:
         """The coefficients of the columns of a sum, in their order."""
         weights = np.zeros(len(self.columns))
-        for coef, [(place, _)] in zip(self.coefs, self.terms, strict=True):
-            weights[place] = coef
+        weights[[place for [(place, _)] in self.terms]] = self.coefs
         return weights
 
     @property
@@ -127,11 +124,9 @@ class Formula(NamedTuple):
 
     def split(self, place: int) -> tuple[int, str, list]:
         """Return the term of a column, its function, and the other factors."""
-        for k, term in enumerate(self.terms):
-            for j, g in term:
-                if j == place:
-                    return k, g, [factor for factor in term if factor[0] != place]
-        raise KeyError(place)
+        k = next(k for k, term in enumerate(self.terms) if place in dict(term))
+        factors = dict(self.terms[k])
+        return k, factors.pop(place), list(factors.items())
 
     def change(self, part: np.ndarray, place: int, step: float) -> np.ndarray:
         """Return how the gap changes as a column moves by a step (rows,)."""
