@@ -89,7 +89,6 @@ def results(fitted):
     "ignore::skvnce.exceptions.MisfitWarning",
     "ignore:.* of the draws of column:UserWarning",
 )
-@pytest.mark.sampled
 @pytest.mark.parametrize("estimator", list(listed()))
 def test_results_are_bit_equal(estimator, request):
     expected = results(fitted(estimator))

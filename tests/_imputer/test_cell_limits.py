@@ -151,7 +151,6 @@ def test_lognormal_columns_keep_their_shape(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_columns_that_may_be_negative_are_normal(seed):
     """A normal column of positive observed values, and values below a limit."""
     rng = np.random.default_rng([seed, 4])
@@ -174,7 +173,6 @@ def test_columns_that_may_be_negative_are_normal(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_limits_are_arrays_frames_dicts_or_numbers():
     X, limits, _ = below_limits(4, n=80)
     limits[:] = [9.5, 4.5]
@@ -519,7 +517,6 @@ def test_limits_that_a_call_does_not_take(of_cells):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_a_gamma_column_below_its_limit_is_filled_right(seed):
     """A bias of .35 standard deviations of the cells is what a line would give."""
     rng, errors = np.random.default_rng(seed), []

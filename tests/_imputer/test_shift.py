@@ -114,7 +114,6 @@ def test_other_missing_cells_follow_by_their_regression():
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_log_odds_of_levels():
     frame = mixed_rows(600, 2)
     imputer = GaussianImputer(random_state=0).fit(frame)

@@ -36,7 +36,6 @@ def sampled(weights):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 @pytest.mark.parametrize("factor", [5000, 0.001])
 def test_weights_of_another_scale_change_draws_and_warn(factor):
     """Variances of a mean are in proportion to the inverse sum of the weights."""

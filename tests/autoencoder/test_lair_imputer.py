@@ -121,7 +121,6 @@ def test_transform_sums_draws_up(X, fitted):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_standard_errors_fall_with_the_number_of_draws(X):
     errors = []
     for number in (16, 256):

@@ -49,7 +49,6 @@ def test_ten_chunks_are_nearly_a_full_fit(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 @pytest.mark.parametrize("seed", [8, 0, 9])
 def test_ten_chunks_are_a_full_fit_after_a_small_first(seed):
     """The first 1000 rows of seeds 8 and 9 choose normal marginals."""
@@ -203,7 +202,6 @@ def test_it_goes_on_after_storing_and_after_chunks():
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_draws_of_the_parameters_know_all_rows():
     X = stream(4000, 0, skewed=False)
     options = {"marginals": "normal", "n_parameter_draws": 60}

@@ -62,8 +62,10 @@ MAKE = quick_gaussian, quick_columns, quick_lair, quick_vgi
 MADE = dict(zip(NAMES, MAKE, strict=True))
 
 
-LONG = [pytest.mark.slow, pytest.mark.sampled]
-PARAMS = [*list(MADE)[:2], *(pytest.param(n, marks=LONG) for n in list(MADE)[2:])]
+PARAMS = [
+    *list(MADE)[:2],
+    *(pytest.param(n, marks=pytest.mark.slow) for n in list(MADE)[2:]),
+]
 
 
 @pytest.fixture(scope="module", params=PARAMS)

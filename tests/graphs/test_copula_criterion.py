@@ -134,7 +134,6 @@ def levels_of(X, categories):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_scores_without_an_edge_are_standard_normal(seed):
     """Of 120 pairs: standard errors are .09 of means and .065 of deviations.
 
@@ -193,7 +192,6 @@ def test_scores_do_not_depend_on_the_order_of_columns(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_probabilities_of_edges_are_right_as_often_as_they_say():
     """Of 300 rows and 28 columns, 40 % missing; it was .32 of .91."""
     said, true = [], []

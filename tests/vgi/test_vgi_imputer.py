@@ -114,7 +114,6 @@ TRAINED += [
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 @pytest.mark.parametrize("algorithm", TRAINED, ids=str)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_training_leaves_the_normal_where_held_out_cells_gain(algorithm, seed):
@@ -415,7 +414,6 @@ def test_all_members_start_at_a_mixture(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_the_start_may_be_a_normal(seed):
     X, _ = ring(60, seed)
     model = IncompleteDensity(algorithm=VGI(start="normal"), max_iter=1)

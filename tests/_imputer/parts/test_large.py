@@ -219,7 +219,6 @@ def test_chunks_are_a_sequence():
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_row_groups_of_parquet(tmp_path):
     pytest.importorskip("pyarrow")
     X = pd.DataFrame(table(), columns=list("abcde"))
@@ -324,7 +323,6 @@ def test_factor_analysis_is_that_in_memory(rank):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_factor_analysis_of_a_sampled_table(monkeypatch):
     monkeypatch.setattr("skvnce._imputer.parts.chunks.MOST_ROWS", 400)
     X = table()
