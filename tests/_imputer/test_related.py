@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+from cases import quick_gaussian
 from errors import refused
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:EM stopped")  # of short chains
 QUICK = {"n_estimators": 0, "n_parameter_draws": 3, "random_state": 0}
 FEW = {"n_estimators": 1, "n_steps": 2, "n_draws": 10, "random_state": 0}
 
-NORMAL = GaussianImputer(n_parameter_draws=2, max_iter=50, random_state=0)
+NORMAL = quick_gaussian()
 OTHERS = {
     "GaussianImputer": NORMAL,
     "MixtureImputer": MixtureImputer(2, n_estimators=2, max_iter=5, random_state=0),

@@ -190,6 +190,7 @@ def two_groups():
 
 
 @pytest.mark.quick(2)
+@pytest.mark.usefixtures("short_training")
 @pytest.mark.parametrize("imputer", WEIGHING, ids=lambda one: type(one).__name__)
 def test_weights_count_as_equal_rows(imputer):
     """Means of a row without observed cells: about (1, -1) instead of (2, -2)."""
@@ -205,6 +206,7 @@ def test_weights_count_as_equal_rows(imputer):
 
 
 @pytest.mark.quick(2)
+@pytest.mark.usefixtures("short_training")
 @pytest.mark.parametrize("imputer", MEMBERS, ids=lambda one: type(one).__name__)
 def test_rows_of_weight_zero_are_left_out(imputer):
     X, _ = two_groups()
