@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from cases import quick_gaussian
 from errors import refused
 
 from skvnce import GaussianImputer
@@ -79,13 +80,13 @@ def test_the_fit_is_repeated_when_the_rows_have_doubled(monkeypatch):
     frame = pd.DataFrame(X, columns=list("abcde"))
 
     def in_chunks(*ends):
-        imputer = GaussianImputer(random_state=0)
+        imputer = quick_gaussian()
         for part in map(slice, (0, *ends[:-1]), ends):
             imputer.partial_fit(frame[part], sample_weight=weights[part])
         return imputer
 
     def equal(imputer, n):
-        whole = GaussianImputer(random_state=0)
+        whole = quick_gaussian()
         whole.fit(frame[:n], sample_weight=weights[:n])
         assert imputer.feature_names_in_.tolist() == list("abcde")
         return np.array_equal(imputer.transform(frame), whole.transform(frame))

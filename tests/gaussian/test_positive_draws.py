@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from cases import quick_gaussian
 from scipy.stats import expon, gamma, norm
 
 from skvnce import GaussianImputer
@@ -48,7 +49,7 @@ def hidden_cells(imputer, frame, n_draws=10):
 def test_cells_have_the_sign_of_the_observed_ones(seed, shape, with_levels):
     full, frame = shaped(seed, shape, with_levels=with_levels)
     sign = np.sign(full[0])
-    for cells in hidden_cells(GaussianImputer(random_state=0), frame):
+    for cells in hidden_cells(quick_gaussian(), frame):
         assert (sign * cells > 0).all()
     if shape in ("lognormal", "negative") and not with_levels:
         # negative controls: the normal distribution alone, and the user's bound; over
@@ -102,8 +103,7 @@ def test_cells_of_groups_have_the_sign_of_the_observed_ones(seed, shape):
     full, frame = shaped(seed, shape)
     frame["group"] = np.arange(N) // 10
     sign = np.sign(full[0])
-    short = {"max_iter": 120, "n_parameter_draws": 4, "on_misfit": "ignore"}
-    imputer = GaussianImputer(groups="group", random_state=0, **short)
+    imputer = quick_gaussian(groups="group")
     for cells in hidden_cells(imputer, frame, 4):
         assert (sign * cells > 0).all()
     if shape == "negative":  # negative control: the normal distribution
