@@ -9,6 +9,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from cases import quick_gaussian
 
 import skvnce
 from skvnce.evaluation import missing_report
@@ -263,7 +264,7 @@ def test_alike_rows_and_products_are_in_the_report_alone(about):
     alike = sum(one.startswith("Rows of the same level") for one in report.warnings)
     assert alike == (about == "rows")
     assert report.relations.products == (["p"] if about == "products" else [])
-    skvnce.GaussianImputer(random_state=0).fit(table)
+    quick_gaussian().fit(table)
 
 
 def test_columns_are_described(unclean):
