@@ -843,6 +843,7 @@ def test_filled_counts_exceed_those_observed_only_if_a_total_does(name, rng):
         assert (parts >= 0).all() and (parts == parts.round()).all()
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("step", [1, 5, 100])  # 1: all numbers are levels
 @TWO
 def test_totals_of_counts_in_steps_hold(name, step):
@@ -933,6 +934,7 @@ STEPS = {
 }
 
 
+@pytest.mark.quick
 @TWO
 @pytest.mark.parametrize("steps", STEPS)
 def test_counts_in_steps_keep_their_totals(steps, name, rng):

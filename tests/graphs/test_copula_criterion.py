@@ -226,6 +226,7 @@ def probable(X, n_levels):
     return probabilities_of_scores(*arguments).numpy()
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("n", "n_levels"), [(60, 30), (100, 12), (150, 70), (200, 50), (300, 20)]
 )
@@ -238,6 +239,7 @@ def test_many_levels_have_no_edges_of_noise(n, n_levels, seed):
     assert p_share(alarms, 2, 0.03, "greater") > FAILURE
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("n", "n_levels"), [(200, 10), (300, 20), (400, 60)])
 def test_many_levels_keep_a_true_edge(n, n_levels, seed):
     """Sites explain half of the variance."""

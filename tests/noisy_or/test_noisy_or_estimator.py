@@ -258,7 +258,7 @@ def alike(seed, n):
     return X
 
 
-@pytest.mark.quick(5)
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("rate", [30.0, 1e30])
 def test_fits_that_get_worse_are_errors(way, rate):
