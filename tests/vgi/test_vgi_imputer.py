@@ -12,6 +12,7 @@ from oracles import GATE
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from statistical import FAILURE, p_mean
+from tables import normal_table
 from torch import nn
 
 from skvnce import GaussianImputer, VariationalAutoencoder, VGIImputer
@@ -22,12 +23,6 @@ from skvnce.options import VGI, Adam, IncompleteDensity
 
 NORMAL = IncompleteDensity("flow", max_iter=0)  # the normal at which it starts
 ONE_ROUND = {"max_iter": 1, "solver": Adam(validation_fraction=0)}  # no warning
-
-
-def normal_table(seed, n=200, d=4):
-    rng = np.random.default_rng(seed)
-    full = 0.8 * rng.normal(size=(n, 1)) + 0.6 * rng.normal(size=(n, d))
-    return full, mcar(full, 0.3, random_state=seed)
 
 
 @pytest.fixture
