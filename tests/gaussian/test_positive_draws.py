@@ -105,7 +105,8 @@ def test_cells_of_groups_have_the_sign_of_the_observed_ones(seed, shape):
     full, frame = shaped(seed, shape)
     frame["group"] = np.arange(N) // 10
     sign = np.sign(full[0])
-    imputer = quick_gaussian(groups="group")
+    short = {"max_iter": 120, "n_parameter_draws": 4, "on_misfit": "ignore"}
+    imputer = GaussianImputer(groups="group", random_state=0, **short)
     for cells in hidden_cells(imputer, frame, 4):
         assert (sign * cells > 0).all()
     if shape == "negative":  # negative control: the normal distribution
