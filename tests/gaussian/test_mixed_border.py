@@ -62,10 +62,8 @@ MAKE = quick_gaussian, quick_columns, quick_lair, quick_vgi
 MADE = dict(zip(NAMES, MAKE, strict=True))
 
 
-PARAMS = [
-    *list(MADE)[:2],
-    *(pytest.param(n, marks=pytest.mark.slow) for n in list(MADE)[2:]),
-]
+FIRST, *OTHERS = MADE
+PARAMS = [FIRST, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
 
 
 @pytest.fixture(scope="module", params=PARAMS)
