@@ -22,7 +22,12 @@ from skvnce import (
 from skvnce.options import Chunks, IncompleteDensity
 
 pytestmark = pytest.mark.filterwarnings("ignore:EM stopped")  # of short chains
-QUICK = {"n_estimators": 0, "n_parameter_draws": 3, "random_state": 0}
+QUICK = {
+    "n_estimators": 0,
+    "interactions": None,
+    "n_parameter_draws": 3,
+    "random_state": 0,
+}
 FEW = {"n_estimators": 1, "n_steps": 2, "n_draws": 10, "random_state": 0}
 
 NORMAL = quick_gaussian()
