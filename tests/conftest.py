@@ -63,7 +63,7 @@ def pytest_configure(config):
     config.addinivalue_line(
         "markers",
         "quick(n, share): the default run has n cases, one in `share`, or as many as "
-        "have each value of each parameter; the others are slow and sampled",
+        "have each value of each parameter; the others are slow",
     )
 
 
@@ -81,7 +81,7 @@ def pytest_addoption(parser):
     parser.addoption(
         "--sampled",
         type=share,
-        help="run a share of the cases of each test marked sampled: 2/4",
+        help="run a share of the cases of each test marked slow: 2/4",
     )
 
 
@@ -102,11 +102,11 @@ def keep(config, items, condition):
 
 
 def in_share(place, count):
-    """Keep one in `count` of the cases of each test that is marked sampled."""
+    """Keep one in `count` of the cases of each test that is marked slow."""
     cases = Counter()
 
     def kept(item):
-        if not item.get_closest_marker("sampled"):
+        if not item.get_closest_marker("slow"):
             return True
         test = name_of(item)
         cases[test] += 1
@@ -172,7 +172,6 @@ def shorten_matrices(items, seeds):
         for place, item in enumerate(cases):
             if place not in quick[slice(*mark.args or [None])]:
                 item.add_marker(pytest.mark.slow)
-                item.add_marker(pytest.mark.sampled)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -14,6 +14,11 @@ from skvnce.graphs.score_matching import saturating_weight
 GATE = 5.4
 
 
+def all_patterns(d):
+    """Make every pattern of observed cells, (2**d, d)."""
+    return (torch.arange(2**d)[:, None] >> torch.arange(d)) % 2 == 1
+
+
 def z_mean(sample, expected, axis=0):
     """Return the distance of the mean of independent draws, in standard errors.
 

@@ -7,6 +7,7 @@ import torch
 from scipy.sparse import csr_array
 
 from skvnce.exceptions import MisfitWarning
+from skvnce.missingness import mcar
 from skvnce.noisy_or.estimator import torch_rows
 
 
@@ -20,6 +21,13 @@ def misfits(estimator, X, **parameters):
     with warnings.catch_warnings(record=True, action="always") as found:
         estimator.fit(X, **parameters)
     return [str(w.message) for w in found if w.category is MisfitWarning]
+
+
+def normal_table(seed, n=200, d=4):
+    """Make rows of one factor, and a mask of three tenths of their cells."""
+    rng = np.random.default_rng(seed)
+    full = 0.8 * rng.normal(size=(n, 1)) + 0.6 * rng.normal(size=(n, d))
+    return full, mcar(full, 0.3, random_state=seed)
 
 
 def covariance_of(d, seed, n=60):

@@ -74,7 +74,6 @@ def test_scikit_learn(estimator, check):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 @UNSETTLED
 @UNUSED
 @parametrize_with_checks(
@@ -88,7 +87,6 @@ def test_scikit_learn_of_other_configurations(estimator, check):
 LAST = {type(estimator).__name__: estimator for estimator in ESTIMATORS}
 
 
-@pytest.mark.sampled
 @pytest.mark.quick(4)
 @pytest.mark.parametrize("name", LAST)
 @pytest.mark.parametrize("check", EXTRA, ids=lambda check: check.__name__)
@@ -130,7 +128,6 @@ CASES = [
 ]
 
 
-@pytest.mark.sampled
 @pytest.mark.quick(20)
 @pytest.mark.parametrize(("place", "name"), CASES)
 def test_nan_contract(place, name):

@@ -63,7 +63,6 @@ def test_errors_are_in_deviations_and_shares():
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_the_survey_is_imputed_and_losses_are_named(survey, capsys):
     demo.impute_survey(survey)
     text = capsys.readouterr().out

@@ -222,7 +222,6 @@ def test_some_hostile_tables(name):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 def test_many_hostile_tables(name):
     estimator, _, count = CASES[name]
@@ -236,7 +235,6 @@ def test_some_longer_hostile_tables(name):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 @pytest.mark.parametrize("name", LONGER)
 def test_many_longer_hostile_tables(name):
     search(CASES[name][0], LONGER[name][1], MANY_ROWS)

@@ -235,6 +235,7 @@ def test_constant_columns_are_left_out_and_filled(name):
         np.testing.assert_allclose(model.score_samples(X), scores, rtol=1e-6)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("keep", [False, True])
 @pytest.mark.parametrize("name", DRAWING)
 def test_empty_columns_are_dropped_or_kept(name, keep):

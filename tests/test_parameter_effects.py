@@ -427,7 +427,6 @@ COMBINATIONS = [
 
 
 @pytest.mark.quick(1)
-@pytest.mark.sampled
 @pytest.mark.parametrize(("case", "table"), COMBINATIONS)
 def test_parameters_have_an_effect_or_a_warning(case, table):
     assert set(silent(case, table)) <= excused(case, table)

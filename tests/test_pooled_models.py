@@ -727,7 +727,6 @@ def p_values(rng):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_tests_have_their_size(seed):
     """Under the hypothesis; a test that takes the draws for data rejects it often."""
     rng = np.random.default_rng([seed, 5])

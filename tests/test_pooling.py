@@ -213,7 +213,6 @@ def covered(rng, mechanism):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 @pytest.mark.parametrize(
     "mechanism", [pytest.param("MCAR", marks=pytest.mark.slow), "MAR"]
 )

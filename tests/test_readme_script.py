@@ -21,7 +21,6 @@ def test_shell_blocks_are_the_main_job_and_the_tests():
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_it_gives_a_pooled_table(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

@@ -17,6 +17,7 @@ def tables(name, repetitions=REPETITIONS, rate=None, first=0):
     return [incomplete_table(name, design, design.sizes[0], rate, k) for k in seeds]
 
 
+@pytest.mark.quick(12)
 @pytest.mark.parametrize("name", DESIGNS)
 def test_complete_data_recover_the_truth(name, seed):
     """Unlike a truth that is wrong by a standard error."""

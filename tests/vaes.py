@@ -60,6 +60,13 @@ class Single(Given):
         return Independent(Normal(loc[:, 0], scale[:, 0]), 1)
 
 
+def random_factors(d, k, seed, least=0.0):
+    """Make a factor model whose variances of the noise are above the least."""
+    generator = torch.Generator().manual_seed(seed)
+    numbers = torch.randn(d, k + 2, generator=generator, dtype=torch.float64)
+    return FactorModel(numbers[:, 0], numbers[:, 1:-1], least + numbers[:, -1].exp())
+
+
 def grid(n_latents, length=7.0, n_points=60):
     """Make points (n, n_latents) and weights (n,) of quadrature."""
     points, weights = line_rule(length, n_points)

@@ -73,7 +73,6 @@ def test_wrong_devices_are_refused(name):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_training_does_not_import_the_compiler_of_torch():
     """It takes a second or more; `torch.optim` would."""
     code = """

@@ -33,7 +33,6 @@ def alone(*names):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_small_matrices_take_one_thread():
     alone("limits", "estimators")
 

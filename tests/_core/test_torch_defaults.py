@@ -6,7 +6,7 @@ from threading import Barrier, Thread
 import numpy as np
 import pytest
 import torch
-from cases import ESTIMATORS, PREDICTORS
+from cases import ESTIMATORS, PREDICTORS, quick_gaussian
 from sklearn.base import clone
 
 from skvnce import GaussianImputer
@@ -89,7 +89,6 @@ def results(fitted):
     "ignore::skvnce.exceptions.MisfitWarning",
     "ignore:.* of the draws of column:UserWarning",
 )
-@pytest.mark.sampled
 @pytest.mark.parametrize("estimator", list(listed()))
 def test_results_are_bit_equal(estimator, request):
     expected = results(fitted(estimator))
@@ -121,8 +120,8 @@ def test_each_default_alone(device, dtype, changed):
 def test_a_device_of_a_context():
     X, _ = table()
     with torch.device("meta"):
-        mean = GaussianImputer(random_state=0).fit(X).mean_
-    assert mean.tobytes() == GaussianImputer(random_state=0).fit(X).mean_.tobytes()
+        mean = quick_gaussian().fit(X).mean_
+    assert mean.tobytes() == quick_gaussian().fit(X).mean_.tobytes()
 
 
 def test_an_error_restores_the_defaults(changed):

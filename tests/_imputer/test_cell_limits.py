@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from cases import quick_gaussian
 from errors import refused
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
@@ -151,7 +152,6 @@ def test_lognormal_columns_keep_their_shape(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_columns_that_may_be_negative_are_normal(seed):
     """A normal column of positive observed values, and values below a limit."""
     rng = np.random.default_rng([seed, 4])
@@ -174,7 +174,6 @@ def test_columns_that_may_be_negative_are_normal(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_limits_are_arrays_frames_dicts_or_numbers():
     X, limits, _ = below_limits(4, n=80)
     limits[:] = [9.5, 4.5]
@@ -240,7 +239,7 @@ def test_limits_of_no_missing_cell_change_nothing():
     X, _, _ = below_limits(5, n=100)
     X[np.random.default_rng(0).random(X.shape) < 0.2] = np.nan
     limits = np.where(np.isnan(X), np.nan, 3.0)
-    model = GaussianImputer(random_state=0)
+    model = quick_gaussian()
     assert_array_equal(
         clone(model).fit(X, upper=limits).transform(X, upper=limits),
         clone(model).fit(X).transform(X),
@@ -269,8 +268,8 @@ def test_draws_stay_within_limits_without_a_censored_fit():
     grouped = frame.assign(group=pd.Categorical(np.where(X[:, 1] > 5, "x", "y")))
     ends = {"a": limits[:, 0], "b": limits[:, 1]}
     for model, table in [
-        (GaussianImputer(random_state=0), frame),
-        (GaussianImputer(min_value=0.0, random_state=0), frame),
+        (quick_gaussian(), frame),
+        (quick_gaussian(min_value=0.0), frame),
         (GaussianImputer(max_iter=20, random_state=0), grouped),
         (CopulaGraphLearner(max_iter=20, random_state=0), grouped),
     ]:
@@ -370,18 +369,18 @@ def test_limits_of_whole_numbers_need_one_between_them(dtype):
     """Arrays have no columns of whole numbers, and are filled between the limits."""
     X = whole_and_lost()
     frame = X.astype({"count": dtype})
-    imputer = GaussianImputer(random_state=0).fit(frame)
+    imputer = quick_gaussian().fit(frame)
     wrong = {"lower": {"count": 17.3}, "upper": {"count": 17.6}}
     for call in (imputer.fit, imputer.transform, imputer.sample, imputer.interval):
         with pytest.raises(ValueError, match=r"17.6\] of column 'count', row 7, leave"):
             call(frame, **wrong)
     right = {"lower": {"count": 17.3}, "upper": {"count": 18.6}}
-    fitted = GaussianImputer(random_state=0).fit(frame, **right)
+    fitted = quick_gaussian().fit(frame, **right)
     tables = fitted.set_output(transform="pandas").sample(frame, 5, 0, **right)
     for table in [*tables, fitted.transform(frame, **right)]:
         assert table["count"][7] == 18
     ends = [{1: side["count"]} for side in wrong.values()]
-    array = GaussianImputer(random_state=0).fit(X.to_numpy())
+    array = quick_gaussian().fit(X.to_numpy())
     filled = array.transform(X.to_numpy(), lower=ends[0], upper=ends[1])
     assert 17.3 <= filled[7, 1] <= 17.6
 
@@ -389,7 +388,7 @@ def test_limits_of_whole_numbers_need_one_between_them(dtype):
 def test_bounds_and_limits_leave_a_whole_number():
     frame = whole_and_lost()
     most = frame["count"].max() + 0.5
-    imputer = GaussianImputer(max_value={"count": most}, random_state=0).fit(frame)
+    imputer = quick_gaussian(max_value={"count": most}).fit(frame)
     with pytest.raises(ValueError, match="leave no whole number"):
         imputer.transform(frame, lower={"count": most - 0.2})
     imputer.transform(frame, lower={"count": most - 0.5})
@@ -411,7 +410,7 @@ def test_cells_whose_limit_is_far_from_the_others_are_near_it():
     X = np.where(below, np.nan, X)
     column = np.argwhere(below)[0, 1]
     upper, cells = {int(column): -5000.0}, np.isnan(X[:, column])
-    far = GaussianImputer(marginals="normal", random_state=0).fit(X, upper=upper)
+    far = quick_gaussian(marginals="normal").fit(X, upper=upper)
     filled = far.transform(X, upper=upper)
     assert np.isfinite(filled).all()
     np.testing.assert_allclose(filled[cells, column], -5000, rtol=0.01)
@@ -423,7 +422,7 @@ def test_limits_three_deviations_away_are_too_far(side):
     """They are looked for where a fit has failed."""
     cells = side * np.arange(10.0)[:, None]
     X = np.vstack([cells, [[np.nan]]])
-    imputer = GaussianImputer(random_state=0).fit(X)
+    imputer = quick_gaussian().fit(X)
 
     def check(deviations):
         end = cells[-1, 0] + deviations * side * np.std(cells)
@@ -486,7 +485,7 @@ def test_wrong_limits_are_refused(model, limits, error, words, of_cells):
     ],
 )
 def test_limits_outside_of_the_bounds_of_a_column(limits, words):
-    bounded = GaussianImputer(min_value=LEAST, max_value=MOST, random_state=0)
+    bounded = quick_gaussian(min_value=LEAST, max_value=MOST)
     bounded.fit(REFUSED, lower={0: MOST - 0.5})  # within
     for call in (bounded.fit, bounded.sample, bounded.transform):
         refused(ValueError, words, call, REFUSED, **limits)
@@ -519,7 +518,6 @@ def test_limits_that_a_call_does_not_take(of_cells):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_a_gamma_column_below_its_limit_is_filled_right(seed):
     """A bias of .35 standard deviations of the cells is what a line would give."""
     rng, errors = np.random.default_rng(seed), []

@@ -3,15 +3,16 @@
 import numpy as np
 import pandas as pd
 import pytest
+from cases import quick_gaussian
 
-from skvnce import ColumnImputer, GaussianImputer, MixtureImputer, TableImputer
+from skvnce import ColumnImputer, MixtureImputer, TableImputer
 from skvnce._imputer.determined import still_determined
 
 ANY = [
-    GaussianImputer(random_state=0),
+    quick_gaussian(),
     MixtureImputer(random_state=0),
     TableImputer(random_state=0),
-    ColumnImputer(GaussianImputer(), random_state=0),
+    ColumnImputer(quick_gaussian(), random_state=0),
 ]
 QUICK = MixtureImputer(2, n_estimators=1, random_state=0, on_misfit="ignore")
 

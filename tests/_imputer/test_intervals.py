@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from cases import SMALL_IMPUTERS
+from cases import SMALL_IMPUTERS, quick_gaussian
 from numpy.testing import assert_array_equal
 from scipy import stats
 from sklearn.base import clone
@@ -152,7 +152,7 @@ def test_frames_keep_their_data_types(library):
         order = pl.Enum(["low", "mid", "high"])
         whole = pl.from_pandas(frame.astype({"grade": object}))
         whole = whole.with_columns(pl.col("grade").cast(order))
-    fitted = GaussianImputer(random_state=0).fit(whole).set_output(transform=library)
+    fitted = quick_gaussian().fit(whole).set_output(transform=library)
     lower, upper = fitted.interval(whole, 0.8, 19, 0)
     if library == "polars":
         assert lower.schema == upper.schema == whole.schema
@@ -177,7 +177,7 @@ def test_frames_keep_their_data_types(library):
 def test_arrays_of_objects_and_empty_columns():
     frame = survey().assign(none=np.nan, same=2.0)
     frame.loc["row 3", "same"] = np.nan
-    fitted = GaussianImputer(random_state=0, keep_empty_features=True).fit(frame)
+    fitted = quick_gaussian(keep_empty_features=True).fit(frame)
     lower, upper = fitted.interval(frame, 0.8, 19, 0)
     assert lower.dtype == object and lower.shape == frame.shape
     for end in (lower, upper):
@@ -187,7 +187,7 @@ def test_arrays_of_objects_and_empty_columns():
     for end in fitted.interval(frame, 0.8, 19, 0, where=everywhere):
         assert (pd.isna(end) == pd.isna(lower)).all()
     numbers = frame[["age", "none"]]
-    fitted = GaussianImputer(random_state=0, keep_empty_features=True).fit(numbers)
+    fitted = quick_gaussian(keep_empty_features=True).fit(numbers)
     [median] = fitted.quantile(numbers, [0.5], 19)
     assert np.isnan(median[:, 1]).all() and np.isfinite(median[:, 0]).all()
 

@@ -159,6 +159,7 @@ def test_columns_that_are_passed_through_may_be_entirely_missing():
     assert quiet.feature_indices_.tolist() == [0, 1, 2, 3]
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize("convert", [lambda X: X, pl.from_pandas, pa.Table.from_pandas])
 def test_repeated_rows_are_found_by_passed_names(convert):
     X = plain()[["x", "count"]]
@@ -453,6 +454,7 @@ def test_a_column_or_a_row_is_no_table(kept):
         refused(ValueError, r"two dimensions.*X\.reshape\(-1, 1\)", imputer.fit, part)
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("order", ["abcd", "dbca"])
 @pytest.mark.parametrize("make", [table, gaussian])
 def test_columns_may_be_named_like_attributes_of_tables(order, make, seed):

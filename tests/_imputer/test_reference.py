@@ -9,11 +9,11 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from cases import EACH_IMPUTER
+from cases import EACH_IMPUTER, quick_gaussian
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 
-from skvnce import GaussianImputer, LAIRImputer, VariationalAutoencoder
+from skvnce import LAIRImputer, VariationalAutoencoder
 from skvnce.pooling import sensitivity_curve
 
 pytestmark = [
@@ -38,10 +38,10 @@ def test_draws_of_numbers_equal_a_fit_to_the_group():
     frame, control = (
         one.assign(arm=1.0 * (one["arm"] == "treated")) for one in (frame, control)
     )
-    imputer = GaussianImputer(random_state=5).fit(frame)
+    imputer = quick_gaussian().set_params(random_state=5).fit(frame)
     drawn = imputer.sample(frame, 3, 7, as_array=True, reference=control)
     visits = ["first", "second"]
-    alone = GaussianImputer(random_state=7).fit(control[visits])
+    alone = quick_gaussian().set_params(random_state=7).fit(control[visits])
     expected = alone.sample(frame[visits], 3, 7, as_array=True)
     np.testing.assert_array_equal(drawn[..., 1:], expected)
     assert not np.array_equal(imputer.sample(frame, 3, 7, as_array=True), drawn)
@@ -66,7 +66,7 @@ def test_treated_rows_lose_the_effect(imputer):
 
 def test_a_shift_is_added():
     frame, control = trial(300, 3)
-    imputer = GaussianImputer(random_state=0).fit(frame)
+    imputer = quick_gaussian().fit(frame)
     plain, moved = (
         imputer.sample(frame, 2, 0, reference=control, shift={"second": delta})
         for delta in (0, -0.05)
@@ -82,7 +82,7 @@ def test_a_shift_is_added():
 
 def test_a_curve_under_the_reference():
     frame, control = trial(300, 4)
-    imputer = GaussianImputer(random_state=0).set_output(transform="pandas").fit(frame)
+    imputer = quick_gaussian().set_output(transform="pandas").fit(frame)
 
     def effect(table):
         groups = [one["second"] for _, one in table.groupby("arm")]
@@ -117,7 +117,7 @@ def test_what_the_user_passed_in_does_not_change(imputer):
 
 def test_errors():
     frame, control = trial(120, 6)
-    imputer = GaussianImputer(random_state=0).fit(frame)
+    imputer = quick_gaussian().fit(frame)
     with pytest.raises(ValueError, match="no observed cell in column 'second'"):
         imputer.sample(frame, reference=control.assign(second=np.nan))
     with pytest.raises(ValueError, match="single value in each column"):

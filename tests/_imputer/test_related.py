@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+from cases import quick_gaussian
 from errors import refused
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
@@ -21,10 +22,15 @@ from skvnce import (
 from skvnce.options import Chunks, IncompleteDensity
 
 pytestmark = pytest.mark.filterwarnings("ignore:EM stopped")  # of short chains
-QUICK = {"n_estimators": 0, "n_parameter_draws": 3, "random_state": 0}
+QUICK = {
+    "n_estimators": 0,
+    "interactions": None,
+    "n_parameter_draws": 3,
+    "random_state": 0,
+}
 FEW = {"n_estimators": 1, "n_steps": 2, "n_draws": 10, "random_state": 0}
 
-NORMAL = GaussianImputer(n_parameter_draws=2, max_iter=50, random_state=0)
+NORMAL = quick_gaussian()
 OTHERS = {
     "GaussianImputer": NORMAL,
     "MixtureImputer": MixtureImputer(2, n_estimators=2, max_iter=5, random_state=0),
@@ -842,6 +848,7 @@ def test_filled_counts_exceed_those_observed_only_if_a_total_does(name, rng):
         assert (parts >= 0).all() and (parts == parts.round()).all()
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("step", [1, 5, 100])  # 1: all numbers are levels
 @TWO
 def test_totals_of_counts_in_steps_hold(name, step):
@@ -932,6 +939,7 @@ STEPS = {
 }
 
 
+@pytest.mark.quick
 @TWO
 @pytest.mark.parametrize("steps", STEPS)
 def test_counts_in_steps_keep_their_totals(steps, name, rng):

@@ -7,7 +7,7 @@ import pandas as pd
 import polars as pl
 import pytest
 import sklearn
-from cases import SMALL
+from cases import SMALL, quick_gaussian
 from energies import Factor
 from errors import refused
 from sklearn.linear_model import LinearRegression
@@ -236,7 +236,7 @@ FILLS = [
     VNCEEstimator(random_state=0),
 ]
 POOLED = [
-    GaussianImputer(categorical_features=[2], random_state=0),
+    quick_gaussian(categorical_features=[2]),
     MixtureImputer(1, n_estimators=1, random_state=0),
     ConstrainedImputer(random_state=0),
 ]

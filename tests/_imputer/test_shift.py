@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from cases import EACH_IMPUTER
+from cases import EACH_IMPUTER, quick_gaussian
 
 from skvnce import ColumnImputer, GaussianImputer
 from skvnce._imputer import imputer as _imputer
@@ -114,7 +114,6 @@ def test_other_missing_cells_follow_by_their_regression():
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_log_odds_of_levels():
     frame = mixed_rows(600, 2)
     imputer = GaussianImputer(random_state=0).fit(frame)
@@ -132,7 +131,7 @@ def test_log_odds_of_levels():
 
 def test_log_odds_of_another_level_are_their_negative():
     frame = mixed_rows(300, 3)
-    imputer = GaussianImputer(random_state=0).fit(frame)
+    imputer = quick_gaussian().fit(frame)
     one, other = (
         imputer.sample(frame, 2, 0, as_array=True, shift={"smoker": odds})
         for odds in ({"yes": 0.7}, {"no": -0.7})
@@ -145,7 +144,7 @@ def test_log_odds_of_another_level_are_their_negative():
 def test_counts_move_by_their_mean_and_stay_counts(unit):
     frame = mixed_rows(600, 4)
     frame["visits"] *= unit  # spreads are in units of the counts, not of their codes
-    imputer = GaussianImputer(random_state=0).set_output(transform="pandas").fit(frame)
+    imputer = quick_gaussian().set_output(transform="pandas").fit(frame)
     hidden = frame["visits"].isna()
     zero, shifted = (
         imputer.sample(frame, 40, 0, shift={"visits": delta}) for delta in (0, 0.3)
@@ -167,7 +166,7 @@ def test_integers_are_not_rounded_back():
     x = rng.normal(size=400)
     X = np.column_stack([x, np.round(1000 * x + 300 * rng.normal(size=400))])
     X[:200, 1] = np.nan
-    imputer = GaussianImputer(random_state=0).fit(X)
+    imputer = quick_gaussian().fit(X)
     zero, shifted = (
         imputer.sample(X, 20, 0, as_array=True, shift={1: delta}) for delta in (0, 3e-4)
     )
@@ -181,7 +180,7 @@ def test_integers_are_not_rounded_back():
 @pytest.fixture(scope="module")
 def fitted():
     frame = mixed_rows(80, 8)
-    return frame, GaussianImputer(random_state=0).fit(frame)
+    return frame, quick_gaussian().fit(frame)
 
 
 @pytest.mark.parametrize(
@@ -209,14 +208,14 @@ def test_wrong_shifts(fitted, shift, error, message):
 def test_constant_columns_cannot_be_shifted():
     X = normal_rows(60, 9)
     X[:, 0] = 1
-    imputer = GaussianImputer(random_state=0).fit(X)
+    imputer = quick_gaussian().fit(X)
     with pytest.raises(ValueError, match="has the column 0, which is constant"):
         imputer.sample(X, shift={0: 1})
 
 
 def test_cells_that_follow_have_numbers_of_their_own():
     frame = mixed_rows(600, 2)
-    imputer = GaussianImputer(random_state=0).set_output(transform="pandas").fit(frame)
+    imputer = quick_gaussian().set_output(transform="pandas").fit(frame)
     shifts = {"smoker": {"yes": 0.0}}, {"smoker": {"yes": 2.0}}
     one, other = (imputer.sample(frame, 1, 0, shift=shift)[0] for shift in shifts)
     both = frame["smoker"].isna() & frame["income"].isna()

@@ -36,7 +36,6 @@ def sampled(weights):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 @pytest.mark.parametrize("factor", [5000, 0.001])
 def test_weights_of_another_scale_change_draws_and_warn(factor):
     """Variances of a mean are in proportion to the inverse sum of the weights."""
@@ -191,6 +190,7 @@ def two_groups():
 
 
 @pytest.mark.quick(2)
+@pytest.mark.usefixtures("short_training")
 @pytest.mark.parametrize("imputer", WEIGHING, ids=lambda one: type(one).__name__)
 def test_weights_count_as_equal_rows(imputer):
     """Means of a row without observed cells: about (1, -1) instead of (2, -2)."""
@@ -206,6 +206,7 @@ def test_weights_count_as_equal_rows(imputer):
 
 
 @pytest.mark.quick(2)
+@pytest.mark.usefixtures("short_training")
 @pytest.mark.parametrize("imputer", MEMBERS, ids=lambda one: type(one).__name__)
 def test_rows_of_weight_zero_are_left_out(imputer):
     X, _ = two_groups()

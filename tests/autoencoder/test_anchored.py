@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from oracles import shaken
+from oracles import all_patterns, shaken
 from torch.distributions import MultivariateNormal
-from vaes import NORMAL
+from vaes import NORMAL, random_factors
 
 from skvnce._core.models import draw_latents
 from skvnce._core.random import stream
@@ -19,17 +19,13 @@ D, K = 4, 2
 
 @pytest.fixture
 def linear(seed):
-    generator = torch.Generator().manual_seed(seed)
-    numbers = torch.randn(D, K + 2, generator=generator, dtype=torch.float64)
-    return FactorModel(numbers[:, 0], numbers[:, 1:-1], 0.1 + numbers[:, -1].exp())
+    return random_factors(D, K, seed, least=0.1)
 
 
 @pytest.fixture
 def rows(seed):
-    """Make every pattern of missing cells."""
     torch.manual_seed(seed)
-    observed = (torch.arange(2**D)[:, None] >> torch.arange(D)) % 2 == 1
-    return torch.randn(2**D, D).double(), observed
+    return torch.randn(2**D, D).double(), all_patterns(D)
 
 
 def encoder(linear, n_components=1, shake=0.0):

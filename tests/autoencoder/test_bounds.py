@@ -168,7 +168,6 @@ def test_cvi_has_the_value_and_the_model_gradient_of_demiss(model, encoder, comp
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_the_gradient_of_cvi_in_the_posterior_is_unbiased(
     model, encoder, completed, seed
 ):

@@ -281,7 +281,6 @@ def table(name, seed):
 
 
 @pytest.mark.quick(2)
-@pytest.mark.sampled
 @pytest.mark.parametrize("name", [quick_or_slow(name) for name in ESTIMATORS])
 def test_fits_and_uses_are_those_of_the_cpu(name, seed, device, gradients, monkeypatch):
     """And nothing stays behind, which the device would refuse; modules come back."""
@@ -349,7 +348,6 @@ def test_all_other_estimators_need_no_gradients(estimator, seed, device, gradien
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_the_device_refuses_what_stays_behind(seed, device, monkeypatch):
     """The control: tables that are not moved, in training and in use."""
     monkeypatch.setattr("skvnce._core.training.rounds.STEPS", 2)

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from oracles import GATE, z_mean
+from oracles import GATE, all_patterns, z_mean
 from scipy.optimize import minimize
 from torch.distributions import MultivariateNormal
+from vaes import random_factors
 
 from skvnce._core.incomplete import Incomplete, Rows
 from skvnce.autoencoder import factor_analysis
@@ -289,15 +290,12 @@ D, K = 5, 2
 
 @pytest.fixture
 def model(seed):
-    generator = torch.Generator().manual_seed(seed)
-    numbers = torch.randn(D, K + 2, generator=generator, dtype=torch.float64)
-    return FactorModel(numbers[:, 0], numbers[:, 1:-1], numbers[:, -1].exp())
+    return random_factors(D, K, seed)
 
 
 @pytest.fixture
 def observed():
-    """Make every pattern."""
-    return (torch.arange(2**D)[:, None] >> torch.arange(D)) % 2 == 1
+    return all_patterns(D)
 
 
 @pytest.fixture

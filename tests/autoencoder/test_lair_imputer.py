@@ -13,6 +13,7 @@ from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
 from statistical import FAILURE, standard_errors
+from tables import normal_table
 
 from skvnce import GaussianImputer, LAIRImputer, VariationalAutoencoder
 from skvnce.autoencoder.model import EncoderMember
@@ -21,12 +22,6 @@ from skvnce.metrics import coverage, imputation_rmse
 from skvnce.missingness import hide, mcar
 
 LINEAR = VariationalAutoencoder(max_iter=0, likelihood="normal", marginals="normal")
-
-
-def normal_table(seed, n=200, d=4):
-    rng = np.random.default_rng(seed)
-    full = 0.8 * rng.normal(size=(n, 1)) + 0.6 * rng.normal(size=(n, d))
-    return full, mcar(full, 0.3, random_state=seed)
 
 
 @pytest.fixture
@@ -121,7 +116,6 @@ def test_transform_sums_draws_up(X, fitted):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_standard_errors_fall_with_the_number_of_draws(X):
     errors = []
     for number in (16, 256):

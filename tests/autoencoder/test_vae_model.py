@@ -2,25 +2,18 @@
 
 import pytest
 import torch
-from oracles import shaken
+from oracles import all_patterns, shaken
 from torch import nn
 from torch.distributions import Normal
-from vaes import NORMAL, families, log_evidence
+from vaes import NORMAL, families, log_evidence, random_factors
 
-from skvnce.autoencoder.factor_analysis import FactorModel, log_prob_observed
+from skvnce.autoencoder.factor_analysis import log_prob_observed
 from skvnce.autoencoder.networks import ResidualPerceptron, VariationalAutoencoderModel
 
 D, FLOOR = 4, 0.05
 
 
 MIXED = families([1], [2], [3], [(-1, 1)], [(-1, 0, 1)], [(-1.5, -0.5, 0.5, 1.5)])
-
-
-def factors(seed, k):
-    generator = torch.Generator().manual_seed(seed)
-    numbers = torch.randn(D, k + 2, generator=generator, dtype=torch.float64)
-    noise = 0.2 + numbers[:, -1].exp()
-    return FactorModel(numbers[:, 0], numbers[:, 1:-1], noise)
 
 
 def autoencoder(linear, kind=NORMAL, floor=FLOOR, shake=0.0):
@@ -35,15 +28,13 @@ def autoencoder(linear, kind=NORMAL, floor=FLOOR, shake=0.0):
 
 @pytest.fixture
 def rows(seed):
-    """Make every pattern of missing cells."""
     torch.manual_seed(seed)
-    observed = (torch.arange(2**D)[:, None] >> torch.arange(D)) % 2 == 1
-    return torch.randn(2**D, D).double(), observed
+    return torch.randn(2**D, D).double(), all_patterns(D)
 
 
 @pytest.mark.parametrize("k", [1, 2])
 def test_it_starts_as_factor_analysis(k, rows, seed):
-    linear = factors(seed, k)
+    linear = random_factors(D, k, seed, least=0.2)
     exact, _ = log_prob_observed(linear, *rows)
     with torch.no_grad():
         evidence = log_evidence(autoencoder(linear), *rows, n_points=100)
@@ -55,7 +46,7 @@ def test_it_starts_as_factor_analysis(k, rows, seed):
 
 def test_means_and_spreads_are_those_of_the_network(seed):
     torch.manual_seed(seed)
-    linear = factors(seed, 2)
+    linear = random_factors(D, 2, seed, least=0.2)
     model, z = autoencoder(linear, shake=0.3), torch.randn(5, 3, 2).double()
     cells = model.likelihood(z)
     f, g = model.network(z).chunk(2, -1)
@@ -87,7 +78,7 @@ class Wild(nn.Module):
 @pytest.mark.parametrize("value", [-1e30, -5.0, 0.0, 1e30])
 def test_scales_stay_above_the_floor_and_finite(value, dtype, seed):
     """Those that start below it are lifted; no network brings them there."""
-    linear = factors(seed, 2)
+    linear = random_factors(D, 2, seed, least=0.2)
     tiny = linear._replace(noise_variance=linear.noise_variance * 1e-9)
     for start in (linear, tiny):
         model = autoencoder(start).to(dtype)
@@ -102,7 +93,7 @@ def test_scales_stay_above_the_floor_and_finite(value, dtype, seed):
 @pytest.mark.parametrize("kind", [NORMAL, MIXED], ids=["normal", "mixed"])
 def test_all_parameters_learn(kind, rows, seed):
     torch.manual_seed(seed)
-    model = autoencoder(factors(seed, 2), kind, shake=0.3)
+    model = autoencoder(random_factors(D, 2, seed, least=0.2), kind, shake=0.3)
     x = rows[0].clone()
     x[:, 2:] = x[:, 2:].sign()
     cells = model.likelihood(torch.randn(len(x), 2).double())
@@ -118,7 +109,7 @@ def test_all_parameters_learn(kind, rows, seed):
 
 def test_its_cells_are_of_their_families(seed):
     torch.manual_seed(seed)
-    linear = factors(seed, 2)
+    linear = random_factors(D, 2, seed, least=0.2)
     z, x = torch.randn(6, 2).double(), torch.ones(6, D).double()
     mixed, normal = (
         autoencoder(linear, kind).likelihood(z).log_prob(x) for kind in (MIXED, NORMAL)

@@ -134,6 +134,7 @@ def test_tables_of_few_different_rows_have_a_gain(seed):
     assert 0.386 - 4 * 0.03 < gain < 0.386 + 4 * 0.03
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("imputer", [GaussianImputer, MixtureImputer, TableImputer])
 @pytest.mark.parametrize("n, d", [(80, 3), (200, 3), (500, 5)])
 def test_the_order_of_columns_does_not_matter(imputer, n, d, rng):

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from cases import quick_gaussian
 from sklearn.linear_model import Ridge
 
-from skvnce import ColumnImputer, GaussianImputer
+from skvnce import ColumnImputer
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -16,7 +17,7 @@ def test_cells_have_the_sign_of_the_observed_ones(rng, sign):
     given = {"regressor": Ridge(), "weight": 1.0, "random_state": 0}
 
     def cells_of(**bounds):
-        model = GaussianImputer(**bounds, random_state=0)
+        model = quick_gaussian(**bounds)
         imputer = ColumnImputer(model, **given).fit(X)
         draws = np.array(imputer.sample(X, 20, random_state=0))[:, gone, 0]
         return sign * draws, sign * imputer.transform(X)[gone, 0]

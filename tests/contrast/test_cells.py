@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 import torch
-from oracles import GATE, shaken, z_mean
+from oracles import GATE, all_patterns, shaken, z_mean
 from torch import nn
 from torch.distributions import Bernoulli, MultivariateNormal
 
@@ -30,8 +30,7 @@ def make(seed):
 
 @pytest.fixture
 def observed():
-    """Make every pattern."""
-    return (torch.arange(2**D)[:, None] >> torch.arange(D)) % 2 == 1
+    return all_patterns(D)
 
 
 def table(observed, positive, *shape):

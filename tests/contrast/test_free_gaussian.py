@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from oracles import shaken
+from oracles import all_patterns, shaken
 from torch.distributions import MultivariateNormal
 
 from skvnce._core.distributions.normal import Normal
@@ -23,8 +23,7 @@ def model(seed):
 
 @pytest.fixture
 def observed():
-    """Make every pattern."""
-    return (torch.arange(2**D)[:, None] >> torch.arange(D)) % 2 == 1
+    return all_patterns(D)
 
 
 @pytest.fixture

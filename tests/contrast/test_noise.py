@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from oracles import GATE, first_and_second, z_mean
+from oracles import GATE, all_patterns, first_and_second, z_mean
 from scipy import stats
 from torch import distributions, nn
 from torch.distributions import Normal as UnivariateNormal
@@ -38,8 +38,7 @@ def marginals():
 
 @pytest.fixture
 def patterns():
-    """Make every pattern."""
-    return (torch.arange(2**D)[:, None] >> torch.arange(D)) % 2 == 1
+    return all_patterns(D)
 
 
 def by_scipy(marginals):

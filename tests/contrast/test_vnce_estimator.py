@@ -204,7 +204,6 @@ def test_a_latent_variable(missing, atol, seed):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_adam_learns_a_latent_variable(seed):
     X, z = factor_table(seed)
     options = {"solver": Adam(learning_rate_init=0.05), "max_iter": 100}
@@ -399,7 +398,6 @@ def test_far_noise_shows_in_the_accuracy():
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_the_score_does_not_depend_on_how_it_was_fitted():
     X = gaussian_table(3, n=2000)
     scores = [
@@ -618,7 +616,6 @@ def test_bad_parameters_are_named(params, kind, message, fitted_to_few):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_a_symmetric_start_is_left():
     """Hidden units that start alike: the first rounds look as if nothing moved."""
     X, _ = machine_table(1, n=300)
@@ -630,7 +627,6 @@ def test_a_symmetric_start_is_left():
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_mass_where_nothing_was_is_noticed():
     X, _ = machine_table(0, n=40, d=12)
     model = partial(RestrictedBoltzmann, n_components=8)
@@ -848,7 +844,6 @@ class OneFactor(nn.Module):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_most_log_densities_are_within_their_errors(seed):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(150, 3)) + rng.normal(size=(150, 1))

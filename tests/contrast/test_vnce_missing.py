@@ -36,7 +36,6 @@ def log_spread(X, seed, **options):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_a_ring_is_as_narrow_as_without_missing_cells(seed):
     """Two modes of a cell; by one draw of one mode the spread is 2.5 times too large.
 

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from cases import quick_gaussian
 from errors import refused
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.compose import ColumnTransformer
@@ -97,7 +98,7 @@ def test_rows_are_hidden_as_a_whole_but_for_groups():
     imputer = GaussianImputer(groups="group", random_state=0, max_iter=20)
     options = {"mechanism": "rows", "n_repeats": 1, "random_state": 0}
     report = imputation_report({"groups": imputer}, frame, **options)
-    flat, alone = GaussianImputer(random_state=0), frame.drop(columns="group")
+    flat, alone = quick_gaussian(), frame.drop(columns="group")
     flat = imputation_report({"flat": flat}, alone, **options)
     assert report["rmse"][0] < 0.9 * flat["rmse"][0]
 
@@ -124,7 +125,7 @@ def test_columns_with_random_slopes_are_not_hidden():
 def test_mixed_frames(mechanism, library):
     frame = mixed(np.random.default_rng(1))
     frame = frame if library == "pandas" else pl.from_pandas(frame)
-    imputer = GaussianImputer(random_state=0)
+    imputer = quick_gaussian()
     imputers = {"gaussian": imputer}
     if library == "pandas":
         imputers["mode"] = ColumnTransformer(
@@ -203,7 +204,7 @@ def test_empty_columns_and_indicators_change_no_score(rng):
 
 def test_a_report_depends_on_its_seed_only():
     X = mixed(np.random.default_rng(2))
-    imputers = {"normal": GaussianImputer(random_state=0)}
+    imputers = {"normal": quick_gaussian()}
     settings = [{"n_repeats": 1, "random_state": seed} for seed in (0, 0, 1)]
     reports = [imputation_report(imputers, X, **one) for one in settings]
     scores = [report.drop(columns="seconds") for report in reports]
@@ -317,7 +318,7 @@ def test_energy_i_scores_of_mixed_frames():
     frame.loc[::3, "happy"] = pd.NA
     frame.loc[1::4, "age"] = np.nan
     frame.index = np.arange(len(frame))[::-1]
-    imputer = GaussianImputer(random_state=0)
+    imputer = quick_gaussian()
     found = energy_i_score(imputer, frame, random_state=0)
     other = energy_i_score(imputer, pl.from_pandas(frame), random_state=0)
     assert found == other and list(found.columns) == list(frame.columns)
@@ -393,7 +394,7 @@ def incomplete(rng, n=200):
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("blanks", [0, 30])
 def test_energy_i_scores_leave_names_out(blanks):
-    X, imputer = incomplete(np.random.default_rng(0)), GaussianImputer(random_state=0)
+    X, imputer = incomplete(np.random.default_rng(0)), quick_gaussian()
     without = energy_i_score(imputer, X, random_state=0)
     names = pd.Series([f"q{k}" for k in range(len(X))], dtype=object)
     Y = X.assign(id=names.where(names.index >= blanks))
@@ -414,7 +415,7 @@ def test_categories_of_few_remaining_cells_have_an_energy_i_score():
     x = rng.normal(size=200)
     level = pd.Series([f"level{k % 40}" for k in range(200)], dtype=object)
     X = pd.DataFrame({"x": x, "level": level.where(np.arange(200) % 9 > 0)})
-    found = energy_i_score(GaussianImputer(random_state=0), X, n_draws=2)
+    found = energy_i_score(quick_gaussian(), X, n_draws=2)
     assert 0 < found.columns["level"] < 1
 
 
@@ -423,7 +424,7 @@ def test_categories_of_few_remaining_cells_have_an_energy_i_score():
 def test_reports_score_no_column_that_an_imputer_passes_through(order):
     X = incomplete(np.random.default_rng(0)).assign(pid=np.arange(200))
     kinds = {"pid": "passthrough"}
-    passing = GaussianImputer(categorical_features=kinds, random_state=0)
+    passing = quick_gaussian(categorical_features=kinds)
     imputers = {"asked": passing, "mean": SimpleImputer()}
     imputers |= {"columns": ColumnImputer(passing, regressor=Ridge(), random_state=0)}
     imputers = dict([*imputers.items()][::order])
@@ -435,7 +436,7 @@ def test_reports_hide_no_categories_that_look_like_names_without_hidden_cells():
     """100 levels in 200 cells are categories, and names where a half is hidden."""
     level = pd.Series([f"level{k % 100}" for k in range(200)], dtype=object)
     X = incomplete(np.random.default_rng(0)).assign(level=level)
-    imputer = GaussianImputer(random_state=0)
+    imputer = quick_gaussian()
     options = {"fraction": 0.5, "n_repeats": 1, "random_state": 0}
     report = imputation_report({"one": imputer}, X, **options)
     assert report["rmse"].notna().all() and report["pfc"].isna().all()

@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from functools import partial
 from html.parser import HTMLParser
 
 import numpy as np
@@ -9,14 +10,22 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from cases import quick_gaussian
 
 import skvnce
 from skvnce.evaluation import missing_report
 from skvnce.exceptions import TableWarning
 
 N = 600
-QUICK = {"n_rows": 200, "random_state": 0}
+SHORT = partial(skvnce.GaussianImputer, max_iter=20, n_parameter_draws=2)
 EVIL = "<script>alert(1)</script>"
+
+
+def quick_report(table):
+    """Report on few rows, whose hidden cells a short chain predicts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(skvnce, "GaussianImputer", SHORT)
+        return missing_report(table, n_rows=200, random_state=0)
 
 
 def clean_table():
@@ -53,12 +62,12 @@ def unclean_table():
 
 @pytest.fixture(scope="module")
 def clean():
-    return missing_report(clean_table(), **QUICK)
+    return quick_report(clean_table())
 
 
 @pytest.fixture(scope="module")
 def unclean():
-    return missing_report(unclean_table(), **QUICK)
+    return quick_report(unclean_table())
 
 
 WARNINGS = [
@@ -97,7 +106,7 @@ def indicators(rng, n_levels, n=120):
 
 def texts(X, kind):
     """List the relations of a kind."""
-    found = missing_report(X, **QUICK).relations.found
+    found = quick_report(X).relations.found
     return [one.text for one in found if one.kind == kind]
 
 
@@ -146,7 +155,7 @@ def salaries():
 def test_relations_are_those_of_find_relations():
     table, holes = salaries()
     masked = table.mask(holes)
-    found = missing_report(masked, **QUICK)
+    found = quick_report(masked)
     relations = found.relations
     assert relations.found == skvnce.find_relations(masked)
     found_texts = [str(one) for one in relations.found]
@@ -176,7 +185,7 @@ def test_cells_that_violate_formulas_are_named():
     table.loc[99, "pay"] = 5555.0  # which contradicts two formulas
     right = np.log(table["pay"][412]), round(np.exp(table["log_pay"][99]))
     expected = {412: ("log_pay", 9.9, right[0]), 99: ("pay", 5555.0, right[1])}
-    report = missing_report(table.mask(holes), **QUICK)
+    report = quick_report(table.mask(holes))
     typos = report.relations.typos
     assert {one.row for one in typos} == {*expected}
     assert len(typos) == report.relations.n_typos == 2
@@ -194,7 +203,7 @@ def test_a_gross_typo_is_named(column):
     table, holes = salaries()
     table, right = table[["pay", "log_pay"]].astype(float), table.loc[412, column]
     table.loc[412, column] *= 1e6
-    [typo] = missing_report(table, **QUICK).relations.typos
+    [typo] = quick_report(table).relations.typos
     assert (typo.row, typo.column) == (412, column)
     assert typo.expected == pytest.approx(right, rel=1e-6)
 
@@ -203,7 +212,7 @@ def test_typos_are_told_by_the_digits_that_differ():
     table, holes = salaries()
     right = table.loc[7, "total"]
     table.loc[7, "total"] += 1
-    [typo] = missing_report(table.mask(holes), **QUICK).relations.typos
+    [typo] = quick_report(table.mask(holes)).relations.typos
     assert str(typo) == f"row 7: total is {right + 1:.0f}, pay * weeks is {right:.0f}"
 
 
@@ -213,7 +222,7 @@ def test_few_typos_are_listed():
     x[:, 2] = x[:, 0] + x[:, 1]
     x[:15, 2] += 0.5
     x[20:60, 0] = np.nan
-    found = missing_report(x, **QUICK)
+    found = quick_report(x)
     assert found.relations.n_typos == 15
     assert [one.row for one in found.relations.typos] == [*range(10)]
     assert "and 5 more" in found.to_html()
@@ -223,7 +232,7 @@ def test_shuffled_columns_have_no_relations():
     table, holes = salaries()
     rng = np.random.default_rng(1)
     table = table.apply(rng.permutation).assign(**indicators(rng, 4, N).iloc[:, :1])
-    found = missing_report(table.mask(np.c_[holes, holes[:, :1]]), **QUICK)
+    found = quick_report(table.mask(np.c_[holes, holes[:, :1]]))
     assert found.relations == type(found.relations)([], 0, {}, [], [], 0)
     assert "no column follows exactly" in found.to_html()
 
@@ -231,7 +240,7 @@ def test_shuffled_columns_have_no_relations():
 def test_wide_tables_are_not_searched(monkeypatch):
     monkeypatch.setattr("skvnce.evaluation._missing_report._WIDEST", 4)
     table, holes = salaries()
-    report = missing_report(table.mask(holes), **QUICK)
+    report = quick_report(table.mask(holes))
     assert report.relations.found == []
     assert "more than 4 columns" in report.relations.why_not
     assert "more than 4 columns" in report.to_html()
@@ -259,11 +268,11 @@ def test_alike_rows_and_products_are_in_the_report_alone(about):
         table = table[["a", "y"]].assign(subject=[f"s{k}" for k in subject])
     table.loc[::7, ["p"] if "p" in table else ["y"]] = np.nan
     skvnce.TableImputer(n_estimators=0, random_state=0).fit(table)
-    report = missing_report(table, **QUICK)
+    report = quick_report(table)
     alike = sum(one.startswith("Rows of the same level") for one in report.warnings)
     assert alike == (about == "rows")
     assert report.relations.products == (["p"] if about == "products" else [])
-    skvnce.GaussianImputer(random_state=0).fit(table)
+    quick_gaussian().fit(table)
 
 
 def test_columns_are_described(unclean):
@@ -305,7 +314,7 @@ def test_strengths_are_those_of_other_packages():
 
     table = unclean_table()[["a", "b", "group"]]
     table.loc[(table["group"] == "x") & (table.index % 2 == 0), "b"] = np.nan
-    found = missing_report(table, **QUICK).reasons
+    found = quick_report(table).reasons
     pairs = {one.by: one for one in found.found}
     assert found.n_pairs == 2
     gone = table["b"].isna()
@@ -323,7 +332,7 @@ def test_noise_is_no_reason():
     rng = np.random.default_rng(3)
     x = rng.normal(size=(300, 12))
     x[rng.random(x.shape) < 0.2] = np.nan
-    assert missing_report(x, **QUICK).reasons.found == []
+    assert quick_report(x).reasons.found == []
 
 
 def test_hidden_cells_are_predicted_if_they_can_be():
@@ -369,7 +378,7 @@ def test_text_that_is_numbers_says_how_to_convert_it():
     table["code"] = [f"{k:05d}" for k in range(N)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = missing_report(table, **QUICK)
+        found = quick_report(table)
     [said] = re.findall(r"Text that is numbers: .*?</p>", found.to_html())
     assert "<bdi>bmi</bdi>" in said and "code</bdi>" not in said
     assert "pandas.to_numeric" in said
@@ -407,7 +416,7 @@ def several(n, d):
     ids=["few", "more", "wide", "large", "widest", "repeated", "complete"],
 )
 def test_the_recommendation_follows_the_guide(table, imputer, reason):
-    found = missing_report(table, **QUICK).recommendation
+    found = quick_report(table).recommendation
     assert found.imputer == imputer and reason in " ".join(found.reasons)
 
 
@@ -429,7 +438,7 @@ def test_the_recommendation_follows_the_guide(table, imputer, reason):
 @pytest.mark.quick(4)
 @pytest.mark.filterwarnings("ignore::skvnce.exceptions.TableWarning")
 def test_the_code_fills_the_table(name, table):
-    report = missing_report(table, **QUICK)
+    report = quick_report(table)
     names = {name: table}
     exec(report.recommendation.code, names)
     filled, n_lines = names["filled"], report.recommendation.code.count("\n") + 1
@@ -454,7 +463,7 @@ def with_names(n=300):
 )
 def test_the_code_leaves_out_what_names_rows(convert):
     table = convert(with_names())
-    report = missing_report(table, **QUICK)
+    report = quick_report(table)
     assert sum("made up" in one for one in report.warnings) == 2
     assert "what seems to name rows" in " ".join(report.recommendation.reasons)
     names = {"X" if isinstance(table, np.ndarray) else "df": table}
@@ -468,9 +477,9 @@ def test_the_code_leaves_out_what_names_rows(convert):
 def test_all_containers_give_one_report():
     pandas = clean_table()
     pair = pandas, pl.from_pandas(pandas)
-    pages = [missing_report(one, **QUICK).to_html() for one in pair]
+    pages = [quick_report(one).to_html() for one in pair]
     assert pages[0] == pages[1].replace("polars", "pandas")
-    x = missing_report(pandas[["a", "b", "c"]].to_numpy().tolist(), **QUICK)
+    x = quick_report(pandas[["a", "b", "c"]].to_numpy().tolist())
     assert [one.name for one in x.columns] == ["x0", "x1", "x2"] and x.hidden.columns
 
 
@@ -505,7 +514,7 @@ def test_what_comes_from_the_table_is_escaped():
     table.loc[table[EVIL] > 0, quote] = np.nan
     table["id" + EVIL] = [f"{EVIL} {k}" for k in range(N)]
     table["mixed" + EVIL] = pd.Series([1, EVIL] * (N // 2), dtype=object)
-    report = missing_report(table, **QUICK)
+    report = quick_report(table)
     assert report.skips and report.identifiers and len(report.reasons.found) >= 2
     assert len(report.warnings) >= 3
     for page in (report.to_html(), report._repr_html_()):

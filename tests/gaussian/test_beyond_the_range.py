@@ -70,6 +70,7 @@ def test_slopes_are_right_where_low_values_are_missing(
     assert abs(np.mean(slopes) - 1) < margin and np.mean(controls) < 1 - margin
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize(
     "imputer",
     [

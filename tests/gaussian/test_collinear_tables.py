@@ -29,6 +29,7 @@ def hidden(X, rng):
     return cells
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("table", [squares, panel])
 @pytest.mark.parametrize(
     "imputer", [CopulaGraphLearner, GaussianImputer, MixtureImputer]
@@ -49,6 +50,7 @@ def test_exact_relations_are_used_and_numbers_stay_finite(table, imputer, seed):
     assert error < 0.4 * np.abs(np.nanmean(masked[:, 0]) - X[one, 0]).mean()
 
 
+@pytest.mark.quick
 @pytest.mark.filterwarnings("ignore:sample_weight has a mean")
 @pytest.mark.filterwarnings("ignore::skvnce.exceptions.MisfitWarning")
 @pytest.mark.parametrize("weights", [np.full(8, 5e8), np.r_[5e8, np.ones(7)]])

@@ -195,6 +195,7 @@ def kinds_of_groups():
     yield pl.from_pandas(X).with_columns(pl.col("g").cast(pl.Categorical))
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("place", range(5))
 def test_frames_with_groups_of_any_type(place, fitted):
     table = list(kinds_of_groups())[place]

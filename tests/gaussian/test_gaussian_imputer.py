@@ -125,10 +125,10 @@ def test_auto_chooses_by_the_data(rng):
     """Less shrinkage where columns depend on each other, by the mean over tables.
 
     Of 40 tables, log10 of it is -1.9 +- .3, and of 160 of noise -.1 +- .4: means of
-    eight tables differ by 1.8, with a standard error of .2.
+    five tables differ by 1.8, with a standard error of .25.
     """
     chosen = []
-    for _ in range(8):
+    for _ in range(5):
         strong = rng.normal(size=(40, 1)) + 0.1 * rng.normal(size=(40, 5))
         noise = rng.normal(size=(20, 8))
         for table in (strong, noise):

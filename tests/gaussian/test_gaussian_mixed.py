@@ -325,10 +325,10 @@ def bands(seed):
     return pd.DataFrame({"x": x, "c": names}).mask(hidden[:, None] * [False, True])
 
 
-def agreement_of_seeds():
+def agreement_of_seeds(n_tables):
     """Return the mean share of equal fills of two seeds."""
     found = []
-    for table in map(bands, range(4)):
+    for table in map(bands, range(n_tables)):
         known = {"on_misfit": "ignore", "n_parameter_draws": 0}
         fits = (GaussianImputer(random_state=one, **known) for one in (0, 1))
         fits = (one.set_output(transform="pandas") for one in fits)
@@ -338,6 +338,6 @@ def agreement_of_seeds():
 
 
 def test_seeds_change_two_percent_of_fills(monkeypatch):
-    assert agreement_of_seeds() >= 0.98
+    assert agreement_of_seeds(4) >= 0.98
     monkeypatch.setattr(mixed_fit, "_AVERAGING", 0.0)  # negative control: no copies
-    assert agreement_of_seeds() < 0.97
+    assert agreement_of_seeds(2) < 0.97

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from cases import quick_gaussian
 from errors import refused
 
 from skvnce import GaussianImputer
@@ -49,7 +50,6 @@ def test_ten_chunks_are_nearly_a_full_fit(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 @pytest.mark.parametrize("seed", [8, 0, 9])
 def test_ten_chunks_are_a_full_fit_after_a_small_first(seed):
     """The first 1000 rows of seeds 8 and 9 choose normal marginals."""
@@ -80,13 +80,13 @@ def test_the_fit_is_repeated_when_the_rows_have_doubled(monkeypatch):
     frame = pd.DataFrame(X, columns=list("abcde"))
 
     def in_chunks(*ends):
-        imputer = GaussianImputer(random_state=0)
+        imputer = quick_gaussian()
         for part in map(slice, (0, *ends[:-1]), ends):
             imputer.partial_fit(frame[part], sample_weight=weights[part])
         return imputer
 
     def equal(imputer, n):
-        whole = GaussianImputer(random_state=0)
+        whole = quick_gaussian()
         whole.fit(frame[:n], sample_weight=weights[:n])
         assert imputer.feature_names_in_.tolist() == list("abcde")
         return np.array_equal(imputer.transform(frame), whole.transform(frame))
@@ -203,7 +203,6 @@ def test_it_goes_on_after_storing_and_after_chunks():
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_draws_of_the_parameters_know_all_rows():
     X = stream(4000, 0, skewed=False)
     options = {"marginals": "normal", "n_parameter_draws": 60}

@@ -62,8 +62,8 @@ MAKE = quick_gaussian, quick_columns, quick_lair, quick_vgi
 MADE = dict(zip(NAMES, MAKE, strict=True))
 
 
-LONG = [pytest.mark.slow, pytest.mark.sampled]
-PARAMS = [*list(MADE)[:2], *(pytest.param(n, marks=LONG) for n in list(MADE)[2:])]
+FIRST, *OTHERS = MADE
+PARAMS = [FIRST, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
 
 
 @pytest.fixture(scope="module", params=PARAMS)

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from cases import quick_gaussian
 from scipy.stats import expon, gamma, norm
 
 from skvnce import GaussianImputer
@@ -11,9 +12,9 @@ from skvnce.gaussian import groups_fit, tails
 
 N = 300
 SHAPES = {
+    "negative": lambda x: -np.exp(x),
     "lognormal": lambda x: np.exp(x),
     "exponential": lambda x: expon.ppf(norm.cdf(x)),
-    "negative": lambda x: -np.exp(x),
     "whole": lambda x: np.ceil(200 * expon.ppf(norm.cdf(x))),
     "tenths": lambda x: np.ceil(10 * np.exp(x)) / 10,
 }
@@ -43,12 +44,13 @@ def hidden_cells(imputer, frame, n_draws=10):
     return np.array([one["w"][gone] for one in draws]), filled
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("with_levels", [False, True])
 def test_cells_have_the_sign_of_the_observed_ones(seed, shape, with_levels):
     full, frame = shaped(seed, shape, with_levels=with_levels)
     sign = np.sign(full[0])
-    for cells in hidden_cells(GaussianImputer(random_state=0), frame):
+    for cells in hidden_cells(quick_gaussian(), frame):
         assert (sign * cells > 0).all()
     if shape in ("lognormal", "negative") and not with_levels:
         # negative controls: the normal distribution alone, and the user's bound; over
@@ -97,6 +99,7 @@ def test_further_rows_may_have_another_sign(rng):
     assert after.min() < 0
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_cells_of_groups_have_the_sign_of_the_observed_ones(seed, shape):
     full, frame = shaped(seed, shape)

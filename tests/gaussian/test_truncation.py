@@ -98,7 +98,6 @@ def test_means_of_cells_that_are_nearly_equal(low, seed, rng):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_means_of_many_cells_near_their_bounds(seed):
     """Within 5 % of the conditional standard deviation, against exact draws."""
     d, rng = 12, np.random.default_rng(seed)

@@ -134,7 +134,6 @@ def levels_of(X, categories):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_scores_without_an_edge_are_standard_normal(seed):
     """Of 120 pairs: standard errors are .09 of means and .065 of deviations.
 
@@ -193,7 +192,6 @@ def test_scores_do_not_depend_on_the_order_of_columns(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_probabilities_of_edges_are_right_as_often_as_they_say():
     """Of 300 rows and 28 columns, 40 % missing; it was .32 of .91."""
     said, true = [], []
@@ -228,6 +226,7 @@ def probable(X, n_levels):
     return probabilities_of_scores(*arguments).numpy()
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("n", "n_levels"), [(60, 30), (100, 12), (150, 70), (200, 50), (300, 20)]
 )
@@ -240,6 +239,7 @@ def test_many_levels_have_no_edges_of_noise(n, n_levels, seed):
     assert p_share(alarms, 2, 0.03, "greater") > FAILURE
 
 
+@pytest.mark.quick(1)
 @pytest.mark.parametrize(("n", "n_levels"), [(200, 10), (300, 20), (400, 60)])
 def test_many_levels_keep_a_true_edge(n, n_levels, seed):
     """Sites explain half of the variance."""

@@ -111,7 +111,6 @@ NOMINAL = {"n": 200, "kinds": ("nominal",)}
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("options", "tables", "most"), [({"n": 300}, 4, 11), (NOMINAL, 6, 8)]
 )
@@ -220,7 +219,6 @@ def test_a_harmful_model_is_replaced_by_means():
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_edge_probabilities_of_noise_are_small():
     """In none of 300 such tables one exceeded one half; 1 of 100 in 2 of 12: .006."""
     alarms = 0

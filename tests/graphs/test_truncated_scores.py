@@ -93,7 +93,6 @@ def test_estimates_of_rows_average_to_that_of_score_matching(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 @pytest.mark.parametrize("missing", [0.0, 0.3, 0.6])
 def test_scores_without_an_edge_are_standard_normal(missing, seed):
     """Their mean square over tables, of which each is one independent observation."""

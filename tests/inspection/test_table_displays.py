@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from cases import quick_gaussian
 from errors import refused
 
-from skvnce import GaussianImputer
 from skvnce.inspection import ImputationDisplay, MissingnessDisplay, SensitivityDisplay
 from skvnce.pooling import SensitivityCurve, pool
 
@@ -174,7 +174,7 @@ class TestImputation:
 
     def test_arrays_of_all_draws(self):
         X = frame()[["size", "whole"]].to_numpy()
-        imputer = GaussianImputer(random_state=0).fit(X)
+        imputer = quick_gaussian().fit(X)
         draws = imputer.sample(X, 3, 0, as_array=True)
         assert ImputationDisplay.from_draws(X, draws).columns == ["x0"]
 

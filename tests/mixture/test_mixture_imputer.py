@@ -431,7 +431,6 @@ def test_sets_of_weights_are_those_of_the_bootstrap_and_share_their_sum(rng):
     assert 0.95 < drawn.var((0, 1), ddof=1).mean() < 1.05
 
 
-@pytest.mark.sampled
 def test_fills_of_levels_hardly_depend_on_the_seed(seed, monkeypatch):
     """Of 300 rows with 4 noisy levels; independent weights are the control."""
     tables, chosen = [], []

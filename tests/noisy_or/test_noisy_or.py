@@ -88,7 +88,6 @@ def test_bounds_of_what_is_learned(evidence, pictures, seed):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_free_parameters_of_rows_end_at_the_tightest_bound(evidence, pictures):
     """Visited again and again under one model, as the facts of the paper say."""
     cells, rows = cells_of(pictures.data), torch.arange(N)

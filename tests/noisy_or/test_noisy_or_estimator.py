@@ -97,7 +97,6 @@ def test_scores_lie_below_the_log_probability(fitted):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_scores_of_words_never_seen_lie_below_too():
     """Where only the floor of the leak explains a cell that is on."""
     x = make_binary_patterns(300, random_state=0).data
@@ -126,7 +125,6 @@ def test_every_way_learns_from_missing_cells(way, X):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_missing_cells_are_not_zeros(pictures):
     """Half of the cells hidden: rates and patterns come back; zeros halve them."""
     x = pictures.data.copy()
@@ -145,7 +143,6 @@ def test_missing_cells_are_not_zeros(pictures):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_a_prior_keeps_noise_out_of_the_components(seed):
     """Columns without causes, and few rows: new rows pay for what was learned."""
     noise = (np.random.default_rng(seed).random((400, 30)) < 0.2) * 1.0
@@ -261,7 +258,7 @@ def alike(seed, n):
     return X
 
 
-@pytest.mark.quick(5)
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("rate", [30.0, 1e30])
 def test_fits_that_get_worse_are_errors(way, rate):

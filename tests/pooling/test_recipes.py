@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.formula.api as smf
+from cases import quick_gaussian
 from scipy.special import expit, polygamma
 from scipy.stats import norm
 
-from skvnce import GaussianImputer
 from skvnce.pooling import fit_each, pool, pool_models
 
 ROOT = Path(__file__).parents[2]
@@ -170,9 +170,10 @@ def study(rng, sees_all):
     return X, treated, treated + 2 * values.sum(axis=1) + rng.normal(size=800)
 
 
+@pytest.mark.slow
 def test_causal_effects_are_the_true_one_under_their_assumptions():
     aipw = functions("causal_effect")["aipw"]
-    fill = GaussianImputer(random_state=0).set_output(transform="pandas")
+    fill = quick_gaussian().set_output(transform="pandas")
     rng = np.random.default_rng(1)
     estimates = {"seen": [], "all": [], "pooled": []}
     for _ in range(5):

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from cases import quick_gaussian
 from errors import refused
 from numpy.testing import assert_allclose
 from sklearn.impute import SimpleImputer
@@ -35,7 +36,7 @@ def mean_of_y(table):
 @pytest.fixture(scope="module")
 def fitted():
     X, _ = rows(400, 0)
-    return GaussianImputer(random_state=0).fit(X), X
+    return quick_gaussian().fit(X), X
 
 
 def test_it_is_the_pooled_analysis_of_the_draws(fitted):
@@ -96,7 +97,7 @@ def test_models_by_name():
     smf = pytest.importorskip("statsmodels.formula.api")
     X, _ = rows(300, 1)
     frame = pd.DataFrame(X, columns=["x", "y"])
-    imputer = GaussianImputer(random_state=0).set_output(transform="pandas").fit(frame)
+    imputer = quick_gaussian().set_output(transform="pandas").fit(frame)
 
     def analyse(table):
         return smf.ols("y ~ x", table).fit()

@@ -105,7 +105,6 @@ class Doubled(torch.nn.Module):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_scores_are_finite_where_the_conditionals_are_wrong(fitted, data, seed):
     """One draw in nine is of the normal."""
     away = conditionals.anchored_conditionals(fitted.normal, NormalHead())
@@ -126,7 +125,6 @@ def test_scores_are_finite_where_the_conditionals_are_wrong(fitted, data, seed):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_scores_find_a_density_where_no_proposal_of_the_fit_is(
     fitted, normal, data, seed
 ):

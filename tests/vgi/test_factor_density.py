@@ -5,11 +5,11 @@ import torch
 from oracles import GATE, z_mean
 from torch import nn
 from torch.distributions import Independent, MultivariateNormal, Normal
-from vaes import Curved
+from vaes import Curved, random_factors
 
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import stream
-from skvnce.autoencoder.factor_analysis import FactorModel, log_prob_observed
+from skvnce.autoencoder.factor_analysis import log_prob_observed
 from skvnce.vgi.conditionals import ExtendedConditionals, NormalHead
 from skvnce.vgi.densities import (
     AutoencoderDensity,
@@ -27,9 +27,7 @@ D, K = 5, 2
 
 @pytest.fixture
 def model(seed):
-    generator = torch.Generator().manual_seed(seed)
-    numbers = torch.randn(D, K + 2, generator=generator, dtype=torch.float64)
-    return FactorModel(numbers[:, 0], numbers[:, 1:-1], numbers[:, -1].exp())
+    return random_factors(D, K, seed)
 
 
 @pytest.mark.parametrize("shape", [(), (7,), (2, 3, 4)])

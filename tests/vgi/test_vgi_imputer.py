@@ -12,6 +12,7 @@ from oracles import GATE
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from statistical import FAILURE, p_mean
+from tables import normal_table
 from torch import nn
 
 from skvnce import GaussianImputer, VariationalAutoencoder, VGIImputer
@@ -22,12 +23,6 @@ from skvnce.options import VGI, Adam, IncompleteDensity
 
 NORMAL = IncompleteDensity("flow", max_iter=0)  # the normal at which it starts
 ONE_ROUND = {"max_iter": 1, "solver": Adam(validation_fraction=0)}  # no warning
-
-
-def normal_table(seed, n=200, d=4):
-    rng = np.random.default_rng(seed)
-    full = 0.8 * rng.normal(size=(n, 1)) + 0.6 * rng.normal(size=(n, d))
-    return full, mcar(full, 0.3, random_state=seed)
 
 
 @pytest.fixture
@@ -114,7 +109,6 @@ TRAINED += [
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 @pytest.mark.parametrize("algorithm", TRAINED, ids=str)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_training_leaves_the_normal_where_held_out_cells_gain(algorithm, seed):
@@ -415,7 +409,6 @@ def test_all_members_start_at_a_mixture(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_the_start_may_be_a_normal(seed):
     X, _ = ring(60, seed)
     model = IncompleteDensity(algorithm=VGI(start="normal"), max_iter=1)

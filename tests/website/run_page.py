@@ -1,8 +1,10 @@
-"""Run the doctests and Python blocks of a page: ``python run_page.py README.md``.
+"""Run the doctests and Python blocks of pages, each in an empty folder and process:
+``python run_page.py README.md empty_folder doc/index.rst other_folder``.
 
-It imports sybil alone, so that it runs where pytest is not installed.
+It requires sybil alone, so that it runs where pytest is not installed.
 """
 
+import os
 import re
 import sys
 import warnings
@@ -36,10 +38,45 @@ def examples(path):
     return list(Sybil(PARSERS[path.suffix]).parse(path).examples())
 
 
-if __name__ == "__main__":
-    found = examples(Path(sys.argv[1]))
+def run(path):
+    """Run the examples of a page."""
+    found = examples(path)
     warnings.simplefilter("error")  # as in the tests: no page warns
     warnings.filterwarnings("ignore", "Draws of .* are for filling")  # which pages say
     for example in found:
         example.evaluate()
     print(f"{len(found)} examples")
+
+
+def run_apart(path, folder):
+    """Run a page in a child of this process, whose output is beside the folder."""
+    sys.stdout.flush()
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
+    os.chdir(folder)
+    output = os.open(output_of(folder), os.O_WRONLY | os.O_CREAT)
+    os.dup2(output, sys.stdout.fileno())
+    os.dup2(output, sys.stderr.fileno())
+    run(path)
+    sys.exit()  # as the process of one page ends: also what pages started
+
+
+def output_of(folder):
+    """Return where the output of the page of a folder is."""
+    return Path(folder).with_suffix(".txt")
+
+
+def import_names():
+    """Import what most pages use, once for all pages."""
+    import skvnce
+
+    for name in skvnce.__all__:
+        getattr(skvnce, name)
+
+
+if __name__ == "__main__":
+    import_names()
+    for path, folder in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
+        run_apart(Path(path), Path(folder).resolve())

@@ -2,11 +2,12 @@
 
 import re
 import tomllib
+from itertools import chain
 
 import pytest
 
 pytest.importorskip("sybil", reason="sybil is in the extra `test`")
-from run_page import n_examples  # noqa: E402
+from run_page import n_examples, output_of  # noqa: E402
 from stated_environment import (  # noqa: E402
     ROOT,
     Requirement,
@@ -18,6 +19,7 @@ from stated_environment import (  # noqa: E402
 )
 
 INSTALL = re.compile(r'^ *python -m pip install .*-e "\.\[(\w+)\]"$', re.M)
+SCRIPT = ROOT / "tests" / "website" / "run_page.py"
 READER = "sybil"  # reads the pages; it requires nothing itself
 
 
@@ -28,31 +30,23 @@ def first_extra(page):
 
 
 @pytest.fixture(scope="module")
-def pythons(tmp_path_factory):
-    """Return a function of an extra, which gives the Python of its environment."""
-    made = {}
-
-    def python(extra):
-        if extra not in made:
-            names = closure([*stated(extra), Requirement(READER)])
-            made[extra] = build(tmp_path_factory.mktemp(extra), names)
-        return made[extra]
-
-    return python
-
-
-def run_page(python, page, folder):
-    """Run a page in an empty folder, in the environment of a Python."""
-    script = str(ROOT / "tests" / "website" / "run_page.py")
-    return run_python(python, script, str(page), folder=folder)
+def outputs(tmp_path_factory):
+    """Run all pages, those of an extra in its environment; return what they print."""
+    folders = {page: tmp_path_factory.mktemp(page.stem) for page in stated_pages()}
+    for extra in sorted({*map(first_extra, folders)}):
+        names = closure([*stated(extra), Requirement(READER)])
+        python = build(tmp_path_factory.mktemp(extra), names)
+        own = [item for item in folders.items() if first_extra(item[0]) == extra]
+        done = run_python(python, SCRIPT, *map(str, chain(*own)), folder=python.parent)
+        assert done.returncode == 0, done.stderr[-3000:]
+    return {page: output_of(folder).read_text() for page, folder in folders.items()}
 
 
 @pytest.mark.site
 @pytest.mark.parametrize("page", stated_pages(), ids=lambda p: p.name)
-def test_page_runs_after_its_install_line(page, pythons, tmp_path):
-    done = run_page(pythons(first_extra(page)), page, tmp_path)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert int(done.stdout.split()[-2]) == n_examples(page)
+def test_page_runs_after_its_install_line(page, outputs):
+    *_, last = outputs[page].splitlines()
+    assert last == f"{n_examples(page)} examples", outputs[page][-3000:]
 
 
 def test_pages_of_all_extras_are_found():

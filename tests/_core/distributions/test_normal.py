@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from oracles import conditioned
+from oracles import all_patterns, conditioned
 
 from skvnce._core.distributions.normal import (
     ByMissing,
@@ -17,8 +17,7 @@ D = 5
 
 @pytest.fixture
 def observed():
-    """Make every pattern."""
-    return (torch.arange(2**D)[:, None] >> torch.arange(D)) % 2 == 1
+    return all_patterns(D)
 
 
 def in_batches(normal, x, observed, kinds=2):

@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 import pytest
+from cases import quick_gaussian
 from sklearn.base import clone
 
 from _imputer.parts.test_large import most_rows, table  # noqa: F401
@@ -96,7 +97,7 @@ def test_rows_of_weight_zero_may_be_large():
 def test_slices_of_a_large_part_are_compared_as_a_whole(monkeypatch):
     for name in ("_CELLS_AT_ONCE", "_SUMMARISED"):
         monkeypatch.setattr(large, name, 700)
-    one, other = (GaussianImputer(random_state=0) for _ in range(2))
+    one, other = (quick_gaussian() for _ in range(2))
     one.fit(Chunks([X, X[:200]]))
     other.fit(np.concatenate([X, X[:200]]))
     np.testing.assert_allclose(one.covariance_, other.covariance_, rtol=1e-10)

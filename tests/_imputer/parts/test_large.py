@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from cases import quick_gaussian
 from errors import refused
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import NotFittedError
@@ -156,7 +157,7 @@ def test_ranges_are_those_of_all_rows(monkeypatch):
     X = table()
     far = np.flatnonzero(summary.numbered(np.arange(len(X))) > 0.5)[0]
     X[far, 2], X[far, 1] = -50.0, 0.5  # of a row that is not in the sample
-    imputer = GaussianImputer(min_value={0: "observed"}, random_state=0)
+    imputer = quick_gaussian(min_value={0: "observed"})
     imputer.fit(parts(X))
     assert imputer.feature_ranges_[0, 2] < -50
     assert imputer.feature_ranges_[0, 0] == np.nanmin(X[:, 0])
@@ -219,7 +220,6 @@ def test_chunks_are_a_sequence():
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_row_groups_of_parquet(tmp_path):
     pytest.importorskip("pyarrow")
     X = pd.DataFrame(table(), columns=list("abcde"))
@@ -231,9 +231,9 @@ def test_row_groups_of_parquet(tmp_path):
     both = Chunks.from_parquet([tmp_path / "one.parquet", tmp_path / "two.parquet"])
     assert len(chunks[1:3]) == 2
     assert len(both) == 6
-    fitted = GaussianImputer(random_state=0).fit(both)
+    fitted = quick_gaussian().fit(both)
     twice = pd.concat([X, X]).to_numpy()
-    expected = GaussianImputer(random_state=0).fit(twice)
+    expected = quick_gaussian().fit(twice)
     assert_allclose(fitted.mean_, expected.mean_, rtol=1e-10)
     of_folder = Chunks.from_parquet(tmp_path)
     for one, other in zip(of_folder, both, strict=True):
@@ -324,7 +324,6 @@ def test_factor_analysis_is_that_in_memory(rank):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_factor_analysis_of_a_sampled_table(monkeypatch):
     monkeypatch.setattr("skvnce._imputer.parts.chunks.MOST_ROWS", 400)
     X = table()

@@ -120,14 +120,12 @@ def test_means_below_a_limit_are_those_of_skewed_distributions(shape, seed):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_means_above_a_limit_are_those_of_skewed_distributions(rng):
     """Times that end after a study: 40 % are not seen."""
     assert are_small(errors_of_means(expon(), 1500, rng, upper=True)[0])
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_doubt_is_the_error_of_means_below_a_limit(seed):
     """Root mean squares over 28 small tables; at 30 seeds their ratio is .75 to 1.5."""
     rng, shapes = np.random.default_rng(seed), [*SHAPES.values()] * 4
@@ -161,7 +159,6 @@ def test_shapes_of_no_family_are_doubtful(shape, seed):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_shapes_of_families_fit(seed):
     """Of 900 tables, of which some miss 70 %, four were said to follow none of them."""
     rng, found = np.random.default_rng(seed), []
@@ -172,7 +169,6 @@ def test_shapes_of_families_fit(seed):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled
 def test_shapes_begin_at_the_smallest_possible_value(rng):
     """10 + an exponential variable: the mean below the limit, with min_value=10."""
     errors, found = errors_of_means(expon(10), 1000, rng, lowest=10.0)
