@@ -15,12 +15,12 @@ from skvnce._core.warnings import warn_user
 from skvnce._imputer.fitted import CellModel, chains_of_model, points_of_model
 from skvnce._tables.schema import Schema
 from skvnce._tables.values import NO_LIMITS, Limits
-from skvnce.relations.closure import MOST_WRONG, closed, holds, is_set, suspects
+from skvnce.relations.closure import MOST_WRONG, closed, holds, suspects
 from skvnce.relations.columns import Bounds, describe
-from skvnce.relations.formulas import Checked, Formula
+from skvnce.relations.formulas import Checked, Formula, joined_columns
 from skvnce.relations.lookups import Lookup
 from skvnce.relations.obeying import EXACT, Filled, obeyed, which_hold
-from skvnce.relations.search import Relation, joined_columns, relations_of
+from skvnce.relations.search import Relation, relations_of
 from skvnce.relations.texts import say_the_same
 
 _OF_DRAWS = "affine", "linear", "one-of", "lookup"
@@ -89,7 +89,7 @@ class Related(NamedTuple):
     def names(self) -> list[Lookup]:
         """Lookups by sets of which one is 1, such as the names of its columns."""
         rules = [checked.rule for checked in self.checked]
-        sets = {rule.columns for rule in rules if is_set(self.bounds, rule)}
+        sets = {rule.columns for rule in rules if rule.is_set}
         return [rule for rule in rules if rule.columns[1:] in sets]
 
     @property
@@ -199,7 +199,7 @@ def with_relations(
         tuple(relations),
         bounds,
         followers,
-        _sets(bounds, checked, linked.union(in_model), X.shape[1]),
+        _sets(checked, linked.union(in_model), X.shape[1]),
         shares,
         np.isnan(X).any(0),
         ~is_number & has_levels,
@@ -213,7 +213,7 @@ def exact_columns(schema: Schema, X: np.ndarray) -> set[int]:
     These are all but zeros and ones, and codes of levels that at most one 1 determines.
     """
     related, values, columns = schema.relations, values_of(schema, X), set()
-    is_dummy = (related.bounds.pair == [0, 1]).all(1)
+    is_dummy = related.bounds.is_dummy
     for one in related.formulas:
         places = np.array(one.rule.columns)
         others, dummies = places[~is_dummy[places]], places[is_dummy[places]]
@@ -294,7 +294,7 @@ def _followers(checked, cells, in_model):
     return tuple(followers)
 
 
-def _sets(bounds, checked, linked, p):
+def _sets(checked, linked, p):
     """Choose sets that are one column of the model each, large ones first.
 
     Formulas may connect a set to one of them, such as a total of some of its columns.
@@ -303,7 +303,7 @@ def _sets(bounds, checked, linked, p):
     formulas = [relation for relation in checked if isinstance(relation.rule, Formula)]
     number, sets, connected = joined_columns(formulas, p), [], set()
     rules = [formula.rule for formula in formulas]
-    candidates = [rule.columns for rule in rules if is_set(bounds, rule)]
+    candidates = [rule.columns for rule in rules if rule.is_set]
     for columns in sorted(candidates, key=len, reverse=True):
         if not linked.intersection(columns) and number[columns[0]] not in connected:
             sets.append(columns)
@@ -678,7 +678,7 @@ def _look_up(rule, values, free, has_codes):
     """
     column, by = rule.columns
     rows = np.flatnonzero(free[:, column])
-    keys, cells = rule.keys[:, 0], values[rows, by]
+    keys, cells = np.array(rule.keys)[:, 0], values[rows, by]
     if not has_codes[by]:
         middles = (keys[1:] + keys[:-1]) / 2
         nearest = keys[np.searchsorted(middles, cells)]

@@ -1,6 +1,7 @@
 """An imputer of tables whose columns satisfy equations."""
 
 from collections.abc import Mapping
+from itertools import chain
 from numbers import Real
 from typing import Any, Literal, NamedTuple, Self
 
@@ -436,14 +437,15 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
             settings.set_params(categorical_features={**numeric, **kinds})
         return settings
 
+    def _listed(self):
+        """List equations: a column, a function or None for a sum, and their sources."""
+        sums = [(key, None, sources) for key, sources in (self.sums or {}).items()]
+        return sums + [(key, *pair) for key, pair in (self.derived or {}).items()]
+
     def _keys(self):
         """List the columns of all equations."""
-        keys = []
-        for key, (_, sources) in (self.derived or {}).items():
-            keys += [key, *sources]
-        for key, sources in (self.sums or {}).items():
-            keys += [key, *sources]
-        return list(dict.fromkeys(keys))
+        columns = [[key, *sources] for key, _, sources in self._listed()]
+        return list(dict.fromkeys(chain(*columns)))
 
     def _check_parameters(self):
         super()._check_parameters()
@@ -516,22 +518,17 @@ class ConstrainedImputer(CallbackSupportMixin, ByModel):
 
     def _equations_of(self, schema, facts):
         """Make the equations, with indices of columns."""
-
-        def places(key, sources):
-            return [
-                schema.index_of(name, "derived or sums") for name in (key, *sources)
-            ]
-
-        rules, sums, derived = [], self.sums or {}, self.derived or {}
-        for key, sources in sums.items():
-            target, *others = places(key, sources)
-            rules.append(sum_of(target, others))
-        for key, (function, sources) in derived.items():
-            target, *others = places(key, sources)
-            columns, name = (target, *others[::-1]), f"derived[{key!r}]"
-            rule = Expression(columns, function, name, *facts)
+        rules, listed = [], self._listed()
+        for key, function, sources in listed:
+            names = key, *sources
+            target, *others = (schema.index_of(k, "derived or sums") for k in names)
+            if function is None:
+                rules.append(sum_of(target, others))
+                continue
+            columns = target, *others[::-1]
+            rule = Expression(columns, function, f"derived[{key!r}]", *facts)
             rules.append(Checked(rule, 0, 0, columns))
-        return Equations(rules, [*map(repr, sums), *map(repr, derived)], *facts)
+        return Equations(rules, [repr(key) for key, *_ in listed], *facts)
 
 
 def _is_list(value):

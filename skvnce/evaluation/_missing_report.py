@@ -24,7 +24,8 @@ from skvnce.evaluation._user_table import UserTable, percent, read_user_table
 from skvnce.missingness import _generator
 from skvnce.relations.closure import closed
 from skvnce.relations.columns import Columns, read_columns
-from skvnce.relations.formulas import Formula, tier_of
+from skvnce.relations.fits import Trial, tolerance_of
+from skvnce.relations.formulas import Formula
 from skvnce.relations.search import Relation, relations_of
 
 # ----------------------------------------
@@ -156,14 +157,14 @@ def _typos(columns: Columns, relations: list[Relation]) -> Iterator[Typo]:
 
 def _violated(columns: Columns, relation: Relation) -> np.ndarray:
     """List the rows that violate a formula by more than rounding."""
-    rule, places = relation.rule, list(relation.rule.columns)
-    rows = columns.complete(places)
-    part = columns.cells[np.ix_(rows, places)]
-    good = np.isfinite(rule.gap(part)) & ~np.isin(part[:, 0], rule.voids)
-    tolerance = tier_of(columns, rule, part[good])
+    rule, rows = relation.rule, columns.complete(list(relation.rule.columns))
+    trial = Trial.of(columns, rule, rows)
+    gap = abs(rule.gap(trial.part))
+    good = np.isfinite(gap) & ~np.isin(trial.part[:, 0], rule.voids)
+    tolerance = tolerance_of(trial._replace(part=trial.part[good]))
     if tolerance is None:
         return rows[:0]
-    return rows[good][abs(rule.gap(part[good])) > tolerance[1]]
+    return rows[good][gap[good] > tolerance.limit]
 
 
 def _distinct(value, expected):

@@ -28,7 +28,8 @@ from skvnce._types import Seed
 from skvnce.exceptions import TableWarning
 from skvnce.metrics._forecasts import hidden_cells, positions
 from skvnce.missingness import _fractions, _generator, _numbers, hide, mar, mcar
-from skvnce.relations.search import find_relations, joined_columns
+from skvnce.relations.formulas import joined_columns
+from skvnce.relations.search import find_relations
 
 # ----------------------------------------
 # Imputers of this package and of scikit-learn, as the scores use them.

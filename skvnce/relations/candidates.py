@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from itertools import combinations
-from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -33,16 +32,16 @@ def curves(columns: Columns) -> tuple[int, list[Formula]]:
         ((x, g),)
         for x in columns.curved
         for g, function in FUNCTIONS.items()
-        if function.exists(*columns.range(x))
+        if columns.sign(x) in function.signs
     ]
     return _by_terms(columns, terms, columns.curved, _CURVE)
 
 
 def products(columns: Columns, pairs: Pairs) -> tuple[int, list[Formula]]:
     """List y = a + b u v and y = a + b u / v, of pairs that may be factors."""
-    curved = set(columns.curved)
+    curved, bounds = set(columns.curved), columns.bounds
     # there may be zeros, where a ratio is undefined
-    divisors = {j for j in curved if np.prod(columns.range(j)) >= 0}
+    divisors = {j for j in curved if bounds.low[j] * bounds.high[j] >= 0}
     ratios = [(u, v) for u, v in pairs if u in curved and v in divisors]
     ratios += [(v, u) for u, v in pairs if v in curved and u in divisors]
     terms = [((u, "same"), (v, "same")) for u, v in pairs]
@@ -62,10 +61,12 @@ def _by_terms(
     values = np.stack([FUNCTIONS[g].of(sample[:, j]) for j, g in factors], 1)
     number = {factor: k for k, factor in enumerate(factors)}
     numbers = np.array([[number[factor] for factor in term] for term in terms])
+    parts = [(rows, _standard(sample[rows][:, places])) for rows in blocks(len(sample))]
     hits = []
     for start in range(0, len(terms), _CHUNK):
         features = values[:, numbers[start : start + _CHUNK]].prod(2)
-        strength = _strengths(features, sample[:, places])
+        some = [_correlations(_standard(features[rows]), part) for rows, part in parts]
+        strength = abs(np.stack(some)).max(0)
         for i, k in np.argwhere(strength > least).tolist():
             term, y = terms[start + i], places[k]
             if y not in [j for j, _ in term]:
@@ -82,7 +83,7 @@ def triples(columns: Columns, pairs: Pairs, *, logs: bool) -> tuple[int, list[Fo
     """List z = a + b x + c y, or the same of logs (free exponents), by pairs x, y."""
     g, targets = "same", [(j, "same") for j in columns.numbers]
     if logs:
-        positive = {j for j in columns.curved if columns.range(j)[0] > 0}
+        positive = {j for j in columns.curved if columns.sign(j) == "+"}
         g, targets = "log", [(j, "same") for j in columns.curved]
         targets = [(j, "log") for j in sorted(positive)] + targets
         pairs = [(u, v) for u, v in pairs if u in positive and v in positive]
@@ -91,12 +92,15 @@ def triples(columns: Columns, pairs: Pairs, *, logs: bool) -> tuple[int, list[Fo
     sample = columns.cells[columns.sample[:_TRIPLE_ROWS]]
     sources, hits = FUNCTIONS[g].of(sample), []
     left_sides = np.stack([FUNCTIONS[t].of(sample[:, z]) for z, t in targets], 1)
+    parts = [
+        (_standard(sources[rows]), _standard(left_sides[rows]))
+        for rows in blocks(len(sample))
+    ]
     for start in range(0, len(pairs), _CHUNK):
         chunk = pairs[start : start + _CHUNK]
         least = np.ones((len(chunk), len(targets)))
-        for rows in blocks(len(sample)):
-            X, Z = _standard(sources[rows]), _standard(left_sides[rows])
-            residual, alone = _residuals_by_pairs(X, Z, np.array(chunk))
+        for part in parts:
+            residual, alone = _residuals_by_pairs(*part, np.array(chunk))
             more = (alone > 20 * residual + 1e-9) & (alone > 1e-5)
             good = (residual < _UNEXPLAINED) & more
             least = np.where(good, np.minimum(least, residual), least)
@@ -112,52 +116,48 @@ def triples(columns: Columns, pairs: Pairs, *, logs: bool) -> tuple[int, list[Fo
     return len(pairs) * len(targets), formulas
 
 
-class Pursued(NamedTuple):
-    """Columns, some of which many others may explain linearly."""
+def explained(filled: np.ndarray) -> tuple[np.ndarray, list[int]]:
+    """List the columns that many others may explain linearly, the best explained first.
 
-    gram: np.ndarray  # (places, places), correlations with filled cells
-    targets: list[int]  # places that the others explain, the best explained ones first
-    excluded: frozenset = frozenset()  # places that are no sources
+    `filled` (rows, places): cells of a sample, of which some are missing.  Also returns
+    their correlations.
+    """
+    gram = _ridge_gram(filled)
+    residual = 1 / np.diag(np.linalg.inv(gram + 1e-6 * np.eye(len(gram))))
+    targets = np.argsort(residual, kind="stable")
+    return gram, targets[residual[targets] <= _LOOSE].tolist()
 
-    @classmethod
-    def of(cls, filled: np.ndarray) -> Self:
-        """Correlate the cells (rows, places) of a sample, of which some are missing."""
-        gram = _ridge_gram(filled)
-        residual = 1 / np.diag(np.linalg.inv(gram + 1e-6 * np.eye(len(gram))))
-        targets = np.argsort(residual, kind="stable")
-        return cls(gram, targets[residual[targets] <= _LOOSE].tolist())
 
-    def without(self, target: int) -> Self:
-        """Leave out a target as a source of others."""
-        return self._replace(excluded=self.excluded | {target})
+def pursued(
+    columns: Columns, places: list[int], gram: np.ndarray, t: int, excluded: set[int]
+) -> Iterator[Formula]:
+    """Add sources of a target one by one; yield formulas that complete rows confirm.
 
-    def formulas(
-        self, columns: Columns, places: list[int], t: int
-    ) -> Iterator[Formula]:
-        """Add sources one after the other; yield those that complete rows confirm."""
-        chosen, swept = [], self.gram.copy()
-        pool = np.array([k not in self.excluded | {t} for k in range(len(places))])
-        while len(chosen) < _LONGEST:
-            variances = np.diag(swept)
-            gain = swept[t] ** 2 / np.maximum(variances, 1e-9)
-            gain[~pool | (variances < 1e-3)] = 0
-            k = int(gain.argmax())
-            if gain[k] < 1e-5:
-                return
-            chosen.append(k)
-            pool[k] = False
-            swept = swept - np.outer(swept[:, k], swept[k]) / swept[k, k]
-            limit = 0.02 if len(chosen) < 3 else _MOST_LEFT
-            if len(chosen) < 2 or swept[t, t] > limit:
-                continue
-            related = [places[t], *(places[k] for k in chosen)]
-            residual = _residual_share(columns, related)
-            if residual is None:
-                return
-            if residual < _UNEXPLAINED:
-                yield linear(related)
-            if residual < 1e-7:
-                return
+    `t` and `excluded`, which are no sources: indices of `places`, as those of `gram`.
+    """
+    chosen, swept = [], gram.copy()
+    pool = np.array([k not in excluded | {t} for k in range(len(places))])
+    while len(chosen) < _LONGEST:
+        variances = np.diag(swept)
+        gain = swept[t] ** 2 / np.maximum(variances, 1e-9)
+        gain[~pool | (variances < 1e-3)] = 0
+        k = int(gain.argmax())
+        if gain[k] < 1e-5:
+            return
+        chosen.append(k)
+        pool[k] = False
+        swept = swept - np.outer(swept[:, k], swept[k]) / swept[k, k]
+        limit = 0.02 if len(chosen) < 3 else _MOST_LEFT
+        if len(chosen) < 2 or swept[t, t] > limit:
+            continue
+        related = [places[t], *(places[k] for k in chosen)]
+        residual = _residual_share(columns, related)
+        if residual is None:
+            return
+        if residual < _UNEXPLAINED:
+            yield linear(related)
+        if residual < 1e-7:
+            return
 
 
 def _residual_share(columns: Columns, places: list[int]) -> float | None:
@@ -176,9 +176,11 @@ def _residual_share(columns: Columns, places: list[int]) -> float | None:
     return min(shares)
 
 
-def linear(places: list[int]) -> Formula:
-    """Relate columns linearly, without coefficients."""
-    return Formula(tuple(places), tuple(((k, "same"),) for k in range(len(places))))
+def linear(places: list[int], *coefs: float, constant: float = 0.0) -> Formula:
+    """Relate columns linearly; the last of coefficients is that of all further ones."""
+    terms = tuple(((k, "same"),) for k in range(len(places)))
+    coefs += coefs[-1:] * (len(places) - len(coefs))
+    return Formula(tuple(places), terms, coefs, constant)
 
 
 def pairs_of(places: list[int], same: np.ndarray) -> Pairs:
@@ -190,42 +192,38 @@ def pairs_of(places: list[int], same: np.ndarray) -> Pairs:
 # Moments over the rows that observe both columns, or all three
 
 
-def _strengths(features: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    """Return the largest correlations in blocks of rows; (features, targets)."""
-    pairs = [(features[rows], targets[rows]) for rows in blocks(len(features))]
-    return abs(np.stack([_correlations(*pair) for pair in pairs])).max(0)
+Standard = tuple[np.ndarray, np.ndarray]
 
 
-def _standard(cells: np.ndarray) -> np.ndarray:
-    """Centre and scale columns; undefined cells are NaN."""
+def _standard(cells: np.ndarray) -> Standard:
+    """Centre and scale columns: undefined cells become 0, with a weight of 0, not 1."""
     finite = np.isfinite(cells)
     n = np.maximum(finite.sum(0), 1)  # a sample may observe no cell of a column
-    cells = np.where(finite, cells - np.where(finite, cells, 0).sum(0) / n, np.nan)
-    size = np.sqrt(np.nansum(cells**2, 0) / n)
-    return cells / np.where((size > 0) & np.isfinite(size), size, 1)
+    centred = cells - np.where(finite, cells, 0).sum(0) / n
+    centred = np.where(finite & np.isfinite(centred), centred, 0)
+    size = np.sqrt((centred**2).sum(0) / n)
+    scaled = centred / np.where((size > 0) & np.isfinite(size), size, 1)
+    return scaled, finite.astype(float)
 
 
-def _correlations(features: np.ndarray, targets: np.ndarray) -> np.ndarray:
+def _correlations(features: Standard, targets: Standard) -> np.ndarray:
     """Correlate columns over the rows that observe both (features, targets)."""
-    features, targets = _standard(features), _standard(targets)
-    M, N = (np.isfinite(part).astype(float) for part in (features, targets))
-    X, Y = np.nan_to_num(features), np.nan_to_num(targets)
+    (X, M), (Y, N) = features, targets
     n = np.maximum(M.T @ N, 1)
     x, y = X.T @ N / n, M.T @ Y / n
     covariance = X.T @ Y / n - x * y
     vx, vy = (X**2).T @ N / n - x**2, M.T @ (Y**2) / n - y**2
-    bad = (vx < 1e-12) | (vy < 1e-12) | (n < 6)
-    return np.where(bad, 0, np.nan_to_num(covariance / np.sqrt(vx * vy)))
+    correlation = covariance / np.sqrt(vx * vy)
+    good = (vx >= 1e-12) & (vy >= 1e-12) & (n >= 6) & np.isfinite(correlation)
+    return np.where(good, correlation, 0)
 
 
-def _residuals_by_pairs(L: np.ndarray, R: np.ndarray, pairs: np.ndarray) -> tuple:
-    """Return the shares of columns of R that pairs, and their better one, leave.
+def _residuals_by_pairs(left: Standard, right: Standard, pairs: np.ndarray) -> tuple:
+    """Return shares of columns on the right that pairs, and their better one, leave.
 
-    `L`, `R`: standardised columns; both results are (pairs, columns of R).
+    Both are (pairs, columns on the right).
     """
-    M, N = np.isfinite(L).astype(float), np.isfinite(R).astype(float)
-    X, Z = np.nan_to_num(L), np.nan_to_num(R)
-    a, b = pairs.T
+    (X, M), (Z, N), (a, b) = left, right, pairs.T
     m = M[:, a] * M[:, b]
     xi, xj = X[:, a] * m, X[:, b] * m
     n = np.maximum(m.T @ N, 1)
@@ -244,16 +242,14 @@ def _residuals_by_pairs(L: np.ndarray, R: np.ndarray, pairs: np.ndarray) -> tupl
 
 def _ridge_gram(cells: np.ndarray, rounds: int = 12) -> np.ndarray:
     """Correlate columns, whose missing cells ridge regressions fill."""
-    cells = np.where(abs(_standard(cells)) > _FARTHEST, np.nan, cells)
-    missing, standard = np.isnan(cells), _standard(cells)
-    filled = np.nan_to_num(standard)
-    eye = np.eye(cells.shape[1])
+    cells = np.where(abs(_standard(cells)[0]) > _FARTHEST, np.nan, cells)
+    standard, observed = _standard(cells)
+    missing, filled, eye = observed == 0, standard, np.eye(cells.shape[1])
     for r in range(rounds if missing.any() else 0):
         gram = filled.T @ filled / len(filled)
         inverse = np.linalg.inv(gram + max(0.3 * 0.5**r, 1e-3) * eye)
-        weights = -inverse / np.diag(inverse)
-        np.fill_diagonal(weights, 0)
-        guess = np.clip(filled @ weights, -_FARTHEST, _FARTHEST)
+        weights = eye - inverse / inverse.diagonal()  # of the others
+        guess = (filled @ weights).clip(-_FARTHEST, _FARTHEST)
         filled = np.where(missing, 0.3 * filled + 0.7 * guess, standard)
     filled = filled - filled.mean(0)
     filled = filled / np.maximum(filled.std(0), 1e-9)

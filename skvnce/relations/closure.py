@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skvnce.relations.columns import Bounds
-from skvnce.relations.formulas import Checked, Formula, Rule
+from skvnce.relations.formulas import EXACT, OTHER, Checked
 
 _OFF = 0.02  # standard deviations by which a cell may miss a rule
 _DIGIT = 1e-3  # share of the last stored digit: less is rounding of float64
@@ -61,29 +61,16 @@ def misses(bounds: Bounds, part: np.ndarray, checked: Checked) -> np.ndarray:
     return wrong
 
 
-def is_set(bounds: Bounds, rule: Rule) -> bool:
-    """Tell whether a rule is that one of some columns of zeros and ones is 1."""
-    if not isinstance(rule, Formula) or rule.constant != 1:
-        return False
-    are_binary = (bounds.pair[list(rule.columns)] == [0, 1]).all()
-    return bool(are_binary) and set(rule.coefs) == {1.0}
-
-
-def is_exact(rule: Rule) -> bool:
-    """Tell whether a rule is a formula that holds without rounding."""
-    return isinstance(rule, Formula) and rule.tier <= 0
-
-
 def has_more_digits(
-    bounds: Bounds, part: np.ndarray, places: list[int], *, by_step: bool = False
+    bounds: Bounds, cells: np.ndarray, *, by_step: bool = False
 ) -> np.ndarray:
-    """Tell which rows (rows, k) have more digits than their columns had (rows,).
+    """Tell which rows have more digits than their columns had (rows,).
 
     By an exact formula other cells have more of them, too. By step: which have cells
     between the steps of their columns.
     """
-    off = abs(part - bounds.snapped(part, places, by_step=by_step))
-    return (off > _DIGIT * bounds.unit[places] + 1e-9 * abs(part)).any(1)
+    off = abs(cells - bounds.snapped(cells, by_step=by_step))
+    return (off > _DIGIT * bounds.unit + 1e-9 * abs(cells)).any(1)
 
 
 class Suspect(NamedTuple):
@@ -105,7 +92,7 @@ def suspects(
         places = list(checked.columns)
         missing = np.isnan(cells[:, places])
         rows = doubtful[:, places].any(1) & (missing.sum(1) == 1)
-        for row in np.flatnonzero(rows & isinstance(checked.rule, Formula)).tolist():
+        for row in np.flatnonzero(rows & (checked.rule.rank != OTHER)).tolist():
             k, part = int(missing[row].argmax()), cells[[row]][:, places]
             follows = places[k] in checked.solves
             solved = checked.rule.solve(part, k)
@@ -131,7 +118,7 @@ def _doubtful(
     gross = bounds.gross(cells)
     rows, blocks = np.flatnonzero(gross.any(1)), []
     for checked in rules if len(rows) else ():
-        if isinstance(checked.rule, Formula):
+        if checked.rule.rank != OTHER:
             places = list(checked.columns)
             part = cells[np.ix_(rows, places)]
             confirms = ~np.isnan(part).any(1) & ~misses(bounds, part, checked)
@@ -158,7 +145,7 @@ def _apply(
     """Fill, in place, where a single column of a rule is missing."""
     rule, places = checked.rule, list(checked.columns)
     missing = np.isnan(cells[:, places])
-    if is_set(bounds, rule):  # beside a 1 there are zeros
+    if rule.is_set:  # beside a 1 there are zeros
         rows = missing.any(1) & (np.nansum(cells[:, places], 1) == 1)
         cells[np.ix_(rows, places)] = np.nan_to_num(cells[np.ix_(rows, places)])
         missing[rows] = False
@@ -169,11 +156,11 @@ def _apply(
             continue
         part = cells[np.ix_(rows, places)]
         new = rule.solve(part, k)
-        has_more = is_exact(rule) & has_more_digits(bounds, part, places)
+        has_more = (rule.rank == EXACT) & has_more_digits(bounds.of(places), part)
         new = np.where(has_more, new, bounds.snapped(new, j))
         doubt = doubtful[np.ix_(rows, places)].any(1)
         good = bounds.allow(new, j)
-        if is_exact(rule):
+        if rule.rank == EXACT:
             # a total, or a function, says what the others say
             restates = k == rule.total or len(places) == 2
             good |= np.isfinite(new) & (restates | ~doubt)

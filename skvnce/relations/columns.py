@@ -16,6 +16,7 @@ _SAMPLE = 800  # rows by which candidates are chosen
 TYPOS = 0.005  # share of the rows that may violate a formula
 BEYOND = 0.5  # of the observed range: computed cells farther out are refused
 _FEWEST = 20  # cells other than the median, of which others are far
+_UNBOUNDED = 0.0, 1.0, 0.0, 1.0, np.nan, np.nan, False, np.nan, np.nan  # see `Bounds`
 _DIGITS = 7  # after the decimal point, of which the last stored one is sought
 
 
@@ -28,7 +29,7 @@ class Bounds(NamedTuple):
     deviation: np.ndarray  # (p,), the standard deviation without gross cells, or 1
     low: np.ndarray  # (p,), the smallest and the largest value
     high: np.ndarray
-    pair: np.ndarray  # (p, 2), the values of columns of two; NaN of others
+    is_pair: np.ndarray  # bool (p,), whether there are no other values
     middle: np.ndarray  # (p,), the median
     reach: np.ndarray  # (p,), the distance from it beyond which cells are gross
 
@@ -36,30 +37,38 @@ class Bounds(NamedTuple):
     def none(cls, p: int) -> Self:
         """Allow all numbers in p columns."""
         free = np.full(p, np.inf)
-        pair = np.full((p, 2), np.nan)
         none, one = np.zeros(p), np.ones(p)
-        return cls(none, one, none, one, -free, free, pair, none, free)
+        return cls(none, one, none, one, -free, free, none.astype(bool), none, free)
+
+    def of(self, places: list[int]) -> Self:
+        """Select columns."""
+        return Bounds(*(part[places] for part in self))
+
+    @property
+    def is_dummy(self) -> np.ndarray:
+        """Which columns are of zeros and ones (p,)."""
+        return self.is_pair & (self.low == 0) & (self.high == 1)
 
     def allow(
         self, numbers: np.ndarray, place: int, ranges: float = BEYOND
     ) -> np.ndarray:
         """Return which numbers a column may have, within `ranges` of it (rows,)."""
-        if not np.isnan(self.pair[place, 0]):
-            return np.isin(numbers, self.pair[place])
         low, high = self.low[place], self.high[place]
+        if self.is_pair[place]:
+            return (numbers == low) | (numbers == high)
         beyond = ranges * (high - low)
         return (numbers >= low - beyond) & (numbers <= high + beyond)
 
     def snapped(
-        self, numbers: np.ndarray, places: int | list[int], *, by_step: bool = False
+        self, numbers: np.ndarray, place: int | None = None, *, by_step: bool = False
     ) -> np.ndarray:
         """Round to the last stored digit, and to floats as decimals are read.
 
         By step: to numbers that are whole steps from the observed ones.
         """
-        unit = self.unit[places]
+        places = slice(None) if place is None else place
+        unit, step, origin = (x[places] for x in (self.unit, self.step, self.origin))
         per_one = np.rint(1 / np.where(unit > 0, unit, 1))
-        step, origin = self.step[places], self.origin[places]
         step, origin = (step, origin) if by_step else (1, 0)
         units = np.rint((numbers * per_one - origin) / step) * step + origin
         return np.where(unit > 0, units / per_one, numbers)
@@ -76,8 +85,8 @@ class Columns(NamedTuple):
     cells: np.ndarray  # (n, p), codes of levels; NaN where missing
     is_number: np.ndarray  # (p,), whether a column may be in a formula
     names_rows: np.ndarray  # (p,), whether its values are numbers of rows
-    codes: np.ndarray  # int (n, p): places among `values`, -1 where missing
-    values: list[np.ndarray]  # p arrays: the different values, sorted
+    codes: np.ndarray  # int (n, p): places among the values, sorted; -1 where missing
+    n_values: np.ndarray  # int (p,), numbers of different values
     mode: np.ndarray  # (p,), the most frequent value
     bounds: Bounds
     sample: np.ndarray  # rows by which candidates are chosen
@@ -89,11 +98,6 @@ class Columns(NamedTuple):
         return self.codes >= 0
 
     @property
-    def n_values(self) -> np.ndarray:
-        """Numbers of different values (p,)."""
-        return np.array([len(values) for values in self.values])
-
-    @property
     def numbers(self) -> list[int]:
         """The columns that formulas relate."""
         return np.flatnonzero(self.is_number & (self.n_values >= 2)).tolist()
@@ -101,11 +105,12 @@ class Columns(NamedTuple):
     @property
     def curved(self) -> list[int]:
         """Those of them of which functions differ from affine maps."""
-        return [j for j in self.numbers if len(self.values[j]) > 2]
+        return [j for j in self.numbers if self.n_values[j] > 2]
 
-    def range(self, place: int) -> tuple[float, float]:
-        """Return the smallest and the largest value of a column."""
-        return self.values[place][0], self.values[place][-1]
+    def sign(self, place: int) -> str:
+        """Name the signs of a column: all positive, or 0, or negative, or both."""
+        low, high = self.bounds.low[place], self.bounds.high[place]
+        return "+" if low > 0 else "0" if low == 0 else "-" if high < 0 else "±"
 
     def complete(self, places: list[int]) -> np.ndarray:
         """Return the rows that observe all of some columns."""
@@ -147,35 +152,41 @@ def read_columns(X: ArrayLike) -> Columns:
 def describe(cells: np.ndarray, is_number: np.ndarray, names: list[str]) -> Columns:
     """Compute what the search needs to know of columns."""
     n, p = cells.shape
-    codes = np.full((n, p), -1, dtype=np.int32)
-    mode, pair = np.full(p, np.nan), np.full((p, 2), np.nan)
-    unit, origin, step, deviation = np.stack([np.zeros(p), np.ones(p)]).repeat(2, 0)
-    names_rows, values = np.zeros(p, bool), []
-    low, high, middle, reach = np.full((4, p), np.nan)
+    codes, facts = np.full((n, p), -1, dtype=np.int32), []
     for j in range(p):
         observed = ~np.isnan(cells[:, j])
-        column = cells[observed, j]
-        different, codes[observed, j] = np.unique(column, return_inverse=True)
-        values.append(different)
-        if len(different):
-            mode[j] = different[np.bincount(codes[observed, j]).argmax()]
-            low[j], high[j], middle[j] = *different[[0, -1]], np.median(column)
-            apart = abs(column - middle[j])
-            reach[j] = _reach(np.sort(apart))
-            deviation[j] = column[apart <= reach[j]].std() or 1.0
-            unit[j] = _last_digit(different) if is_number[j] else 0.0
-            if unit[j]:
-                units = np.rint(different * np.rint(1 / unit[j]))
-                origin[j] = units[0]
-                step[j] = np.gcd.reduce(np.diff(units).astype(int)) or 1
-            if len(different) == 2:
-                pair[j] = different
-            names_rows[j] = unit[j] >= 1 and are_numbers_of_rows(column)
+        codes[observed, j], *others = _facts_of(cells[observed, j], is_number[j])
+        facts.append(others)
+    n_values, mode, names_rows, *bounds = map(np.array, zip(*facts, strict=True))
     rng = np.random.default_rng(0)
     sample = np.sort(rng.permutation(n)[:_SAMPLE])
-    bounds = Bounds(unit, step, origin, deviation, low, high, pair, middle, reach)
-    rest = names_rows, codes, values, mode, bounds, sample, rng
+    rest = names_rows, codes, n_values, mode, Bounds(*bounds), sample, rng
     return Columns(names, cells, is_number, *rest)
+
+
+def _facts_of(column: np.ndarray, is_number: bool) -> tuple:
+    """Describe observed cells: their codes, and what `describe` takes apart."""
+    values, codes, counts = np.unique(column, return_inverse=True, return_counts=True)
+    if not len(values):
+        return codes, 0, np.nan, False, *_UNBOUNDED
+    unit, step, origin, middle = 0.0, 1.0, 0.0, _median(np.repeat(values, counts))
+    apart = abs(column - middle)
+    reach = _reach(apart)
+    deviation = column[apart <= reach].std() or 1.0
+    if is_number and (unit := _last_digit(values)):
+        units = np.rint(values * np.rint(1 / unit))
+        step, origin = np.gcd.reduce(np.diff(units).astype(int)) or 1, units[0]
+    names_rows = unit >= 1 and are_numbers_of_rows(column)
+    bounds = unit, step, origin, deviation, values[0], values[-1], len(values) == 2
+    return (
+        codes,
+        len(values),
+        values[counts.argmax()],
+        names_rows,
+        *bounds,
+        middle,
+        reach,
+    )
 
 
 def _read(source: Cells) -> tuple[np.ndarray, bool]:
@@ -198,16 +209,23 @@ def blocks(n: int, size: int = 100) -> list[slice]:
 def _reach(apart: np.ndarray) -> float:
     """Return the distance from the median beyond which cells are far from all others.
 
-    Distances d (cells,), ascending, are gross if arsinh(d / spread), which is like a
+    Distances d (cells,) are gross if arsinh(d / spread), which is like a
     logarithm, is twice that of all others: heavy tails have no such gaps.
     """
-    if (apart > 0).sum() < _FEWEST:
+    apart = np.sort(apart)
+    others = apart[apart > 0]
+    if len(others) < _FEWEST:
         return np.inf
-    spread = np.median(apart[apart > 0])
+    spread = _median(others)
     tail = apart[-1 - max(1, int(TYPOS * len(apart))) :]
     most = 2 * tail * np.sqrt(1 + (tail / spread) ** 2)
     gaps = np.flatnonzero((tail[1:] > most[:-1]) & (tail[:-1] > 0))
     return most[gaps[0] if len(gaps) else -1]
+
+
+def _median(ordered: np.ndarray) -> float:
+    """Return the median of sorted cells."""
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
 def _last_digit(values: np.ndarray) -> float:

@@ -7,7 +7,7 @@ import numpy as np
 
 from skvnce.relations.candidates import linear
 from skvnce.relations.columns import Bounds
-from skvnce.relations.formulas import KNOWN, Checked
+from skvnce.relations.formulas import KNOWN, OTHER, Checked
 
 _OFFSETS = 2.0 ** np.arange(-8, 8.5, 0.5)  # where roots are sought, in deviations
 # more than the 53 bits of a float, for roots that are small in their interval
@@ -16,9 +16,8 @@ _HALVINGS = 80
 
 def sum_of(target: int, sources: list[int]) -> Checked:
     """Relate a total to its parts."""
-    columns = (target, *sources)
-    coefs = (1.0, *[-1.0] * len(sources))
-    return Checked(linear(columns)._replace(coefs=coefs, tier=KNOWN), 0, 0, columns)
+    total = linear((target, *sources), 1.0, -1.0)._replace(tier=KNOWN)
+    return Checked(total, 0, 0, total.columns)
 
 
 class Expression(NamedTuple):
@@ -34,10 +33,10 @@ class Expression(NamedTuple):
     bounds: Bounds  # of all columns
     ranges: np.ndarray  # (2, p), where solutions are sought
 
-    rank = 1
+    rank = OTHER
     total = 0
     tier = KNOWN
-    is_sum = False
+    is_sum = is_set = False
 
     def value(self, part: np.ndarray) -> np.ndarray:
         """Compute the function of rows (rows,)."""

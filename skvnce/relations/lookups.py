@@ -1,14 +1,15 @@
 """Sets of which one is 1, lookups by one or two columns, and steps."""
 
+from itertools import chain
 from math import comb, lgamma, log
 from typing import NamedTuple
 
 import numpy as np
 
 from skvnce.relations.candidates import linear
-from skvnce.relations.closure import is_set
 from skvnce.relations.columns import Columns
-from skvnce.relations.formulas import CHANCE, FEWEST, INFORMATIVE, Checked
+from skvnce.relations.fits import CHANCE, FEWEST, INFORMATIVE
+from skvnce.relations.formulas import OTHER, Checked
 
 _TWO_KEYS = -9.0  # rare combinations of two columns name rows: less chance
 _PAIRS = 12_000  # of rows that agree in a column, over all columns
@@ -18,67 +19,49 @@ _PER_TARGET = 3  # lookups by two columns of a column
 _CHUNK = 1000
 
 
-def _is_same(rule: NamedTuple, other: object) -> bool:
-    """Compare arrays, of which tuples would compare each cell."""
-    return type(rule) is type(other) and all(map(np.array_equal, rule, other))
-
-
-def _differs(rule: NamedTuple, other: object) -> bool:
-    return not _is_same(rule, other)
-
-
-def _hash_of_columns(rule: NamedTuple) -> int:
-    return hash(rule.columns)
-
-
 class Lookup(NamedTuple):
     """The values of a column by those of others."""
 
     columns: tuple[int, ...]  # the first one is looked up, by others or a set
-    keys: np.ndarray  # (m, sources), ascending, by the last one first
-    results: np.ndarray  # (m,)
+    # different cells of the other columns, ascending, by the last column first
+    keys: tuple[tuple[float, ...], ...]
+    results: tuple[float, ...]
 
-    rank = 1  # see `Rule`
+    kind, rank, is_set = "lookup", OTHER, False  # see `Rule`
+
+    def text(self, names: list[str]) -> str:
+        """Write which columns determine another one."""
+        name, *keys = (names[j] for j in self.columns)
+        return f"{', '.join(keys)} -> {name}"
 
     def solve(self, part: np.ndarray, place: int = 0) -> np.ndarray:
         """Look up the first of `columns` (rows,); NaN for other keys."""
-        keys, number = self._numbers(self.keys)[0], self._numbers(part[:, 1:])
-        place = np.searchsorted(keys, number[0]).clip(max=len(keys) - 1)
-        is_key = number[1] & (keys[place] == number[0])
-        return np.where(is_key, self.results[place], np.nan)
-
-    def _numbers(self, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return numbers of keys, in order, and which cells (m, sources) have one."""
-        number, is_key = np.zeros(len(cells), int), np.ones(len(cells), bool)
-        for keys, column in zip(self.keys.T[::-1], cells.T[::-1], strict=True):
-            values = np.unique(keys)
-            place = np.searchsorted(values, column).clip(max=len(values) - 1)
-            number = len(values) * number + place
-            is_key &= values[place] == column
-        return number, is_key
-
-    __eq__, __ne__, __hash__ = _is_same, _differs, _hash_of_columns
+        results = dict(zip(self.keys, self.results, strict=True))
+        rows = map(tuple, part[:, 1:].tolist())
+        return np.array([results.get(key, np.nan) for key in rows], dtype=np.float64)
 
 
 class Steps(NamedTuple):
     """A column that is constant between cut points of a number."""
 
     columns: tuple[int, int]  # the column, and the number
-    first: np.ndarray  # (blocks,), the smallest number of each, ascending
-    last: np.ndarray  # (blocks,), the largest one
-    results: np.ndarray  # (blocks,)
+    first: tuple[float, ...]  # the smallest number of each block, ascending
+    last: tuple[float, ...]  # the largest one
+    results: tuple[float, ...]
 
-    rank = 1  # see `Rule`
+    kind, rank, is_set = "steps", OTHER, False  # see `Rule`
+
+    def text(self, names: list[str]) -> str:
+        """Write which column determines another one."""
+        name, number = (names[j] for j in self.columns)
+        return f"cut points of {number} -> {name}"
 
     def solve(self, part: np.ndarray, place: int = 0) -> np.ndarray:
         """Return the value of the block (rows,); NaN between blocks."""
-        x = part[:, 1]
-        block = np.searchsorted(self.first, x, side="right") - 1
-        block = np.clip(block, 0, len(self.first) - 1)
-        inside = (x <= self.last[block]) | (block == len(self.first) - 1)
-        return np.where(np.isnan(x) | ~inside, np.nan, self.results[block])
-
-    __eq__, __ne__, __hash__ = _is_same, _differs, _hash_of_columns
+        number = part[:, 1]
+        block = np.searchsorted(self.first, number, side="right").clip(1) - 1
+        last = np.append(self.last[:-1], np.inf)[block]  # beyond all is in the last one
+        return np.where(number <= last, np.array(self.results)[block], np.nan)
 
 
 # ----------------------------------------
@@ -87,7 +70,7 @@ class Steps(NamedTuple):
 
 def one_of_sets(columns: Columns) -> list[Checked]:
     """Find sets of 0/1 columns that never coincide and whose means add up to 1."""
-    places = [j for j in columns.numbers if columns.values[j].tolist() == [0, 1]]
+    places = [j for j in columns.numbers if columns.bounds.is_dummy[j]]
     if len(places) < 2:
         return []
     M = columns.observed[:, places]
@@ -107,11 +90,10 @@ def one_of_sets(columns: Columns) -> list[Checked]:
             pairs = expected[np.ix_(members, members)]
             if _is_set(X[:, members], M[:, members], pairs, len(places)):
                 free = [j for j in free if j not in members]
-                indices = [places[j] for j in members]
-                coefs = (1.0,) * len(indices)
-                whole = linear(indices)._replace(coefs=coefs, constant=1.0)
+                whole = linear([places[j] for j in members], 1.0, constant=1.0)
+                whole = whole._replace(is_set=True)
                 support = int(M[:, members].all(1).sum())
-                sets.append(Checked(whole, support, 0, tuple(indices)))
+                sets.append(Checked(whole, support, 0, whole.columns))
                 break
     return sets
 
@@ -155,59 +137,63 @@ def _chance_of_rare(X: np.ndarray, M: np.ndarray, tried: int) -> float:
 
 def lookups(columns: Columns, sources: list[int], *, wide: bool) -> list[Checked]:
     """Find lookups by one of the sources and, unless the table is wide, by two."""
+    n_rows, p = columns.cells.shape
     n_values, n_observed = columns.n_values, columns.observed.sum(0)
-    varied = (n_values >= 2) & ~columns.names_rows
+    is_target = (n_values >= 2) & ~columns.names_rows
     # keys repeat in 30 % of the cells; both cells of a pair are observed more rarely
-    repeats = n_observed - n_values >= _REPEATS * n_observed**2 / len(columns.cells)
-    keys = np.flatnonzero(varied & repeats & (n_observed >= 15))
-    keys = np.intersect1d(keys, sources)
-    targets = np.flatnonzero(varied)
-    if not len(keys):
+    repeats = n_observed - n_values >= _REPEATS * n_observed**2 / n_rows
+    is_key = is_target & repeats & (n_observed >= 15) & np.isin(range(p), sources)
+    if not is_key.any():
         return []
-    agree, differ = _pairs_of_rows(columns, keys)
-    wrong, right = agree.T @ differ, agree.T @ agree
-    rules, single = [], np.zeros(wrong.shape, bool)
-    for x, y in np.argwhere((wrong == 0) & (right >= 5)).tolist():
-        if x != y and x in keys and y in targets:
-            lookup = _lookup(columns, (x,), y, len(keys) * len(targets))
-            rules += [lookup] * (lookup is not None)
-            single[x, y] = lookup is not None
-    few = keys[n_values[keys] <= max(200, len(columns.cells) // 20)]
+    agree, differ = _pairs_of_rows(columns, np.flatnonzero(is_key))
+    shown = (agree.T @ differ == 0) & (agree.T @ agree >= 5) & ~np.eye(p, dtype=bool)
+    rules, is_open = [], is_target & ~np.eye(p, dtype=bool)  # by a key and another one
+    for x, y in np.argwhere(shown & is_key[:, None] & is_target).tolist():
+        lookup = _lookup(columns, (x,), y, is_key.sum() * is_target.sum())
+        rules += [lookup] * (lookup is not None)
+        is_open[x, y] = lookup is None
+    few = np.flatnonzero(is_key & (n_values <= max(200, n_rows // 20)))
     a, b = few[np.stack(np.triu_indices(len(few), 1))]
-    apart = ~single[a, b] & ~single[b, a]
-    pairs = np.stack([a, b], 1)[apart][: 0 if wide else None]
-    by_target = {}
-    for start in range(0, len(pairs), _CHUNK):
-        chunk = pairs[start : start + _CHUNK]
-        both = agree[:, chunk[:, 0]] * agree[:, chunk[:, 1]]
-        support = both.T @ agree
-        good = (both.T @ differ == 0) & (support >= 10)
-        for i, y in np.argwhere(good).tolist():
-            u, v = chunk[i].tolist()
-            if y in targets and y not in (u, v) and not single[[u, v], y].any():
-                by_target.setdefault(y, []).append((support[i, y], u, v))
-    for y, pairs_of_y in by_target.items():
-        tried = len(pairs) * len(targets)
+    pairs = np.stack([a, b], 1)[is_open[a, b] & is_open[b, a]][: 0 if wide else None]
+    for y, pairs_of_y in _targets_of_pairs(agree, differ, pairs, is_open).items():
         best = sorted(pairs_of_y, reverse=True)[:8]
+        tried = len(pairs) * is_target.sum()
         of_y = [_lookup(columns, (u, v), y, tried) for _, u, v in best]
         rules += [lookup for lookup in of_y if lookup is not None][:_PER_TARGET]
     return rules
 
 
-def names_of_sets(
-    columns: Columns, formulas: list[Checked], rules: list[Checked]
-) -> list[Checked]:
+def _targets_of_pairs(
+    agree: np.ndarray, differ: np.ndarray, pairs: np.ndarray, is_open: np.ndarray
+) -> dict[int, list[tuple]]:
+    """List (support, a, b) of pairs of keys by the columns that they may determine."""
+    by_target = {}
+    for start in range(0, len(pairs), _CHUNK):
+        a, b = pairs[start : start + _CHUNK].T
+        both = agree[:, a] * agree[:, b]
+        support = both.T @ agree
+        good = (both.T @ differ == 0) & (support >= 10) & is_open[a] & is_open[b]
+        for i, y in np.argwhere(good).tolist():
+            by_target.setdefault(y, []).append((support[i, y], int(a[i]), int(b[i])))
+    return by_target
+
+
+def names_of_sets(rules: list[Checked]) -> list[Checked]:
     """Look up columns that determine a set of which one is 1, and follow from it."""
     lookups = {one.columns: one for one in rules if isinstance(one.rule, Lookup)}
     names = []
-    for places in [one.columns for one in formulas if is_set(columns.bounds, one.rule)]:
-        for key in sorted({pair[-1] for pair in lookups} - set(places)):
-            of_key = [lookups.get((j, key)) for j in places]
-            ones = [one.rule.keys[one.rule.results == 1, 0] for one in of_key if one]
-            if len(ones) == len(places) and all(len(cells) == 1 for cells in ones):
-                rule = Lookup((key, *places), np.eye(len(ones)), np.concatenate(ones))
-                support = min(one.support for one in of_key)
-                names.append(Checked(rule, support, 0, (key,)))
+    for places in [one.columns for one in rules if one.rule.is_set]:
+        for name in sorted({pair[-1] for pair in lookups} - set(places)):
+            by_name = [lookups[j, name] for j in places if (j, name) in lookups]
+            ones = [
+                [key for (key,), cell in zip(*one.rule[1:], strict=True) if cell == 1]
+                for one in by_name
+            ]
+            if len(ones) == len(places) and all(len(keys) == 1 for keys in ones):
+                keys = tuple(map(tuple, np.eye(len(places)).tolist()))
+                rule = Lookup((name, *places), keys, tuple(chain(*ones)))
+                support = min(one.support for one in by_name)
+                names.append(Checked(rule, support, 0, (name,)))
     return names
 
 
@@ -252,7 +238,8 @@ def _lookup(columns: Columns, sources: tuple, y: int, tried: int) -> Checked | N
     if _chance(codes, begin, sizes) + np.log10(tried) > limit:
         return None
     cells = columns.cells[np.ix_(rows[begin], places)]
-    rule = Lookup(tuple(places), cells[:, 1:], cells[:, 0])
+    keys = tuple(map(tuple, cells[:, 1:].tolist()))
+    rule = Lookup(tuple(places), keys, tuple(cells[:, 0].tolist()))
     return Checked(rule, support, 0, (y,))
 
 
@@ -336,7 +323,7 @@ def _steps(columns: Columns, x: int, y: int, tried: int) -> Checked | None:
     orders = lgamma(k + 1) - lgamma(n + 1) + sum(lgamma(size + 1) for size in sizes)
     if orders / log(10) + np.log10(tried) > CHANCE:
         return None
-    numbers = columns.cells[rows, x]
-    last = numbers[np.r_[begin[1:] - 1, n - 1]]
-    rule = Steps((y, x), numbers[begin], last, columns.cells[rows[begin], y])
+    cells = columns.cells[rows]
+    parts = cells[begin, x], cells[np.r_[change, n] - 1, x], cells[begin, y]
+    rule = Steps((y, x), *(tuple(part.tolist()) for part in parts))
     return Checked(rule, n, 0, (y,))

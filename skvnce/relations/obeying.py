@@ -16,10 +16,16 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from skvnce.relations.closure import has_more_digits, is_set
+from skvnce.relations.closure import has_more_digits
 from skvnce.relations.columns import BEYOND, Bounds
-from skvnce.relations.formulas import FLOAT64, KNOWN, Checked, Formula
-from skvnce.relations.search import joined_columns
+from skvnce.relations.formulas import (
+    FLOAT64,
+    KNOWN,
+    OTHER,
+    Checked,
+    Formula,
+    joined_columns,
+)
 
 # digits of a cell, and relative errors, up to which formulas hold
 _PRECISIONS = {KNOWN: (1e-9, 1e-9), 0: (1e-3, 1.2e-6)}
@@ -99,24 +105,20 @@ def _solved(
         better = (n_new > n_held[rows]) & is_whole
         solved[rows[better]], n_held[rows[better]] = new[better], n_new[better]
 
-    smooth = [checked for checked in formulas if not is_set(bounds, checked.rule)]
-    sets = [checked for checked in formulas if is_set(bounds, checked.rule)]
+    smooth = [checked for checked in formulas if not checked.rule.is_set]
+    sets = [checked for checked in formulas if checked.rule.is_set]
     if sets:
         # a 1 of a set may contradict an observed total of some of its columns
         wrong = np.flatnonzero(n_held < len(formulas))
         take(wrong, _in_turn(bounds, smooth + sets, cells.of(wrong)))
     # far cells may lead to no solution; then those of average rows do mostly
-    usual = np.where(cells.free, bounds.middle.clip(*cells.ranges), cells.values)
-    beyond = _FAR * (bounds.high - bounds.low)
-    low = np.maximum(cells.ranges[0], bounds.low - beyond)
-    high = np.minimum(cells.ranges[1], bounds.high + beyond)
-    unrounded = []
-    for start in (cells.values, usual, solved):  # at last, from the nearest so far
+    usual, unrounded = _usual(bounds, cells), []
+    # at last, from the nearest so far
+    for start in (cells.values, usual.values, solved):
         wrong = np.flatnonzero(n_held < len(formulas))
         if not len(wrong):
             break
-        trial = cells._replace(ranges=np.stack([low, high])).of(wrong, start)
-        joint = _together(smooth, bounds.deviation, trial)
+        joint = _together(smooth, bounds.deviation, usual.of(wrong, start))
         unrounded.append((wrong, joint))
         trial = cells.of(wrong)._replace(values=joint)
         take(wrong, _in_turn(bounds, formulas, trial))
@@ -126,6 +128,15 @@ def _solved(
         for rows, joint in unrounded:
             take(rows, joint)
     return solved, n_held == len(formulas)
+
+
+def _usual(bounds: Bounds, cells: Filled) -> Filled:
+    """Fill cells by medians, with ranges that are not far from the observed cells."""
+    beyond = _FAR * (bounds.high - bounds.low)
+    low = np.maximum(cells.ranges[0], bounds.low - beyond)
+    high = np.minimum(cells.ranges[1], bounds.high + beyond)
+    usual = np.where(cells.free, bounds.middle.clip(*cells.ranges), cells.values)
+    return cells._replace(values=usual, ranges=np.stack([low, high]))
 
 
 def which_hold(
@@ -138,7 +149,7 @@ def which_hold(
         rows = np.flatnonzero(free[:, places].any(1))
         rule, part = checked.rule, values[np.ix_(rows, places)]
         if rule.tier > 0:
-            hold[rows, k] = ~_is_off(bounds, rule, part, 0.51)
+            hold[rows, k] = ~_is_off(bounds.of(places), rule, part, 0.51)
         else:
             hold[rows, k] = is_near(rule, part, _PRECISIONS[rule.tier][1])
     return hold
@@ -161,7 +172,7 @@ def _in_turn(bounds: Bounds, formulas: list[Checked], cells: Filled) -> np.ndarr
     """Solve formulas for cells that no earlier one has changed; returns (n, p)."""
     unsolved = cells._replace(values=cells.values.copy(), free=cells.free.copy())
     for checked in formulas:
-        if is_set(bounds, checked.rule):
+        if checked.rule.is_set:
             _choose(checked, unsolved)
         else:
             _solve(bounds, checked, unsolved)
@@ -173,15 +184,12 @@ def _in_order(formulas: Sequence[Checked]) -> list[Checked]:
     ordered, rest = [], list(formulas)
     while rest:
         totals = [checked.columns[checked.rule.total] for checked in rest]
-        free = [
-            not set(checked.columns) & set(totals) - {total}
-            for checked, total in zip(rest, totals, strict=True)
-        ]
-        free = free if any(free) else [True] * len(rest)  # a circle, in any order
+        pairs = list(zip(rest, totals, strict=True))
+        free = [not {*one.columns} & {*totals} - {total} for one, total in pairs]
+        if not any(free):  # a circle, in any order
+            return ordered + rest
         ordered += compress(rest, free)
-        rest = [
-            checked for checked, is_next in zip(rest, free, strict=True) if not is_next
-        ]
+        rest = list(compress(rest, ~np.array(free)))
     return ordered
 
 
@@ -200,6 +208,18 @@ def _choose(checked: Checked, cells: Filled) -> None:
     free[block] = False
 
 
+class Part(NamedTuple):
+    """The columns of a formula, in rows in which some of their cells are filled."""
+
+    rule: Formula
+    solves: list[int]  # the places of columns that it determines
+    bounds: Bounds  # of its columns
+    cells: np.ndarray  # (rows, k)
+    missing: np.ndarray  # bool (rows, k), which ones are filled
+    low: np.ndarray  # (rows, k), their ranges
+    high: np.ndarray
+
+
 def _solve(bounds: Bounds, checked: Checked, cells: Filled) -> None:
     """Solve a formula for a filled cell of the rows that violate it, in place.
 
@@ -207,132 +227,144 @@ def _solve(bounds: Bounds, checked: Checked, cells: Filled) -> None:
     that the formula does not determine, for its rounding or their sign, come last.
     """
     rule, places = checked.rule, list(checked.columns)
-    values, free, ranges, _ = cells
-    rows = np.flatnonzero(free[:, places].any(1))
-    part, missing = values[np.ix_(rows, places)], free[np.ix_(rows, places)]
-    total, units, exact = rule.total, bounds.unit[places], rule.tier <= 0
-    low, high = ends = ranges[:, rows[:, None], places]
+    rows = np.flatnonzero(cells.free[:, places].any(1))
+    block = np.ix_(rows, places)
+    solves = [k for k, j in enumerate(places) if j in checked.solves]
+    ends = cells.ranges[:, rows[:, None], places]
+    filled = cells.values[block], cells.free[block]
+    part = Part(rule, solves, bounds.of(places), *filled, *ends)
     if rule.is_sum:
-        part = _moved(bounds, rule, part, missing, ends)
-    observed, grids = np.where(missing, np.nan, part), []
-    for by_step in (False, True):
-        is_off = has_more_digits(bounds, observed, places, by_step=by_step)
-        grids.insert(0, (by_step, ~(exact & is_off)))
-        rounded = bounds.snapped(part, places, by_step=by_step)
-        part = np.where(missing & grids[0][1][:, None], rounded, part)
-    part = np.where(missing, part.clip(*ends), part)
-    solvable = [k for k, j in enumerate(places) if j in checked.solves]
-    unsolved = np.ones(len(rows), bool)
-    if isinstance(rule, Formula) and not rule.is_sum and len(places) > 2:
-        unsolved = ~_moved_factors(bounds, checked, part, missing, ends)
-    tried = solvable if rule.is_sum else range(len(places))
-    tried = sorted(tried, key=lambda k: (k != total, k not in solvable))
-    # cells leave the steps of their columns, and then get more digits than these have,
-    # if no cell agrees without; whole numbers beside others alone
-    is_whole = (units >= 1).all() and rule.tier == 0
-    grids += [(None, ~grids[1][1] if is_whole else unsolved)] * exact
+        part = part._replace(cells=_moved(part))
+    grids, unsolved = _round(part), np.ones(len(rows), bool)
+    if rule.rank != OTHER and not rule.is_sum and len(places) > 2:
+        unsolved = ~_move_factors(part)
+    tried = solves if rule.is_sum else range(len(places))
+    tried = sorted(tried, key=lambda k: (k != rule.total, k not in solves))
     for (by_step, is_on), k in product(grids, tried):
-        where = np.flatnonzero(unsolved & is_on & missing[:, k])
-        if not len(where):
-            continue
-        if k in solvable:
-            solved = new = rule.solve(part[where], k)
-            if by_step is not None:
-                new = bounds.snapped(new, places[k], by_step=by_step)
-        else:
-            solved = new = _nearest(bounds, rule, part[where], k)
-        good = (low[where, k] <= new) & (new <= high[where, k])
-        if exact:
-            digit, error = _PRECISIONS[rule.tier]
-            good &= abs(new - solved) <= digit * units[k] + error * abs(solved)
-        if k != total or not exact:
-            good &= bounds.allow(
-                new, places[k], _FAR if exact and rule.is_sum else BEYOND
-            )
-        part[where[good], k] = new[good]
-        unsolved[where[good]] = False
-    solved_rows = rows[~unsolved]
-    values[np.ix_(solved_rows, places)] = part[~unsolved]
-    free[np.ix_(solved_rows, places)] = False
+        where = np.flatnonzero(unsolved & is_on & part.missing[:, k])
+        if len(where):
+            new, good = _solutions(part, where, k, by_step)
+            part.cells[where[good], k] = new[good]
+            unsolved[where[good]] = False
+    solved = np.ix_(rows[~unsolved], places)
+    cells.values[solved], cells.free[solved] = part.cells[~unsolved], False
 
 
-def _nearest(bounds: Bounds, rule: Formula, part: np.ndarray, place: int) -> np.ndarray:
-    """Find the number nearest to a filled one that gives a rounded total (rows,)."""
-    unit, j = bounds.unit[rule.columns[rule.total]], rule.columns[place]
-    half, solved = _WITHIN * unit * (place != rule.total), []
+def _round(part: Part) -> list[tuple[bool | None, np.ndarray]]:
+    """Round filled cells as observed ones of their columns are, in place.
+
+    Returns how solutions are rounded, by steps of their column or by its digits, and
+    in which rows (rows,).  Cells leave the steps of their columns, and then get more
+    digits than these have, if no cell agrees without; whole numbers only beside others.
+    """
+    rule, _, bounds, cells, missing, *ends = part
+    observed, grids, is_exact = np.where(missing, np.nan, cells), [], rule.tier <= 0
+    for by_step in (False, True):
+        is_off = has_more_digits(bounds, observed, by_step=by_step)
+        grids.insert(0, (by_step, ~(is_exact & is_off)))
+        rounded = bounds.snapped(cells, by_step=by_step)
+        cells[:] = np.where(missing & grids[0][1][:, None], rounded, cells)
+    cells[:] = np.where(missing, cells.clip(*ends), cells)
+    is_whole = (bounds.unit >= 1).all() and rule.tier == 0
+    rest = ~grids[1][1] if is_whole else np.ones(len(cells), bool)
+    return grids + [(None, rest)] * is_exact
+
+
+def _solutions(
+    part: Part, rows: np.ndarray, k: int, by_step: bool | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Solve for a column in some rows; also return where it may have the numbers."""
+    rule, bounds = part.rule, part.bounds
+    is_exact = rule.tier <= 0
+    if k in part.solves:
+        solved = new = rule.solve(part.cells[rows], k)
+        if by_step is not None:
+            new = bounds.snapped(new, k, by_step=by_step)
+    else:
+        solved = new = _nearest(part, rows, k)
+    good = (part.low[rows, k] <= new) & (new <= part.high[rows, k])
+    if is_exact:
+        digit, error = _PRECISIONS[rule.tier]
+        good &= abs(new - solved) <= digit * bounds.unit[k] + error * abs(solved)
+    if k != rule.total or not is_exact:
+        good &= bounds.allow(new, k, _FAR if is_exact and rule.is_sum else BEYOND)
+    return new, good
+
+
+def _nearest(part: Part, rows: np.ndarray, k: int) -> np.ndarray:
+    """Find the numbers nearest to filled ones that give a rounded total (rows,)."""
+    rule, bounds, total = part.rule, part.bounds, part.rule.total
+    half, solved = _WITHIN * bounds.unit[total] * (k != total), []
     for step in (-half, 0.0, half):
-        moved = part.copy()
-        moved[:, rule.total] += step
-        solved.append(rule.solve(moved, place))
+        moved = part.cells[rows]
+        moved[:, total] += step
+        solved.append(rule.solve(moved, k))
     low, high = np.sort(solved[::2], 0)
-    near = bounds.snapped(part[:, place].clip(low, high), j)
+    near = bounds.snapped(part.cells[rows, k].clip(low, high), k)
     is_within = (low <= near) & (near <= high) & np.isfinite(solved[1])
-    return np.where(is_within, near, bounds.snapped(solved[1], j))
+    return np.where(is_within, near, bounds.snapped(solved[1], k))
 
 
-def _moved_factors(
-    bounds: Bounds, checked: Checked, part: np.ndarray, missing: np.ndarray, ends: tuple
-) -> np.ndarray:
+def _move_factors(part: Part) -> np.ndarray:
     """Move two filled columns of a product to the nearest numbers that agree, in place.
 
     Returns the rows that agree now (rows,).
     """
-    rule, best = checked.rule, np.full(len(part), np.inf)
-    start, is_rounded = part.copy(), rule.tier == 1
-    for k, other in permutations(range(len(rule.columns)), 2):
-        rows, pair = np.flatnonzero(missing[:, k] & missing[:, other]), [k, other]
-        places = [rule.columns[k], rule.columns[other]]
+    rule, solves, bounds, cells, missing, *ends = part
+    start, best, is_rounded = cells.copy(), np.full(len(cells), np.inf), rule.tier == 1
+    for pair in map(list, permutations(range(len(rule.columns)), 2)):
+        k, other = pair
+        rows = np.flatnonzero(missing[:, k] & missing[:, other])
         # the other one is solved for; a factor may be finer than a rounded total tells
-        if not len(rows) or not set(places[is_rounded:]) <= set(checked.solves):
+        if not len(rows) or not {*pair[is_rounded:]} <= {*solves}:
             continue
-        low = np.maximum(ends[0][rows][:, pair], bounds.low[places])
-        high = np.minimum(ends[1][rows][:, pair], bounds.high[places])
-        deviation = bounds.deviation[places]
-        span = 40 * bounds.unit[places[0]] or (high - low)[:, 0]
+        low = np.maximum(ends[0][rows][:, pair], bounds.low[pair])
+        high = np.minimum(ends[1][rows][:, pair], bounds.high[pair])
+        span = 40 * bounds.unit[k] or (high - low)[:, 0]
         for move in _MOVES:
             trial = start[rows]
             moved = (trial[:, k] + move * span).clip(low[:, 0], high[:, 0])
-            trial[:, k] = bounds.snapped(moved, places[0])
-            trial[:, other] = bounds.snapped(rule.solve(trial, other), places[1])
+            trial[:, k] = bounds.snapped(moved, k)
+            trial[:, other] = bounds.snapped(rule.solve(trial, other), other)
             if is_rounded and k == rule.total:  # of factors with their last digits
-                trial[:, k] = bounds.snapped(rule.solve(trial, k), places[0])
+                trial[:, k] = bounds.snapped(rule.solve(trial, k), k)
             new = trial[:, pair]
-            far = (((new - start[rows][:, pair]) / deviation) ** 2).sum(1)
-            far += _ROUNDED * _is_off(bounds, rule, trial)
+            shift = (new - start[rows][:, pair]) / bounds.deviation[pair]
+            far = (shift**2).sum(1) + _ROUNDED * _is_off(bounds, rule, trial)
             good = ((low <= new) & (new <= high)).all(1) & (far < best[rows])
-            part[rows[good]], best[rows[good]] = trial[good], far[good]
+            cells[rows[good]], best[rows[good]] = trial[good], far[good]
     return best < np.inf
 
 
 def _is_off(
-    bounds: Bounds, rule: Formula, part: np.ndarray, digit: float = _WITHIN
+    bounds: Bounds, rule: Formula, cells: np.ndarray, digit: float = _WITHIN
 ) -> np.ndarray:
-    """Tell which rows violate a formula, up to the last digit of its total (rows,)."""
+    """Tell which rows violate a formula, up to the last digit of its total (rows,).
+
+    `bounds`: of the columns of the formula.
+    """
     if rule.tier <= 0:
-        return ~is_near(rule, part, EXACT)
-    gap = rule.solve(part, rule.total) - part[:, rule.total]
-    unit = bounds.unit[rule.columns[rule.total]]
-    return (rule.tier == 1) & ~(abs(gap) <= digit * unit)
+        return ~is_near(rule, cells, EXACT)
+    gap = rule.solve(cells, rule.total) - cells[:, rule.total]
+    return (rule.tier == 1) & ~(abs(gap) <= digit * bounds.unit[rule.total])
 
 
-def _moved(
-    bounds: Bounds, rule: Formula, part: np.ndarray, missing: np.ndarray, ends: tuple
-) -> np.ndarray:
+def _moved(part: Part) -> np.ndarray:
     """Share the gap of a sum among the filled cells, by their variances, see eq. (1).
 
     Where a cell would leave its range, all move by the same share of their distance
     from the ends of their ranges: positive parts stay positive.  Rows whose total is
     filled stay.
     """
-    weights, gap = rule.weights, rule.gap(part)
+    rule, _, bounds, cells, missing, low, high = part
+    weights, gap = rule.weights, rule.gap(cells)
     movable = missing & ~missing[:, [rule.total]]
-    moves = weights * bounds.deviation[list(rule.columns)] ** 2
-    moved = part - _shares(movable, moves, weights, gap)
-    outside = (movable & ((moved < ends[0]) | (moved > ends[1]))).any(1)
-    room = np.where(gap[:, None] * weights > 0, part - ends[0], ends[1] - part)
+    moved = cells - _shares(movable, weights * bounds.deviation**2, weights, gap)
+    outside = (movable & ((moved < low) | (moved > high))).any(1)
+    room = np.where(gap[:, None] * weights > 0, cells - low, high - cells)
     moves = _shares(movable, np.sign(weights) * room, weights, gap)
     outside &= np.isfinite(moves).all(1) & (abs(moves) <= room).all(1)
-    return np.where(outside[:, None], part - moves, moved)
+    return np.where(outside[:, None], cells - moves, moved)
 
 
 def _shares(

@@ -8,16 +8,11 @@ from numpy.linalg import matrix_rank
 from numpy.typing import ArrayLike
 
 from skvnce.relations import candidates
-from skvnce.relations.closure import closed, is_set
+from skvnce.relations.closure import closed
 from skvnce.relations.columns import Columns, read_columns
-from skvnce.relations.formulas import Checked, Formula, Rule, fit
-from skvnce.relations.lookups import (
-    Lookup,
-    lookups,
-    names_of_sets,
-    one_of_sets,
-    steps,
-)
+from skvnce.relations.fits import fit
+from skvnce.relations.formulas import Checked, Formula, Rule
+from skvnce.relations.lookups import lookups, names_of_sets, one_of_sets, steps
 
 _FEWEST_ROWS = 15  # rows of a table
 _FEWEST_OF_LOOKUPS = 60
@@ -159,18 +154,9 @@ def relations_of(columns: Columns) -> list[Relation]:
     links = _Links(p)
     rules = _formulas(columns, links)
     if n >= _FEWEST_OF_LOOKUPS:
-        others = _others(columns, links)
-        rules += others + names_of_sets(columns, rules, others)
+        rules += _others(columns, links)
+        rules += names_of_sets(rules)
     return [_described(columns, checked) for checked in rules]
-
-
-def joined_columns(relations: Iterable[Relation], p: int) -> np.ndarray:
-    """Give the columns that relations join a number in common; int (p,)."""
-    number = np.arange(p)
-    for relation in relations:
-        places = list(relation.rule.columns)
-        number[np.isin(number, number[places])] = number[places].min()
-    return number
 
 
 class _Links:
@@ -250,10 +236,10 @@ def _long(columns: Columns, links: _Links, short: list[Checked]) -> list[Checked
     rows = np.sort(columns.rng.permutation(len(columns.cells))[:_FILLED])
     filled = closed(columns.bounds, columns.cells[rows], short)
     filled = np.where(columns.bounds.gross(filled), np.nan, filled)[:, places]
-    pursued, tried, more = candidates.Pursued.of(filled), 50 * len(places), []
-    linked, longer = [], []
-    for target in pursued.targets:
-        for formula in pursued.formulas(columns, places, target):
+    gram, targets = candidates.explained(filled)
+    more, linked, longer, excluded, tried = [], [], [], set(), 50 * len(places)
+    for target in targets:
+        for formula in candidates.pursued(columns, places, gram, target, excluded):
             if links.have(formula.columns):
                 # not in wide tables, where this would take long
                 linked += [(target, formula)] * (len(places) <= _WIDEST)
@@ -262,12 +248,12 @@ def _long(columns: Columns, links: _Links, short: list[Checked]) -> list[Checked
             if checked is not None and not links.have(checked.columns):
                 links.add(checked)
                 more.append(checked)
-                pursued = pursued.without(target)
+                excluded.add(target)
             if checked is not None:
                 break
     for target, formula in linked:  # what tells most hides another one
-        others = pursued.without(places.index(formula.columns[1]))
-        for formula in others.formulas(columns, places, target):
+        others = excluded | {places.index(formula.columns[1])}
+        for formula in candidates.pursued(columns, places, gram, target, others):
             longer.append(fit(columns, formula, tried))
             if longer[-1] is not None:
                 break
@@ -305,24 +291,8 @@ def _others(columns: Columns, links: _Links) -> list[Checked]:
 
 
 def _described(columns: Columns, checked: Checked) -> Relation:
-    names = [columns.names[j] for j in checked.columns]
+    rule = checked.rule
+    names = tuple(columns.names[j] for j in checked.columns)
     solves = tuple(columns.names[j] for j in checked.solves)
-    if isinstance(checked.rule, Formula):
-        kind, text = _kind(checked.rule), checked.rule.text(columns.names)
-        if is_set(columns.bounds, checked.rule):
-            kind, text = "one-of", f"{' + '.join(names)} = 1"
-    elif isinstance(checked.rule, Lookup):
-        kind, text = "lookup", f"{', '.join(names[1:])} -> {names[0]}"
-    else:
-        kind, text = "steps", f"cut points of {names[1]} -> {names[0]}"
-    rest = checked.support, checked.violations, solves, checked.rule
-    return Relation(text, kind, tuple(names), *rest)
-
-
-def _kind(formula: Formula) -> str:
-    functions = [[g for _, g in term] for term in formula.terms]
-    if len(functions[-1]) == 2:
-        return "ratio" if functions[-1][1] == "inverse" else "product"
-    if len(functions) == 2:
-        return "affine" if formula.is_sum else "function"
-    return "linear" if formula.is_sum else "powers"
+    rest = checked.support, checked.violations, solves, rule
+    return Relation(rule.text(columns.names), rule.kind, names, *rest)

@@ -234,7 +234,8 @@ def test_results_can_be_compared(rng):
 def test_lookups_find_the_keys_and_no_others(n_sources, rng):
     keys = np.unique(rng.integers(100, size=(3000, n_sources)) * 0.5, axis=0)
     keys = keys[np.lexsort(keys.T)]
-    rule = Lookup((0, 1, 2)[: n_sources + 1], keys, np.arange(len(keys)) * 3.0)
+    columns = (0, 1, 2)[: n_sources + 1]
+    rule = Lookup(columns, tuple(map(tuple, keys)), tuple(3.0 * np.arange(len(keys))))
     rows = rng.permutation(len(keys))
     part = np.column_stack([rows, keys[rows]])
     np.testing.assert_array_equal(rule.solve(part, 0), 3.0 * rows)
