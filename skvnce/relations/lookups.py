@@ -19,6 +19,12 @@ _PER_TARGET = 3  # lookups by two columns of a column
 _CHUNK = 1000
 
 
+def _places(values: np.ndarray, cells: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return places of cells among ascending values, and which cells are there."""
+    place = np.searchsorted(values, cells).clip(max=len(values) - 1)
+    return place, values[place] == cells
+
+
 class Lookup(NamedTuple):
     """The values of a column by those of others."""
 
@@ -36,9 +42,18 @@ class Lookup(NamedTuple):
 
     def solve(self, part: np.ndarray, place: int = 0) -> np.ndarray:
         """Look up the first of `columns` (rows,); NaN for other keys."""
-        results = dict(zip(self.keys, self.results, strict=True))
-        rows = map(tuple, part[:, 1:].tolist())
-        return np.array([results.get(key, np.nan) for key in rows], dtype=np.float64)
+        keys, cells = np.array(self.keys).T[::-1], part[:, :0:-1].T
+        of_keys, number = np.zeros(len(self.keys), int), np.zeros(len(part), int)
+        is_key = np.ones(len(part), dtype=bool)
+        # numbers of all combinations of many columns would overflow
+        for column, of_rows in zip(keys, cells, strict=True):
+            values = np.unique(column)
+            place, is_value = _places(values, of_rows)
+            of_keys = len(values) * of_keys + np.searchsorted(values, column)
+            present, of_keys = np.unique(of_keys, return_inverse=True)
+            number, is_present = _places(present, len(values) * number + place)
+            is_key &= is_value & is_present
+        return np.where(is_key, np.array(self.results)[number], np.nan)
 
 
 class Steps(NamedTuple):

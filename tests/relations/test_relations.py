@@ -244,6 +244,17 @@ def test_lookups_find_the_keys_and_no_others(n_sources, rng):
         assert np.isnan(rule.solve(part, 0)).all()
 
 
+def test_lookups_by_many_columns_find_the_keys():
+    """Numbers of all combinations of 80 columns would not be integers of 64 bits."""
+    keys = np.eye(80)
+    rule = Lookup(tuple(range(81)), tuple(map(tuple, keys)), tuple(range(80)))
+    part = np.column_stack([np.full(80, np.nan), keys])
+    np.testing.assert_array_equal(rule.solve(part, 0), range(80))
+    assert np.isnan(rule.solve(part * 0.0, 0)).all()
+    part[:, 1:] = np.roll(keys, 1, 1) + keys  # two ones
+    assert np.isnan(rule.solve(part, 0)).all()
+
+
 @pytest.mark.parametrize("spread", [0.1, 0.01])
 @pytest.mark.parametrize("function", [np.log, np.log1p])
 def test_logarithms_of_float32_near_zero_are_found(spread, function, rng):
