@@ -342,7 +342,7 @@ def proposers_of(posterior, expansion, q, cells, weights, n_trees, most_rows, se
         model = fit_column(expansion, part, column, both, weights[rows], n_trees, seed)
         return Proposer(model, centres[k])
 
-    rows = some_rows(np.flatnonzero(~np.isnan(cells[:, q])), most_rows, seed)
+    rows = observed_rows(cells[:, q], most_rows, seed)
     proposers = [fitted(0, rows, cells[rows, q])]
     if n_trees == 0 and part.is_number and len(laws) > 1:
         rows = some_rows(np.arange(len(cells)), most_rows, seed)
@@ -360,6 +360,11 @@ def some_rows(rows, most, seed):
         return rows
     chosen = np.random.default_rng(seed).choice(len(rows), most, replace=False)
     return rows[np.sort(chosen)]
+
+
+def observed_rows(column, most, seed):
+    """Select at most so many rows that observe a column (n,), by a seed."""
+    return some_rows(np.flatnonzero(~np.isnan(column)), most, seed)
 
 
 def draw_cells(normals, expansion, X, proposers, rng):

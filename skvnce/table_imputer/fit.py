@@ -8,7 +8,7 @@ import numpy as np
 from skvnce._core.progress import steps
 from skvnce._imputer.held_out import row_folds
 from skvnce.table_imputer.columns import Rows, are_logarithms_likelier, fit_logit
-from skvnce.table_imputer.draws import some_rows
+from skvnce.table_imputer.draws import observed_rows, some_rows
 from skvnce.table_imputer.expansion import content_order, expand, logarithms_of
 from skvnce.table_imputer.model import (
     FEWEST,
@@ -274,8 +274,7 @@ def _with_logits(model):
     training, settings, parts = model.training, model.settings, []
     for q, part in enumerate(model.expansion.parts):
         if part.bent:
-            rows = np.flatnonzero(~np.isnan(training.cells[:, q]))
-            rows = some_rows(rows, MOST_ROWS, settings.seed + q)
+            rows = observed_rows(training.cells[:, q], MOST_ROWS, settings.seed + q)
             filled, L = model.held_out_predictions(q, rows)
             L = Rows(filled, L, L).on(part).L
             linear = part.probabilities(L[:, :1])

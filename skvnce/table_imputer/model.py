@@ -158,8 +158,7 @@ class TableModel(NamedTuple):
             return None
         part, training = self.expansion.parts[q], self.training
         seed = self.settings.seed + q
-        rows = np.flatnonzero(~np.isnan(training.cells[:, q]))
-        rows = draws.some_rows(rows, MOST_ROWS, seed)
+        rows = draws.observed_rows(training.cells[:, q], MOST_ROWS, seed)
         filled, L = self.held_out_predictions(q, rows, self._gone_with(q, rows))
         return Filling.of(
             self.expansion,

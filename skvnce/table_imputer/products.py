@@ -442,10 +442,8 @@ def is_normal(x, score, A, products, knots, weights):
     `x`, `score`, `weights` (n,); `A` (n, m): all others; `products` (n, k); `knots`,
     pair of ndarray: see `expansion.Part`.  Returns bool.
     """
-    root, A = np.sqrt(weights)[:, None], np.column_stack([np.ones(len(x)), A])
-    pairs = (np.column_stack([A, products]), x), (A, score)
-    rests = [_without(root * B, root * cells[:, None]) for B, cells in pairs]
-    sizes = np.log([max((rest**2).sum(), 1e-300) for rest in rests])
+    root, A = np.sqrt(weights), np.column_stack([np.ones(len(x)), A])
+    sizes = _log_size(root, x, A, products), _log_size(root, score, A)
     values, first = np.unique(knots[0], return_index=True)
     half, at = int(np.ceil(np.sqrt(len(values)) / 2)), np.arange(len(values))
     ends = (at - half).clip(0), (at + half).clip(max=len(values) - 1)
@@ -466,7 +464,7 @@ def is_of_spread(target, factor, other, A, weights):
     `target`, `factor`, `other`, `weights` (n,); `A` (n, m): all others.  Returns bool.
     """
     root, A = np.sqrt(weights), np.column_stack([np.ones(len(A)), A, other])
-    spread = _spread_by(other, factor, np.column_stack([A, target]), root)
+    spread = _spread_by(other, factor, np.column_stack([A, target]), weights)
     if spread is None:
         return False
     by_product = _log_size(root, target, A, factor, factor * other)
@@ -485,7 +483,7 @@ def is_of_spread_by_level(target, factor, A, weights):
     `target` (n,), bool; `factor`, `weights` (n,); `A` (n, m): all others.
     """
     root, A = np.sqrt(weights), np.column_stack([np.ones(len(A)), A])
-    spread = _spread_by(target, factor, np.column_stack([A, target]), root)
+    spread = _spread_by(target, factor, np.column_stack([A, target]), weights)
     if spread is None:
         return False
     with_square = np.column_stack([A, factor, factor**2])
@@ -495,8 +493,9 @@ def is_of_spread_by_level(target, factor, A, weights):
     return bool(gain + weights.sum() / 2 * sizes > _EVIDENCE)
 
 
-def _spread_by(other, factor, A, root):
+def _spread_by(other, factor, A, weights):
     """Fit the spread of a factor given A, linear in another column; (n,), or None."""
+    root = np.sqrt(weights)
     rest = _rest(root, A, factor)
     roots = np.sqrt(abs(rest / root))
     if not roots.any():  # as many columns as rows explain all
@@ -504,7 +503,7 @@ def _spread_by(other, factor, A, root):
     line = np.column_stack([np.ones(len(A)), other])
     line = roots - _rest(root, line, roots) / root
     spread = np.maximum(line, _LEAST_LINE * roots.mean()) ** 2
-    return spread / np.exp(root**2 @ np.log(spread) / (root**2).sum())
+    return spread / np.exp(weights @ np.log(spread) / weights.sum())
 
 
 def _log_size(root, x, A, *columns):
