@@ -45,13 +45,13 @@ def grid_of(cells: np.ndarray) -> tuple[float, float]:
     thinned = slice(None, None, max(1, len(values) // _VALUES_OF_GRID))
     values, count = values[thinned], count[thinned]
     steps, least = np.unique(steps)[::-1], _CELLS_ON_GRID * count.sum()
-    places = (values - np.array([[[0.0]], [[mode]]])) / steps[:, None]
+    from_origins = np.stack([values, values - mode])
+    places = from_origins / steps[:, None, None]
     likely = (abs(places - np.round(places)) < _LIKELY) @ count >= least
-    for i, step in enumerate(steps):
-        for origin in np.array([0.0, mode])[likely[:, i]]:
-            exact, fits = _fitted_step(values - origin, step, spacing)
-            if count @ fits >= least:
-                return exact, float(origin)
+    for i, k in np.argwhere(likely):
+        exact, fits = _fitted_step(from_origins[k], steps[i], spacing)
+        if count @ fits >= least:
+            return exact, float((0.0, mode)[k])
     return 0.0, 0.0
 
 
