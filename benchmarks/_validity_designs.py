@@ -427,6 +427,35 @@ def wages(rng, n):
 _options = {"hide": AtRandom(("y",), "z", 2), "analyse": linear("log y", "z")}
 add("log outcome", wages, {"z": 0.5}, "z", ("y",), **_options)
 
+
+def skewed(rng, n):
+    """Make z, and y, which is linear in it with noise that is skewed."""
+    z = rng.normal(size=n)
+    return pd.DataFrame({"z": z, "y": 2 * z + rng.chisquare(3, n)})
+
+
+def marks(rng, n):
+    """Make z, and y, a grade from 1 to 5 of a normal variable of variance 2."""
+    z, noise = rng.normal(size=(2, n))
+    return pd.DataFrame({"z": z, "y": (3 + z + noise).round().clip(1, 5)})
+
+
+# by Stein's lemma, of the four places where grades change
+_slope = sum(norm.pdf(np.array([-1.5, -0.5, 0.5, 1.5]), scale=np.sqrt(2)))
+for _name, _simulate, _truth in (
+    ("skewed outcome", skewed, {"z": 2.0}),
+    ("grade outcome", marks, {"z": _slope}),
+):
+    add(
+        _name,
+        _simulate,
+        _truth,
+        "z",
+        ("y",),
+        hide=AtRandom(("y",), "z", 2),
+        sizes=(300, 1000),
+    )
+
 # Products and squares, of which methods are not told, but smcfcs is
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
-from scipy.special import log_softmax, softmax
+from scipy.special import expit, log_softmax, softmax
 
 from skvnce._core.numbers import grid_of, masses_at_ends
 from skvnce.table_imputer.expansion import EMBEDDED, GRADE
@@ -45,6 +45,7 @@ _NEAR = 20, 60  # at least and at most so many predictions decide the shares of 
 _DRAWN_FROM = 20  # rows of similar predictions, from whose residuals draws come
 _EVIDENCE = 5.0  # log-likelihood by which logarithms are to be likelier
 _SMEARED = 200  # residuals of means on another scale
+_LOGISTIC = np.pi / np.sqrt(3)  # standard deviation of logistic noise
 _TREES_OF_DRAW = 10  # so that draws vary as the trees do
 
 
@@ -189,6 +190,44 @@ def fit_logit(L, linear, codes, weights):
     return logit_of(best.x)
 
 
+class Near(NamedTuple):
+    """Shares of grades among cells of similar predictions.
+
+    Log-odds of higher grades move by the distance from the mean of these predictions
+    (proportional odds, McCullagh 1980), as beyond the ends none are similar.
+    """
+
+    predictions: np.ndarray  # (m,), in their order
+    levels: np.ndarray  # (m, k), weights of their cells
+    row: np.ndarray  # (m,), of which there is a prediction in each completion
+    size: int  # of a window
+    slope: float
+    shares: np.ndarray  # (k,), of all cells
+
+    def of(self, L, counted=0.0):
+        """Predict probabilities (..., k), without the weights `counted` (..., k)."""
+        size = self.size
+        at = np.searchsorted(self.predictions, L) - size // 2
+        at = at.clip(0, len(self.predictions) - size)
+        count, total = (
+            np.concatenate([np.zeros_like(x[:1]), x.cumsum(0)])
+            for x in (self.levels, self.predictions)
+        )
+        P = count[at + size] - count[at] + 0.5 * self.shares
+        P = (P - counted).clip(1e-12)
+        distance = L - (total[at + size] - total[at]) / size
+        lower = P.cumsum(-1)
+        odds = np.log((lower[..., -1:] / lower[..., :-1] - 1).clip(1e-12))
+        higher = expit(odds + self.slope * distance[..., None])
+        ends = np.ones((*L.shape, 1)), np.zeros((*L.shape, 1))
+        return -np.diff(np.concatenate([ends[0], higher, ends[1]], -1))
+
+    def bootstrapped(self, rng):
+        """Give the rows the weights of a Bayesian bootstrap; see `Residuals`."""
+        weights = rng.exponential(size=self.row.max() + 1)[self.row]
+        return self._replace(levels=self.levels * weights[:, None])
+
+
 class Spread(NamedTuple):
     """Factors of residuals, by the other columns.
 
@@ -237,7 +276,7 @@ class ColumnModel(NamedTuple):
     w: float
     sharpness: float  # power of probabilities
     trees: tuple | None
-    near: tuple | None  # of grades: sorted predictions, sums of levels, size
+    near: Near | None  # of more than two grades
     residuals: Residuals | None
     shape: Shape | None
     spread: Spread | None
@@ -259,7 +298,7 @@ class ColumnModel(NamedTuple):
                 G[:, at] = np.interp(M[..., b], knots, np.linspace(0, 1, len(knots)))
         return G
 
-    def of_normal_alone(self, L, counted=None):
+    def of_normal_alone(self, L, counted=0.0, rng=None):
         """Predict by the normal distribution: (C, n, 1), or probabilities of levels.
 
         `counted` (n, n_levels) are weights of the cells of these rows, without which
@@ -272,12 +311,10 @@ class ColumnModel(NamedTuple):
             return np.broadcast_to(part.shares, (*L.shape[:-1], k))
         if part.is_binary:
             return self.logit.of(L, part.probabilities(L[..., : len(part.base)]))
-        v, sums, size = self.near
-        at = (np.searchsorted(v, L[..., 0]) - size // 2).clip(0, len(v) - size)
-        P = sums[at + size] - sums[at] + 0.5 * part.shares
-        if counted is not None:
-            P = (P - counted).clip(1e-12)
-        return P / P.sum(-1, keepdims=True)
+        if rng is not None:
+            draws = [self.near.bootstrapped(rng).of(table) for table in L[..., 0]]
+            return np.stack(draws)
+        return self.near.of(L[..., 0], counted)
 
     def predict(self, rows, rng=None):
         """Predict numbers (C, n), or probabilities (C, n, n_levels).
@@ -286,7 +323,7 @@ class ColumnModel(NamedTuple):
         Numbers are on the scale of the link.
         """
         rows = rows.on(self.part)
-        best = self.of_normal_alone(rows.L)
+        best = self.of_normal_alone(rows.L, rng=rng)
         if self.w > 0:
             n_trees, C = len(self.trees[0]), len(rows.L)
             chosen = np.tile(np.arange(n_trees), (C, 1))
@@ -409,7 +446,7 @@ def fit_column(expansion, part, cells, rows, weights, n_trees, seed):
     else:
         truth = np.eye(part.n_levels)[codes]
     model = _start(expansion, part, truth, codes, rows, weights)
-    counted = truth * weights[:, None] if C == 1 else None
+    counted = truth * weights[:, None] if C == 1 else 0.0
     of_normal = model.of_normal_alone(rows.L, counted)
     # without the noise of draws, in comparison with which a forest would seem better
     centre = model.a * rows.M if part.is_number else of_normal
@@ -537,7 +574,7 @@ def are_logarithms_likelier(scale, x, L, weights):
     logarithms, and held-out predictions of both.
     """
     entropies = [
-        _entropy(z - _factor(z, p, weights) * p, weights)
+        entropy(z - _factor(z, p, weights) * p, weights)
         for z, p in zip(x.T, L.T, strict=True)
     ]
     gain = weights.sum() * (entropies[0] - entropies[1])
@@ -545,7 +582,7 @@ def are_logarithms_likelier(scale, x, L, weights):
     return bool(gain > _EVIDENCE)
 
 
-def _entropy(x, weights):
+def entropy(x, weights):
     """Estimate the entropy of the distribution of numbers (n,) (Vasicek 1976)."""
     order = np.argsort(x, kind="stable")
     x, w = x[order], weights[order]
@@ -565,15 +602,42 @@ def _factor(x, L, weights):
 
 
 def _near(part, codes, L, weights):
-    """Sort predictions (C, n) of grades, and sum the levels of their cells."""
+    """Sort predictions (C, n) of grades, with their levels."""
     C, n = L.shape
     order = np.argsort(L.ravel(), kind="stable")
-    sums = np.zeros((C * n + 1, part.n_levels))
-    places = np.arange(1, C * n + 1), np.tile(codes, C)[order]
-    sums[places] = np.tile(weights, C)[order]
+    row, predictions = np.tile(np.arange(n), C)[order], L.ravel()[order]
+    levels = np.eye(part.n_levels)[codes[row]] * weights[row, None]
     least, most = _NEAR
     size = C * min(max(least, min(most, n // 4)), n)
-    return L.ravel()[order], sums.cumsum(0), size
+    slope = _slope_of_grades(predictions, levels)
+    return Near(predictions, levels, row, size, slope, part.shares)
+
+
+def _slope_of_grades(L, levels):
+    """Fit the slope of the log-odds of higher grades on predictions (m,).
+
+    Each division into two has an intercept; the likelihood is that of all of them, as
+    if they were of different rows.  `levels` (m, k): weights of the cells.
+    """
+    # of logistic noise, as both are of standardised numbers
+    slope = _LOGISTIC / np.sqrt(max(1 - L.var(), 1 / len(L)))
+    step = max(1, len(L) // _ROWS_OF_LOGIT)
+    L, levels = L[::step, None], levels[::step]
+    above = levels[:, :0:-1].cumsum(1)[:, ::-1]
+    below = levels.sum(1, keepdims=True) - above
+    odds = np.log((above.sum(0) + 0.5) / (below.sum(0) + 0.5))
+    prior = np.append(odds - slope * L.mean(), slope)
+
+    def loss(theta):
+        scores = theta[:-1] + theta[-1] * L
+        error = (above + below) * expit(scores) - above
+        costs = above * np.logaddexp(0, -scores) + below * np.logaddexp(0, scores)
+        gradient = np.append(error.sum(0), (error * L).sum())
+        far = theta - prior
+        return costs.sum() + _RIDGE * far @ far / 2, gradient + _RIDGE * far
+
+    options = {"maxiter": _ITERATIONS}
+    return minimize(loss, prior, jac=True, method="L-BFGS-B", options=options).x[-1]
 
 
 def _share(truth, a, b, weights, C):

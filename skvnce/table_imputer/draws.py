@@ -126,6 +126,7 @@ def slopes_on_products(expansion, fit, chain):
     """Draw the slopes of targets on their products (R, n_draws, n_products).
 
     They are those of R rounds, as t of the draws of one round has an error of a half.
+    Returns them and the last completions (n_draws, n, d).
     """
     chain = chain._replace(n_draws=min(chain.n_draws, _DRAWS_OF_SLOPES))
     states, draws = zip(*_steps(fit, chain, spacing=1), strict=True)
@@ -141,7 +142,7 @@ def slopes_on_products(expansion, fit, chain):
                 block = _block_of_target(expansion, product)
                 law = normals.conditional(block, len(target.responses))
                 slopes[-1].append(law.slopes[:, product.at, target.place])
-    return np.array(slopes).transpose(0, 2, 1)
+    return np.array(slopes).transpose(0, 2, 1), states
 
 
 def _block_of_target(expansion, product):

@@ -25,6 +25,7 @@ from skvnce.table_imputer.products import (
     factors_of,
     has_rows,
     is_normal,
+    is_of_skewness,
     is_of_spread,
     is_of_spread_by_level,
     probability_of,
@@ -243,10 +244,15 @@ def _confirmed(model, chosen):
     if not any([product.is_doubtful for product in chosen]):
         return [product for product in chosen if _is_likely(product)]
     with_all = _fit_with(model, [p._replace(probability=1.0) for p in chosen])
-    slopes, confirmed = np.concatenate(with_all.slopes_on_products()), []
+    slopes, completions, weights = with_all.slopes_on_products()
+    slopes, confirmed = np.concatenate(slopes), []
+    fitted = with_all.expansion
     for places in model.expansion.interactions(chosen):
         products = [chosen[place] for place in places]
         if products[0].is_doubtful:
+            product = fitted.products[places[0]]
+            if _is_of_skewness(fitted, product, completions, weights):
+                continue
             mean, C = slopes[:, places].mean(0), np.cov(slopes[:, places].T, ddof=0)
             # Wald's statistic; slopes of products that no draw moves have no variance
             C = np.atleast_2d(C) + 1e-24 * np.eye(len(places))
@@ -346,10 +352,13 @@ def _mark_telling(model, chosen):
 
 
 def _not_of_spread(model, chosen):
-    """Leave out products that are spreads of their factors, by the model with them."""
+    """Leave out products that are spreads or skewness of their factors."""
     X = model.training_matrix()
     filled = model.completed(X, np.isnan(X))
-    are_of_spread = [_is_of_spread(model, p, filled) for p in model.expansion.products]
+    are_of_spread = [
+        _is_of_spread(model, p, filled, candidate.is_doubtful)
+        for p, candidate in zip(model.expansion.products, chosen, strict=True)
+    ]
     rest = []
     for places in model.expansion.interactions(chosen):  # of levels, all or none
         if not any(are_of_spread[place] for place in places):
@@ -357,32 +366,51 @@ def _not_of_spread(model, chosen):
     return rest
 
 
-def _is_of_spread(model, product, filled):
+def _is_of_spread(model, product, filled, is_confirmed):
     """Say so of a product, given the columns that do not show it.
 
-    `filled` (n, d): the training rows.
+    `filled` (n, d): the training rows; `is_confirmed`, bool: see `_confirmed`.
     """
     expansion, weights = model.expansion, model.training.weights
-    columns = [product.first, product.second, product.target]
-    parts = [expansion.parts[expansion.owners[j]] for j in (*columns, *product.tells)]
-    of_levels, is_square = parts[2].n_levels == 2, product.first == product.second
-    if not product.tells or is_square != of_levels:
+    if not product.tells:
         return False
+    parts, others = _apart(expansion, product)
+    of_levels, is_square = parts[2].n_levels == 2, product.first == product.second
+    columns = [product.first, product.second, product.target]
     observed = ~np.isnan(model.training_matrix()[:, columns]).any(1)
     rows = np.flatnonzero(observed & (weights > 0))
-    hidden = np.concatenate([part.base for part in parts])
-    others = np.setdiff1d(np.arange(expansion.n_base), hidden)
     first, second, target = filled[np.ix_(rows, columns)].T
-    A, weights = filled[np.ix_(rows, others)], weights[rows]
-    if of_levels:
-        return parts[0].is_number and is_of_spread_by_level(
-            target > target.min(), first, A, weights
-        )
+    A, of_rows = filled[np.ix_(rows, others)], weights[rows]
+    if is_square and not parts[0].is_number:
+        return False
+    if is_square and of_levels:
+        return is_of_spread_by_level(target > target.min(), first, A, of_rows)
+    if is_square:
+        rows = filled[None, rows]
+        return not is_confirmed and _is_of_skewness(expansion, product, rows, of_rows)
     of_factors = (parts[0], first, second), (parts[1], second, first)
-    return any(
-        part.is_number and is_of_spread(target, factor, other, A, weights)
+    return not of_levels and any(
+        part.is_number and is_of_spread(target, factor, other, A, of_rows)
         for part, factor, other in of_factors
     )
+
+
+def _is_of_skewness(expansion, product, completions, weights):
+    """Say whether a square of a number is its skewness, in completions (C, n, d)."""
+    parts, others = _apart(expansion, product)
+    is_square = product.first == product.second and parts[0].is_number
+    if not is_square or parts[2].n_levels == 2:
+        return False
+    x, y, A = (completions[..., j] for j in (product.first, product.target, others))
+    return is_of_skewness(y, x, A, weights)
+
+
+def _apart(expansion, product):
+    """List the parts of a product and its target, and columns that do not show it."""
+    columns = [product.first, product.second, product.target, *product.tells]
+    parts = [expansion.parts[expansion.owners[j]] for j in columns]
+    hidden = np.concatenate([part.base for part in parts])
+    return parts[:3], np.setdiff1d(np.arange(expansion.n_base), hidden)
 
 
 def _products(model, interactions):

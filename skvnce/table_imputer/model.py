@@ -241,9 +241,13 @@ class TableModel(NamedTuple):
             raise ValueError(explain_singular(self.training.weights)) from error
 
     def slopes_on_products(self):
-        """Draw slopes of targets on their products (n_rounds, n_draws, n_products)."""
+        """Draw slopes of targets on their products (n_rounds, n_draws, n_products).
+
+        Returns them, completions of rows (n_draws, n, d), and their weights (n,).
+        """
         _, chain = self._chain()
-        return draws.slopes_on_products(self.expansion, self.normal, chain)
+        drawn = draws.slopes_on_products(self.expansion, self.normal, chain)
+        return *drawn, chain.weights
 
     def _chain(self):
         """Choose rows for a chain, and begin it."""

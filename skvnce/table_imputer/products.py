@@ -13,6 +13,7 @@ import numpy as np
 from scipy.optimize import nnls
 from scipy.special import expit, ndtri
 
+from skvnce.table_imputer.columns import entropy
 from skvnce.table_imputer.expansion import LEVELS
 
 _LEVEL = 1.0  # expected number of products that are chosen by chance in a table
@@ -491,6 +492,28 @@ def is_of_spread_by_level(target, factor, A, weights):
     gain -= _log_likelihood(target, with_square, weights)
     sizes = _log_size(root, factor, A) - _log_size(root / spread, factor, A, target)
     return bool(gain + weights.sum() / 2 * sizes > _EVIDENCE)
+
+
+def is_of_skewness(target, factor, A, weights):
+    """Say whether the square of a factor is the skewness of its distribution.
+
+    If the factor is linear in the target with skewed residuals, the target bends with
+    it.  Compared are p(target | factor, square) p(factor) and p(target) p(factor |
+    target), of any distribution of residuals (Shimizu et al. 2006), in tables (C, n).
+
+    `target`, `factor` (C, n); `A` (C, n, m): all others; `weights` (n,).
+    """
+    root = np.sqrt(weights)
+
+    def cost(x, *columns):
+        columns = np.column_stack([np.ones(len(x)), *columns])
+        return entropy(_rest(root, columns, x) / root, weights)
+
+    gains = [
+        cost(t, Z, f, f**2) + cost(f, Z) - cost(t, Z) - cost(f, Z, t)
+        for t, f, Z in zip(target, factor, A, strict=True)
+    ]
+    return bool(np.mean(gains) > 0)
 
 
 def _spread_by(other, factor, A, weights):

@@ -6,7 +6,7 @@ from statistical import FAILURE, p_mean, p_share
 
 from skvnce import TableImputer
 from skvnce.table_imputer import fit as fit_module
-from skvnce.table_imputer.columns import _entropy, are_logarithms_likelier
+from skvnce.table_imputer.columns import are_logarithms_likelier, entropy
 from skvnce.table_imputer.expansion import expand, logarithms_of
 from skvnce.table_imputer.fit import Problem, fit_table
 from skvnce.table_imputer.model import Settings
@@ -158,14 +158,14 @@ def test_draws_of_logarithms_are_positive(rng):
 
 def test_entropies_are_those_of_normal_and_of_uniform_numbers(rng):
     n = 4000
-    assert abs(_entropy(rng.random(n), np.ones(n))) < 0.1
+    assert abs(entropy(rng.random(n), np.ones(n))) < 0.1
     exact = 0.5 * np.log(2 * np.pi * np.e)
-    assert abs(_entropy(rng.normal(size=n), np.ones(n)) - exact) < 0.1
+    assert abs(entropy(rng.normal(size=n), np.ones(n)) - exact) < 0.1
     # a row of weight 2 is two rows
     x, weights = rng.normal(size=300), rng.integers(1, 4, 300)
-    twice = _entropy(np.repeat(x, weights), np.ones(weights.sum()))
-    assert abs(_entropy(x, weights.astype(float)) - twice) < 0.05
-    assert abs(_entropy(3 * x, weights.astype(float)) - twice - np.log(3)) < 0.05
+    twice = entropy(np.repeat(x, weights), np.ones(weights.sum()))
+    assert abs(entropy(x, weights.astype(float)) - twice) < 0.05
+    assert abs(entropy(3 * x, weights.astype(float)) - twice - np.log(3)) < 0.05
 
 
 def test_losses_are_imputed_as_incomes_are(seed):

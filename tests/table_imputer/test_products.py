@@ -22,6 +22,7 @@ from skvnce.table_imputer.products import (
     _Test,
     _without,
     choose_products,
+    is_of_skewness,
     is_of_spread,
     is_of_spread_by_level,
     probability_of,
@@ -154,7 +155,7 @@ def test_the_chain_that_confirms_products_forgets_its_start(seed):
     for chain in range(6):
         problem = Problem(X, np.ones(len(X)), np.zeros(2, int), [None, None])
         model = fit_table(problem, [(0, 0)], Settings(0, 20, 0.05, chain))
-        slopes = model.slopes_on_products()
+        slopes, *_ = model.slopes_on_products()
         ts.append(slopes.mean() / slopes.std())
         half = len(slopes) // 2
         shift = slopes[:half].mean() - slopes[half:].mean()
@@ -267,6 +268,20 @@ def test_the_spread_of_a_group_is_no_square(seed):
     assert not is_of_spread_by_level(g, by_group, many, weights)
 
 
+def test_skewness_is_no_square(seed):
+    weights, of_skewness, of_square = np.ones(300), [], []
+    for i in range(40):
+        rng = np.random.default_rng([seed, i, 300])
+        x, z, noise = rng.normal(size=(3, 300))
+        skewed, A = 2 * x + z + rng.chisquare(3, 300), z[:, None]
+        of_skewness.append(is_of_skewness([x], [skewed], [A], weights))
+        y = x**2 + x + z + noise
+        of_square.append(is_of_skewness([y], [x], [A], weights))
+    assert np.mean(of_skewness) > 0.9 > 0.1 > np.mean(of_square)
+    many = rng.normal(size=(300, 300))
+    assert not is_of_skewness([x], [skewed], [many], weights)
+
+
 def test_draws_have_the_spread_of_each_group(seed):
     """The control is told of the square, of which the log-odds of the group ask."""
     errors = {"auto": [], ((2, 2),): []}
@@ -283,7 +298,8 @@ def test_draws_have_the_spread_of_each_group(seed):
             for table in imputer.sample(X, n_draws=5, random_state=i):
                 of_group.append(np.std((table[:, 2] - z / 2)[rows]) / 0.5)
     by_spread, by_square = (np.mean(of_group) for of_group in errors.values())
-    assert by_spread < 1.3 < 1.5 < by_square
+    # of 12 seeds 1.03 to 1.15 and 1.42 to 1.61
+    assert by_spread < 1.25 < 1.3 < by_square
 
 
 def test_products_of_a_binary_target_are_no_bends_of_its_probability(seed):
