@@ -28,6 +28,7 @@ _POWERS, _PRIOR_OF_POWER = (0.6, 0.8, 1.0, 1.25, 1.6, 2.0, 2.5, 3.0), 20.0
 _LEAST = 1e-3  # of a linear probability, whose logarithm is taken
 _RIDGE = 1.0  # of log-odds, a prior of a standard deviation of 1
 _ROWS_OF_LOGIT, _ITERATIONS = 1500, 30
+_LEAST_NOISE = 0.1  # variance beside linear predictions, from which log-odds begin
 _ROWS_OF_SPREAD = 5  # for each column that the spread may depend on
 # of factors of residuals, at least and at most: a large residual that is divided by a
 # small factor would be far out where the factor is large
@@ -45,7 +46,6 @@ _NEAR = 20, 60  # at least and at most so many predictions decide the shares of 
 _DRAWN_FROM = 20  # rows of similar predictions, from whose residuals draws come
 _EVIDENCE = 5.0  # log-likelihood by which logarithms are to be likelier
 _SMEARED = 200  # residuals of means on another scale
-_LOGISTIC = np.pi / np.sqrt(3)  # standard deviation of logistic noise
 _TREES_OF_DRAW = 10  # so that draws vary as the trees do
 
 
@@ -167,27 +167,40 @@ class Logit(NamedTuple):
 
 
 def fit_logit(L, linear, codes, weights):
-    """Fit by maximum likelihood, shrunk to the linear probabilities (C, n, k)."""
+    """Fit by maximum likelihood, shrunk to the linear probabilities (C, n, k).
+
+    Of two levels it is shrunk to log-odds that are linear in the first prediction.
+    """
     (C, n, m), k = L.shape, linear.shape[-1]
     step = max(1, C * n // _ROWS_OF_LOGIT)
     logs = np.log(linear.clip(_LEAST)).reshape(-1, k)[::step]
     X, w = L.reshape(-1, m)[::step], np.tile(weights * step / C, C)[::step]
     truth = np.eye(k)[np.tile(codes, C)[::step]]
+    prior = np.append(np.zeros(k + m * k), 1.0)
+    if k == 2:
+        prior[k : k + 2] = _logistic_slope(L[..., 0]) / 2 * np.array([-1, 1])
+        prior[:2] = np.log(weights @ np.eye(2)[codes] + 0.5) / 2
+        prior[-1] = 0.0
 
     def logit_of(theta):
-        return Logit(theta[:k], theta[k:-1].reshape(m, k), 1 + theta[-1])
+        return Logit(theta[:k], theta[k:-1].reshape(m, k), theta[-1])
 
     def loss(theta):
         log_p = log_softmax(logit_of(theta).scores(X, logs), -1)
         error = (np.exp(log_p) - truth) * w[:, None]
         slopes = [error.sum(0), (X.T @ error).ravel(), [(error * logs).sum()]]
-        value = _RIDGE * theta @ theta / 2 - (w[:, None] * truth * log_p).sum()
-        return value, np.concatenate(slopes) + _RIDGE * theta
+        far = theta - prior
+        value = _RIDGE * far @ far / 2 - (w[:, None] * truth * log_p).sum()
+        return value, np.concatenate(slopes) + _RIDGE * far
 
     options = {"maxiter": _ITERATIONS}
-    start = np.zeros(k + m * k + 1)
-    best = minimize(loss, start, jac=True, method="L-BFGS-B", options=options)
+    best = minimize(loss, prior, jac=True, method="L-BFGS-B", options=options)
     return logit_of(best.x)
+
+
+def _logistic_slope(L):
+    """Return the slope of log-odds if standardised numbers are L and logistic noise."""
+    return np.pi / np.sqrt(3 * max(1 - L.var(), _LEAST_NOISE))
 
 
 class Near(NamedTuple):
@@ -619,8 +632,7 @@ def _slope_of_grades(L, levels):
     Each division into two has an intercept; the likelihood is that of all of them, as
     if they were of different rows.  `levels` (m, k): weights of the cells.
     """
-    # of logistic noise, as both are of standardised numbers
-    slope = _LOGISTIC / np.sqrt(max(1 - L.var(), 1 / len(L)))
+    slope = _logistic_slope(L)
     step = max(1, len(L) // _ROWS_OF_LOGIT)
     L, levels = L[::step, None], levels[::step]
     above = levels[:, :0:-1].cumsum(1)[:, ::-1]
