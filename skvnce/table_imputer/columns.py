@@ -87,6 +87,12 @@ class Shape(NamedTuple):
     origin: float
 
 
+def window(predictions, L, size):
+    """Find where windows of sorted predictions near L would, and do, begin."""
+    at = np.searchsorted(predictions, L) - size // 2
+    return at, at.clip(0, len(predictions) - size)
+
+
 class Residuals(NamedTuple):
     """Held-out residuals in the order of the predictions."""
 
@@ -96,11 +102,6 @@ class Residuals(NamedTuple):
     row: np.ndarray  # int, of which there is a residual in each completion
     weight: np.ndarray  # of the rows
     spread: np.ndarray  # by which the residuals are divided
-
-    def window(self, predicted, size):
-        """Find where windows of similar predictions would, and do, begin."""
-        at = np.searchsorted(self.prediction, predicted) - size // 2
-        return at, at.clip(0, len(self.residual) - size)
 
     def bootstrapped(self, first, size, rng):
         """Pick a residual of each window (n_cells,), and average it, by one draw.
@@ -203,7 +204,7 @@ def _logistic_slope(L):
     return np.pi / np.sqrt(3 * max(1 - L.var(), _LEAST_NOISE))
 
 
-class Near(NamedTuple):
+class GradeShares(NamedTuple):
     """Shares of grades among cells of similar predictions.
 
     Log-odds of higher grades move by the distance from the mean of these predictions
@@ -220,8 +221,7 @@ class Near(NamedTuple):
     def of(self, L, counted=0.0):
         """Predict probabilities (..., k), without the weights `counted` (..., k)."""
         size = self.size
-        at = np.searchsorted(self.predictions, L) - size // 2
-        at = at.clip(0, len(self.predictions) - size)
+        _, at = window(self.predictions, L, size)
         count, total = (
             np.concatenate([np.zeros_like(x[:1]), x.cumsum(0)])
             for x in (self.levels, self.predictions)
@@ -239,6 +239,44 @@ class Near(NamedTuple):
         """Give the rows the weights of a Bayesian bootstrap; see `Residuals`."""
         weights = rng.exponential(size=self.row.max() + 1)[self.row]
         return self._replace(levels=self.levels * weights[:, None])
+
+
+def fit_grades(part, codes, L, weights):
+    """Sort predictions (C, n) of grades with their levels, and fit the slope."""
+    C, n = L.shape
+    order = np.argsort(L.ravel(), kind="stable")
+    row, predictions = np.tile(np.arange(n), C)[order], L.ravel()[order]
+    levels = np.eye(part.n_levels)[codes[row]] * weights[row, None]
+    least, most = _NEAR
+    size = C * min(max(least, min(most, n // 4)), n)
+    slope = _slope_of_grades(predictions, levels)
+    return GradeShares(predictions, levels, row, size, slope, part.shares)
+
+
+def _slope_of_grades(L, levels):
+    """Fit the slope of the log-odds of higher grades on predictions (m,).
+
+    Each division into two has an intercept; the likelihood is that of all of them, as
+    if they were of different rows.  `levels` (m, k): weights of the cells.
+    """
+    slope = _logistic_slope(L)
+    step = max(1, len(L) // _ROWS_OF_LOGIT)
+    L, levels = L[::step, None], levels[::step]
+    above = levels[:, :0:-1].cumsum(1)[:, ::-1]
+    below = levels.sum(1, keepdims=True) - above
+    odds = np.log((above.sum(0) + 0.5) / (below.sum(0) + 0.5))
+    prior = np.append(odds - slope * L.mean(), slope)
+
+    def loss(theta):
+        scores = theta[:-1] + theta[-1] * L
+        error = (above + below) * expit(scores) - above
+        costs = above * np.logaddexp(0, -scores) + below * np.logaddexp(0, scores)
+        gradient = np.append(error.sum(0), (error * L).sum())
+        far = theta - prior
+        return costs.sum() + _RIDGE * far @ far / 2, gradient + _RIDGE * far
+
+    options = {"maxiter": _ITERATIONS}
+    return minimize(loss, prior, jac=True, method="L-BFGS-B", options=options).x[-1]
 
 
 class Spread(NamedTuple):
@@ -289,7 +327,7 @@ class ColumnModel(NamedTuple):
     w: float
     sharpness: float  # power of probabilities
     trees: tuple | None
-    near: Near | None  # of more than two grades
+    grades: GradeShares | None  # of more than two grades
     residuals: Residuals | None
     shape: Shape | None
     spread: Spread | None
@@ -325,9 +363,9 @@ class ColumnModel(NamedTuple):
         if part.is_binary:
             return self.logit.of(L, part.probabilities(L[..., : len(part.base)]))
         if rng is not None:
-            draws = [self.near.bootstrapped(rng).of(table) for table in L[..., 0]]
+            draws = [self.grades.bootstrapped(rng).of(table) for table in L[..., 0]]
             return np.stack(draws)
-        return self.near.of(L[..., 0], counted)
+        return self.grades.of(L[..., 0], counted)
 
     def predict(self, rows, rng=None):
         """Predict numbers (C, n), or probabilities (C, n, n_levels).
@@ -370,7 +408,7 @@ class ColumnModel(NamedTuple):
         """Add the residual of a row of similar prediction, and keep the shape."""
         residuals, shape = self.residuals, self.shape
         size = self._size_of_window()
-        at, first = residuals.window(mean, size)
+        at, first = window(residuals.prediction, mean, size)
         # one draw after the other, as all weights of many draws take memory
         drawn = [residuals.bootstrapped(windows, size, rng) for windows in first]
         pick, local = (np.stack(parts) for parts in zip(*drawn, strict=True))
@@ -421,7 +459,7 @@ class ColumnModel(NamedTuple):
     def quantiles(self, predicted, levels, spread=1.0):
         """Find quantiles (n_levels, n) of numbers, given the same."""
         size = self._size_of_window()
-        _, first = self.residuals.window(predicted, size)
+        _, first = window(self.residuals.prediction, predicted, size)
         near = self.residuals.residual[first[:, None] + np.arange(size)]
         return self.part.off_scale(
             predicted + spread * np.quantile(near, levels, axis=1)
@@ -547,12 +585,12 @@ def _start(expansion, part, truth, codes, rows, weights):
         if other.is_number:
             values = other.values[:: max(1, len(other.values) // _RANKS)]
             knots[int(other.base[0])] = (values - other.centre) / other.scale
-    C, a, near = len(rows.L), 1.0, None
+    C, a, grades = len(rows.L), 1.0, None
     if part.is_number and C == 1:
         # of heavy tails: the normal's prediction counts as far as cells confirm it
         a = _factor(truth[..., 0].ravel(), rows.L[0, :, 0], weights)
     if part.kind == GRADE and part.n_levels > 2:
-        near = _near(part, codes, rows.L[..., 0], weights)
+        grades = fit_grades(part, codes, rows.L[..., 0], weights)
     of_normal = [
         _spaced_quantiles(rows.M[..., b].ravel()) if part.is_number else None
         for b in range(rows.M.shape[-1])
@@ -570,7 +608,7 @@ def _start(expansion, part, truth, codes, rows, weights):
         w=0.0,
         sharpness=1.0,
         trees=None,
-        near=near,
+        grades=grades,
         residuals=None,
         shape=None,
         spread=None,
@@ -612,44 +650,6 @@ def _factor(x, L, weights):
     size = weights @ L**2
     prior = _PRIOR * size / weights.sum()
     return float(np.clip((weights @ (L * x) + prior) / max(size + prior, 1e-12), 0, 1))
-
-
-def _near(part, codes, L, weights):
-    """Sort predictions (C, n) of grades, with their levels."""
-    C, n = L.shape
-    order = np.argsort(L.ravel(), kind="stable")
-    row, predictions = np.tile(np.arange(n), C)[order], L.ravel()[order]
-    levels = np.eye(part.n_levels)[codes[row]] * weights[row, None]
-    least, most = _NEAR
-    size = C * min(max(least, min(most, n // 4)), n)
-    slope = _slope_of_grades(predictions, levels)
-    return Near(predictions, levels, row, size, slope, part.shares)
-
-
-def _slope_of_grades(L, levels):
-    """Fit the slope of the log-odds of higher grades on predictions (m,).
-
-    Each division into two has an intercept; the likelihood is that of all of them, as
-    if they were of different rows.  `levels` (m, k): weights of the cells.
-    """
-    slope = _logistic_slope(L)
-    step = max(1, len(L) // _ROWS_OF_LOGIT)
-    L, levels = L[::step, None], levels[::step]
-    above = levels[:, :0:-1].cumsum(1)[:, ::-1]
-    below = levels.sum(1, keepdims=True) - above
-    odds = np.log((above.sum(0) + 0.5) / (below.sum(0) + 0.5))
-    prior = np.append(odds - slope * L.mean(), slope)
-
-    def loss(theta):
-        scores = theta[:-1] + theta[-1] * L
-        error = (above + below) * expit(scores) - above
-        costs = above * np.logaddexp(0, -scores) + below * np.logaddexp(0, scores)
-        gradient = np.append(error.sum(0), (error * L).sum())
-        far = theta - prior
-        return costs.sum() + _RIDGE * far @ far / 2, gradient + _RIDGE * far
-
-    options = {"maxiter": _ITERATIONS}
-    return minimize(loss, prior, jac=True, method="L-BFGS-B", options=options).x[-1]
 
 
 def _share(truth, a, b, weights, C):

@@ -103,7 +103,7 @@ def test_weights_of_levels(rng, n_levels):
 
 def grades_of_others(model, rows, truth):
     """Predict grades by the rows of similar prediction, without the row itself."""
-    v, size, L = model.near.predictions, model.near.size, rows.L[0, :, 0]
+    v, size, L = model.grades.predictions, model.grades.size, rows.L[0, :, 0]
     order, n = np.argsort(L, kind="stable"), len(L)
     first = (np.searchsorted(v, L) - size // 2).clip(0, n - size)
     for i in range(n):
@@ -114,7 +114,7 @@ def grades_of_others(model, rows, truth):
 
 def by_shares_alone(model):
     """Predict as if no prediction were apart from those of its window."""
-    return model._replace(near=model.near._replace(slope=0.0))
+    return model._replace(grades=model.grades._replace(slope=0.0))
 
 
 def test_a_row_is_predicted_without_its_grade(rng):
@@ -134,7 +134,7 @@ def test_rows_outside_of_their_window_lose_the_grade_of_another_row(rng):
     y = rng.integers(0, 3, 400).astype(float)
     model, rows = model_of(y, x, x[:, 0], n_trees=0)
     model, truth = by_shares_alone(model), np.eye(3)[model.part.codes(y)]
-    v, size, L = model.near.predictions, model.near.size, rows.L[0, :, 0]
+    v, size, L = model.grades.predictions, model.grades.size, rows.L[0, :, 0]
     place = np.argsort(np.argsort(L, kind="stable"))
     first = (np.searchsorted(v, L) - size // 2).clip(0, len(L) - size)
     is_inside = (first <= place) & (place < first + size)
@@ -167,10 +167,10 @@ def test_shares_of_grades_vary_between_draws_as_those_of_samples_do(rng):
     y = rng.choice(3, 2000, p=[0.2, 0.5, 0.3]).astype(float)
     x = rng.normal(size=(2000, 1))
     model, rows = model_of(y, x, 0.01 * x[:, 0], n_trees=0)
-    near, L = model.near, rows.L[0, :1, 0]
-    p, shares = near.of(L)[0], [near.bootstrapped(rng).of(L)[0] for _ in range(400)]
+    grades, L = model.grades, rows.L[0, :1, 0]
+    p, shares = grades.of(L)[0], [grades.bootstrapped(rng).of(L)[0] for _ in range(400)]
     # of a standard deviation of 400 draws: 3.5 %, and windows have .5 of a row more
-    exact = np.sqrt(p * (1 - p) / near.size)
+    exact = np.sqrt(p * (1 - p) / grades.size)
     np.testing.assert_allclose(np.std(shares, 0), exact, rtol=0.2)
 
 
