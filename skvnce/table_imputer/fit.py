@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from skvnce._core.numbers import grid_of
 from skvnce._core.progress import steps
 from skvnce._imputer.held_out import row_folds
 from skvnce.table_imputer.columns import Rows, are_logarithms_likelier, fit_logit
@@ -381,10 +382,10 @@ def _is_of_spread(model, product, filled, is_confirmed):
     rows = np.flatnonzero(observed & (weights > 0))
     first, second, target = filled[np.ix_(rows, columns)].T
     A, of_rows = filled[np.ix_(rows, others)], weights[rows]
-    if is_square and not parts[0].is_number:
-        return False
     if is_square and of_levels:
-        return is_of_spread_by_level(target > target.min(), first, A, of_rows)
+        return parts[0].is_number and is_of_spread_by_level(
+            target > target.min(), first, A, of_rows
+        )
     if is_square:
         rows = filled[None, rows]
         return not is_confirmed and _is_of_skewness(expansion, product, rows, of_rows)
@@ -396,13 +397,24 @@ def _is_of_spread(model, product, filled, is_confirmed):
 
 
 def _is_of_skewness(expansion, product, completions, weights):
-    """Say whether a square of a number is its skewness, in completions (C, n, d)."""
-    parts, others = _apart(expansion, product)
-    is_square = product.first == product.second and parts[0].is_number
-    if not is_square or parts[2].n_levels == 2:
+    """Say whether a square is the skewness of its factor, in completions (C, n, d)."""
+    (factor, _, target), others = _apart(expansion, product)
+    if product.first != product.second or target.n_levels == 2:
         return False
-    x, y, A = (completions[..., j] for j in (product.first, product.target, others))
-    return is_of_skewness(y, x, A, weights)
+    rng = np.random.default_rng(0)
+    x, y = (
+        completions[..., part.base[0]]
+        + rng.uniform(-0.5, 0.5, completions.shape[:2]) * _step_of(part)
+        for part in (factor, target)
+    )
+    return is_of_skewness(y, x, completions[..., others], weights)
+
+
+def _step_of(part):
+    """Return the step of standardised cells; with noise of it they have a density."""
+    if part.is_number:
+        return grid_of(part.values)[0] / part.scale[0]
+    return np.diff(part.coded[:, 0]).min()
 
 
 def _apart(expansion, product):

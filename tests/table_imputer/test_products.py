@@ -282,6 +282,18 @@ def test_skewness_is_no_square(seed):
     assert not is_of_skewness([x], [skewed], [many], weights)
 
 
+@pytest.mark.parametrize("step", [0.5, 1.0])
+def test_squares_of_coarse_cells_are_no_skewness(step, seed):
+    """Equal cells have no density: x is on a grid, and y has five grades at most."""
+    found = []
+    for i in range(6):
+        x, noise = np.random.default_rng([seed, i, 1000]).normal(size=(2, 1000))
+        x = np.round(x / step) * step
+        y = np.clip(np.round(x**2 + 0.5 * noise), 0, 4)
+        found.append(fitted(np.column_stack([x, y])).get((0, 0, 1), 0.0) > 0.5)
+    assert np.mean(found) > 0.7
+
+
 def test_draws_have_the_spread_of_each_group(seed):
     """The control is told of the square, of which the log-odds of the group ask."""
     errors = {"auto": [], ((2, 2),): []}
