@@ -28,7 +28,7 @@ _POWERS, _PRIOR_OF_POWER = (0.6, 0.8, 1.0, 1.25, 1.6, 2.0, 2.5, 3.0), 20.0
 _LEAST = 1e-3  # of a linear probability, whose logarithm is taken
 _RIDGE = 1.0  # of log-odds, a prior of a standard deviation of 1
 _ROWS_OF_LOGIT, _ITERATIONS = 1500, 30
-_LEAST_NOISE = 0.1  # variance beside linear predictions, from which log-odds begin
+_LEAST_NOISE = 0.1  # variance beside linear predictions, from which slopes begin
 _ROWS_OF_SPREAD = 5  # for each column that the spread may depend on
 # of factors of residuals, at least and at most: a large residual that is divided by a
 # small factor would be far out where the factor is large
@@ -180,7 +180,7 @@ def fit_logit(L, linear, codes, weights):
     prior = np.append(np.zeros(k + m * k), 1.0)
     if k == 2:
         prior[k : k + 2] = _logistic_slope(L[..., 0]) / 2 * np.array([-1, 1])
-        prior[:2] = np.log(weights @ np.eye(2)[codes] + 0.5) / 2
+        prior[:2] = np.log(weights @ np.eye(2)[codes] / weights.sum() + 1e-3)
         prior[-1] = 0.0
 
     def logit_of(theta):

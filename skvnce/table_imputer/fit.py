@@ -401,6 +401,7 @@ def _is_of_skewness(expansion, product, completions, weights):
     (factor, _, target), others = _apart(expansion, product)
     if product.first != product.second or target.n_levels == 2:
         return False
+    completions, weights = completions[:, weights > 0], weights[weights > 0]
     rng = np.random.default_rng(0)
     x, y = (
         completions[..., part.base[0]]
