@@ -959,7 +959,8 @@ def test_counts_in_steps_keep_their_totals(steps, name, rng):
             step = np.gcd.reduce(np.diff(np.unique(full[column])))
             off = pd.concat([table[column] for table in tables]) - full[column].min()
             assert not (off % step).any()
-    assert n_off["auto"] == 0 < 15 < n_off[None]
+    # the control is 6 to 26 for TableImputer in thousands, over ten seeds
+    assert n_off["auto"] == 0 < 3 < n_off[None]
 
 
 def test_counts_leave_their_steps_where_a_total_does(rng):
