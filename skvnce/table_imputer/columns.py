@@ -232,8 +232,7 @@ class GradeShares(NamedTuple):
         lower = P.cumsum(-1)
         odds = np.log((lower[..., -1:] / lower[..., :-1] - 1).clip(1e-12))
         higher = expit(odds + self.slope * distance[..., None])
-        ends = np.ones((*L.shape, 1)), np.zeros((*L.shape, 1))
-        return -np.diff(np.concatenate([ends[0], higher, ends[1]], -1))
+        return -np.diff(higher, prepend=1.0, append=0.0)
 
     def bootstrapped(self, rng):
         """Give the rows the weights of a Bayesian bootstrap; see `Residuals`."""

@@ -5,10 +5,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skvnce._core.numbers import grid_of
 from skvnce._core.progress import steps
 from skvnce._imputer.held_out import row_folds
-from skvnce.table_imputer.columns import Rows, are_logarithms_likelier, fit_logit
+from skvnce.table_imputer.columns import (
+    Rows,
+    are_logarithms_likelier,
+    fit_logit,
+    shape_of,
+)
 from skvnce.table_imputer.draws import observed_rows, some_rows
 from skvnce.table_imputer.expansion import content_order, expand, logarithms_of
 from skvnce.table_imputer.model import (
@@ -356,10 +360,14 @@ def _not_of_spread(model, chosen):
     """Leave out products that are spreads or skewness of their factors."""
     X = model.training_matrix()
     filled = model.completed(X, np.isnan(X))
-    are_of_spread = [
-        _is_of_spread(model, p, filled, candidate.is_doubtful)
-        for p, candidate in zip(model.expansion.products, chosen, strict=True)
-    ]
+    are_of_spread, weights = [], model.training.weights
+    for product, candidate in zip(model.expansion.products, chosen, strict=True):
+        is_spread = _is_of_spread(model, product, filled)
+        if not candidate.is_doubtful:  # else `_confirmed` has tested it
+            rows = _rows_of(model, product)
+            observed = filled[None, rows], weights[rows]
+            is_spread |= _is_of_skewness(model.expansion, product, *observed)
+        are_of_spread.append(is_spread)
     rest = []
     for places in model.expansion.interactions(chosen):  # of levels, all or none
         if not any(are_of_spread[place] for place in places):
@@ -367,31 +375,27 @@ def _not_of_spread(model, chosen):
     return rest
 
 
-def _is_of_spread(model, product, filled, is_confirmed):
+def _is_of_spread(model, product, filled):
     """Say so of a product, given the columns that do not show it.
 
-    `filled` (n, d): the training rows; `is_confirmed`, bool: see `_confirmed`.
+    `filled` (n, d): the training rows.
     """
-    expansion, weights = model.expansion, model.training.weights
-    if not product.tells:
-        return False
+    expansion = model.expansion
     parts, others = _apart(expansion, product)
     of_levels, is_square = parts[2].n_levels == 2, product.first == product.second
+    if not product.tells or is_square != of_levels:
+        return False
+    rows = _rows_of(model, product)
     columns = [product.first, product.second, product.target]
-    observed = ~np.isnan(model.training_matrix()[:, columns]).any(1)
-    rows = np.flatnonzero(observed & (weights > 0))
     first, second, target = filled[np.ix_(rows, columns)].T
-    A, of_rows = filled[np.ix_(rows, others)], weights[rows]
-    if is_square and of_levels:
+    A, weights = filled[np.ix_(rows, others)], model.training.weights[rows]
+    if of_levels:
         return parts[0].is_number and is_of_spread_by_level(
-            target > target.min(), first, A, of_rows
+            target > target.min(), first, A, weights
         )
-    if is_square:
-        rows = filled[None, rows]
-        return not is_confirmed and _is_of_skewness(expansion, product, rows, of_rows)
     of_factors = (parts[0], first, second), (parts[1], second, first)
-    return not of_levels and any(
-        part.is_number and is_of_spread(target, factor, other, A, of_rows)
+    return any(
+        part.is_number and is_of_spread(target, factor, other, A, weights)
         for part, factor, other in of_factors
     )
 
@@ -399,7 +403,8 @@ def _is_of_spread(model, product, filled, is_confirmed):
 def _is_of_skewness(expansion, product, completions, weights):
     """Say whether a square is the skewness of its factor, in completions (C, n, d)."""
     (factor, _, target), others = _apart(expansion, product)
-    if product.first != product.second or target.n_levels == 2:
+    is_square = product.first == product.second
+    if not product.tells or not is_square or target.n_levels == 2:
         return False
     completions, weights = completions[:, weights > 0], weights[weights > 0]
     rng = np.random.default_rng(0)
@@ -413,9 +418,14 @@ def _is_of_skewness(expansion, product, completions, weights):
 
 def _step_of(part):
     """Return the step of standardised cells; with noise of it they have a density."""
-    if part.is_number:
-        return grid_of(part.values)[0] / part.scale[0]
-    return np.diff(part.coded[:, 0]).min()
+    return shape_of(part).step if part.is_number else np.diff(part.coded[:, 0]).min()
+
+
+def _rows_of(model, product):
+    """Select the training rows that observe a product and its target."""
+    columns = [product.first, product.second, product.target]
+    observed = ~np.isnan(model.training_matrix()[:, columns]).any(1)
+    return np.flatnonzero(observed & (model.training.weights > 0))
 
 
 def _apart(expansion, product):
