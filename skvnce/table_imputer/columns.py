@@ -13,22 +13,24 @@ do where these decide.
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize
-from scipy.special import expit, log_softmax, softmax
 
 from skvnce._core.numbers import grid_of, masses_at_ends
 from skvnce.table_imputer.expansion import EMBEDDED, GRADE
 from skvnce.table_imputer.kernels import grow_forest, predict_forest
+from skvnce.table_imputer.levels import (
+    GradeShares,
+    fit_grades,
+    fit_logit,
+    levels_at,
+    sharpened,
+    sharpness,
+    window,
+)
 
 # rows of all trees, and the trees at least and at most, of a completion and of several:
 # means gain nothing by more trees, draws do as each is by a few of them
 _OF_FILLS, _OF_DRAWS = (20_000, 21, 50), (30_000, 21, 80)
 _PRIOR = 5.0  # cells that the weights 1 and 0 count as
-_POWERS, _PRIOR_OF_POWER = (0.6, 0.8, 1.0, 1.25, 1.6, 2.0, 2.5, 3.0), 20.0
-_LEAST = 1e-3  # of a linear probability, whose logarithm is taken
-_RIDGE = 1.0  # of log-odds, a prior of a standard deviation of 1
-_ROWS_OF_LOGIT, _ITERATIONS = 1500, 30
-_LEAST_NOISE = 0.1  # variance beside linear predictions, from which slopes begin
 _ROWS_OF_SPREAD = 5  # for each column that the spread may depend on
 # of factors of residuals, at least and at most: a large residual that is divided by a
 # small factor would be far out where the factor is large
@@ -42,7 +44,6 @@ _KNOTS = 33  # quantiles of predictions, as a feature
 # of a standard deviation, between them: ranks would turn differences between folds that
 # mean nothing into differences between groups
 _APART = 0.02
-_NEAR = 20, 60  # at least and at most so many predictions decide the shares of grades
 _DRAWN_FROM = 20  # rows of similar predictions, from whose residuals draws come
 _EVIDENCE = 5.0  # log-likelihood by which logarithms are to be likelier
 _SMEARED = 200  # residuals of means on another scale
@@ -87,12 +88,6 @@ class Shape(NamedTuple):
     origin: float
 
 
-def window(predictions, L, size):
-    """Find where windows of sorted predictions near L would, and do, begin."""
-    at = np.searchsorted(predictions, L) - size // 2
-    return at, at.clip(0, len(predictions) - size)
-
-
 class Residuals(NamedTuple):
     """Held-out residuals in the order of the predictions."""
 
@@ -119,163 +114,6 @@ class Residuals(NamedTuple):
         )
         local = (totals[first + size] - totals[first]) / (high - low)
         return (pick - 1).clip(first, first + size - 1), local
-
-
-class Logit(NamedTuple):
-    """Logistic regression of levels on their linear predictions.
-
-    Given numbers, log-odds are linear and probabilities are not; the predictions say
-    all that numbers do (Hastie, Tibshirani and Buja 1994).  Given other levels
-    probabilities are linear, so that their logarithms are features, too.
-    """
-
-    intercepts: np.ndarray  # (k,)
-    slopes: np.ndarray  # (len(base) + len(bent), k), of predictions
-    power: float  # of linear probabilities
-    # of two levels: of the covariance of the coefficients of log-odds
-    root: np.ndarray | None = None
-
-    def of(self, L, linear):
-        """Predict probabilities (..., k) by predictions and linear probabilities."""
-        return softmax(self.scores(L, np.log(linear.clip(_LEAST))), -1)
-
-    def scores(self, L, logs):
-        """Compute log-probabilities up to a constant."""
-        return self.intercepts + L @ self.slopes + self.power * logs
-
-    def with_root(self, L, linear, weights):
-        """Compute the root of the covariance of two levels' coefficients (Laplace).
-
-        `L` (n, m); `linear` (n, 2); `weights` (n,).
-        """
-        logs = np.log(linear.clip(_LEAST))
-        Z = np.column_stack([np.ones(len(L)), L, logs[:, 1] - logs[:, 0]])
-        w = weights * self.of(L, linear).prod(-1)
-        prior = np.diag([_RIDGE / 2] * (Z.shape[1] - 1) + [_RIDGE])
-        precision = Z.T @ (w[:, None] * Z) + prior
-        return self._replace(root=np.linalg.inv(np.linalg.cholesky(precision)).T)
-
-    def draws(self, number, rng):
-        """Draw the coefficients; a Logit of arrays (number, 1 or m, 2)."""
-        noise = rng.normal(size=(number, len(self.root))) @ self.root.T
-        moves = noise[..., None] / 2 * [-1, 1]
-        slopes, power = self.slopes + moves[:, 1:-1], self.power + noise[:, -1]
-        return Logit(self.intercepts + moves[:, :1], slopes, power[:, None, None])
-
-    def of_turns(self, turns):
-        """Select draws by place."""
-        return Logit(*(values[turns] for values in self[:3]))
-
-
-def fit_logit(L, linear, codes, weights):
-    """Fit by maximum likelihood, shrunk to the linear probabilities (C, n, k).
-
-    Of two levels it is shrunk to log-odds that are linear in the first prediction.
-    """
-    (C, n, m), k = L.shape, linear.shape[-1]
-    step = max(1, C * n // _ROWS_OF_LOGIT)
-    logs = np.log(linear.clip(_LEAST)).reshape(-1, k)[::step]
-    X, w = L.reshape(-1, m)[::step], np.tile(weights * step / C, C)[::step]
-    truth = np.eye(k)[np.tile(codes, C)[::step]]
-    prior = np.append(np.zeros(k + m * k), 1.0)
-    if k == 2:
-        prior[k : k + 2] = _logistic_slope(L[..., 0]) / 2 * np.array([-1, 1])
-        prior[:2] = np.log(weights @ np.eye(2)[codes] / weights.sum() + 1e-3)
-        prior[-1] = 0.0
-
-    def logit_of(theta):
-        return Logit(theta[:k], theta[k:-1].reshape(m, k), theta[-1])
-
-    def loss(theta):
-        log_p = log_softmax(logit_of(theta).scores(X, logs), -1)
-        error = (np.exp(log_p) - truth) * w[:, None]
-        slopes = [error.sum(0), (X.T @ error).ravel(), [(error * logs).sum()]]
-        far = theta - prior
-        value = _RIDGE * far @ far / 2 - (w[:, None] * truth * log_p).sum()
-        return value, np.concatenate(slopes) + _RIDGE * far
-
-    options = {"maxiter": _ITERATIONS}
-    best = minimize(loss, prior, jac=True, method="L-BFGS-B", options=options)
-    return logit_of(best.x)
-
-
-def _logistic_slope(L):
-    """Return the slope of log-odds if standardised numbers are L and logistic noise."""
-    return np.pi / np.sqrt(3 * max(1 - L.var(), _LEAST_NOISE))
-
-
-class GradeShares(NamedTuple):
-    """Shares of grades among cells of similar predictions.
-
-    Log-odds of higher grades move by the distance from the mean of these predictions
-    (proportional odds, McCullagh 1980), as beyond the ends none are similar.
-    """
-
-    predictions: np.ndarray  # (m,), in their order
-    levels: np.ndarray  # (m, k), weights of their cells
-    row: np.ndarray  # (m,), of which there is a prediction in each completion
-    size: int  # of a window
-    slope: float
-    shares: np.ndarray  # (k,), of all cells
-
-    def of(self, L, counted=0.0):
-        """Predict probabilities (..., k), without the weights `counted` (..., k)."""
-        size = self.size
-        _, at = window(self.predictions, L, size)
-        count, total = (
-            np.concatenate([np.zeros_like(x[:1]), x.cumsum(0)])
-            for x in (self.levels, self.predictions)
-        )
-        P = count[at + size] - count[at] + 0.5 * self.shares
-        P = (P - counted).clip(1e-12)
-        distance = L - (total[at + size] - total[at]) / size
-        lower = P.cumsum(-1)
-        odds = np.log((lower[..., -1:] / lower[..., :-1] - 1).clip(1e-12))
-        higher = expit(odds + self.slope * distance[..., None])
-        return -np.diff(higher, prepend=1.0, append=0.0)
-
-    def bootstrapped(self, rng):
-        """Give the rows the weights of a Bayesian bootstrap; see `Residuals`."""
-        weights = rng.exponential(size=self.row.max() + 1)[self.row]
-        return self._replace(levels=self.levels * weights[:, None])
-
-
-def fit_grades(part, codes, L, weights):
-    """Sort predictions (C, n) of grades with their levels, and fit the slope."""
-    C, n = L.shape
-    order = np.argsort(L.ravel(), kind="stable")
-    row, predictions = np.tile(np.arange(n), C)[order], L.ravel()[order]
-    levels = np.eye(part.n_levels)[codes[row]] * weights[row, None]
-    least, most = _NEAR
-    size = C * min(max(least, min(most, n // 4)), n)
-    slope = _slope_of_grades(predictions, levels)
-    return GradeShares(predictions, levels, row, size, slope, part.shares)
-
-
-def _slope_of_grades(L, levels):
-    """Fit the slope of the log-odds of higher grades on predictions (m,).
-
-    Each division into two has an intercept; the likelihood is that of all of them, as
-    if they were of different rows.  `levels` (m, k): weights of the cells.
-    """
-    slope = _logistic_slope(L)
-    step = max(1, len(L) // _ROWS_OF_LOGIT)
-    L, levels = L[::step, None], levels[::step]
-    above = levels[:, :0:-1].cumsum(1)[:, ::-1]
-    below = levels.sum(1, keepdims=True) - above
-    odds = np.log((above.sum(0) + 0.5) / (below.sum(0) + 0.5))
-    prior = np.append(odds - slope * L.mean(), slope)
-
-    def loss(theta):
-        scores = theta[:-1] + theta[-1] * L
-        error = (above + below) * expit(scores) - above
-        costs = above * np.logaddexp(0, -scores) + below * np.logaddexp(0, scores)
-        gradient = np.append(error.sum(0), (error * L).sum())
-        far = theta - prior
-        return costs.sum() + _RIDGE * far @ far / 2, gradient + _RIDGE * far
-
-    options = {"maxiter": _ITERATIONS}
-    return minimize(loss, prior, jac=True, method="L-BFGS-B", options=options).x[-1]
 
 
 class Spread(NamedTuple):
@@ -387,7 +225,7 @@ class ColumnModel(NamedTuple):
             else:
                 best = (1 - self.w) * best + self.w * of_forest
         if not self.part.is_number:
-            return _sharpened(best, self.sharpness)
+            return sharpened(best, self.sharpness)
         best = best[..., 0]
         return best if self.part.link is None else best.clip(*self.part.link.ends)
 
@@ -468,17 +306,6 @@ class ColumnModel(NamedTuple):
         return min(_DRAWN_FROM * self.n_completions, len(self.residuals.residual))
 
 
-def levels_at(probabilities, u):
-    """Find the places of levels at cumulative probabilities u, by inversion.
-
-    `probabilities` (..., k); `u`, ndarray: between 0 and 1, of a shape that is
-    broadcast with (...,).
-    """
-    sums = probabilities.cumsum(-1)
-    u = u * sums[..., -1]
-    return (sums < u[..., None]).sum(-1).clip(max=probabilities.shape[-1] - 1)
-
-
 def fit_column(expansion, part, cells, rows, weights, n_trees, seed):
     """Fit the model of a column to the rows that observe it.
 
@@ -520,7 +347,7 @@ def fit_column(expansion, part, cells, rows, weights, n_trees, seed):
         best = pooled + (1 - gain) * (of_normal - centre)
         model = model._replace(trees=trees, w=w, gain=gain)
     if not part.is_number:
-        return model._replace(sharpness=_sharpness(truth, best, weights * is_held_out))
+        return model._replace(sharpness=sharpness(truth, best, weights * is_held_out))
     truth, donors = (
         np.broadcast_to(x[..., 0], best.shape[:2]) for x in (truth, numbers)
     )
@@ -665,28 +492,6 @@ def _gain(truth, a, b, weights):
     """Compute the share of the squared errors of a that b does not have."""
     of_a, of_b = ((weights[:, None] * (truth - x) ** 2).sum() for x in (a, b))
     return float(np.clip(1 - of_b / max(of_a, 1e-12), 0, 1))
-
-
-def _sharpness(truth, best, weights):
-    """Choose the power of probabilities (C, n, k) by the Brier score, shrunk to 1.
-
-    Averages of calibrated probabilities are too close to each other (Ranjan and
-    Gneiting 2010).
-    """
-    errors = [
-        (weights[:, None] * (truth - _sharpened(best, power)) ** 2).sum()
-        for power in _POWERS
-    ]
-    n = weights.sum()
-    return float(1 + (_POWERS[int(np.argmin(errors))] - 1) * n / (n + _PRIOR_OF_POWER))
-
-
-def _sharpened(p, power):
-    """Raise probabilities (..., k) to a power, and let them add up to 1."""
-    if power == 1:
-        return p
-    p = p**power
-    return p / np.maximum(p.sum(-1, keepdims=True), 1e-300)
 
 
 def _spaced_quantiles(v):

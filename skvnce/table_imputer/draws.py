@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skvnce.table_imputer.columns import ColumnModel, Rows, fit_column, levels_at
+from skvnce.table_imputer.columns import ColumnModel, Rows, fit_column
 from skvnce.table_imputer.expansion import GRADE
+from skvnce.table_imputer.levels import levels_at
 from skvnce.table_imputer.normal import (
     Conditional,
     Normal,

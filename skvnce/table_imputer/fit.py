@@ -10,11 +10,11 @@ from skvnce._imputer.held_out import row_folds
 from skvnce.table_imputer.columns import (
     Rows,
     are_logarithms_likelier,
-    fit_logit,
     shape_of,
 )
 from skvnce.table_imputer.draws import observed_rows, some_rows
 from skvnce.table_imputer.expansion import content_order, expand, logarithms_of
+from skvnce.table_imputer.levels import fit_logit
 from skvnce.table_imputer.model import (
     FEWEST,
     MOST_ROWS,
@@ -30,6 +30,7 @@ from skvnce.table_imputer.products import (
     factors_of,
     has_rows,
     is_normal,
+    is_of_grades,
     is_of_skewness,
     is_of_spread,
     is_of_spread_by_level,
@@ -249,14 +250,14 @@ def _confirmed(model, chosen):
     if not any([product.is_doubtful for product in chosen]):
         return [product for product in chosen if _is_likely(product)]
     with_all = _fit_with(model, [p._replace(probability=1.0) for p in chosen])
-    slopes, completions, weights = with_all.slopes_on_products()
+    slopes, completions, chain = with_all.slopes_on_products()
     slopes, confirmed = np.concatenate(slopes), []
     fitted = with_all.expansion
     for places in model.expansion.interactions(chosen):
         products = [chosen[place] for place in places]
         if products[0].is_doubtful:
             product = fitted.products[places[0]]
-            if _is_of_skewness(fitted, product, completions, weights):
+            if _is_of_skewness(fitted, product, completions, chain.X, chain.weights):
                 continue
             mean, C = slopes[:, places].mean(0), np.cov(slopes[:, places].T, ddof=0)
             # Wald's statistic; slopes of products that no draw moves have no variance
@@ -365,7 +366,7 @@ def _not_of_spread(model, chosen):
         is_spread = _is_of_spread(model, product, filled)
         if not candidate.is_doubtful:  # else `_confirmed` has tested it
             rows = _rows_of(model, product)
-            observed = filled[None, rows], weights[rows]
+            observed = filled[None, rows], X[rows], weights[rows]
             is_spread |= _is_of_skewness(model.expansion, product, *observed)
         are_of_spread.append(is_spread)
     rest = []
@@ -400,20 +401,32 @@ def _is_of_spread(model, product, filled):
     )
 
 
-def _is_of_skewness(expansion, product, completions, weights):
-    """Say whether a square is the skewness of its factor, in completions (C, n, d)."""
+def _is_of_skewness(expansion, product, completions, X, weights):
+    """Say whether a square is the skewness of its factor, in completions (C, n, d).
+
+    `X` (n, d): the rows with missing cells.
+    """
     (factor, _, target), others = _apart(expansion, product)
     is_square = product.first == product.second
     if not product.tells or not is_square or target.n_levels == 2:
         return False
-    completions, weights = completions[:, weights > 0], weights[weights > 0]
+    used = weights > 0
+    completions, X, weights = completions[:, used], X[used], weights[used]
+    A = completions[..., others]
+    if not factor.is_number and factor.n_levels > 2:
+        grades = factor.base[0]
+        values = factor.coded[:, 0]
+        codes = abs(completions[..., grades, None] - values).argmin(-1)
+        observed = ~np.isnan(X[:, grades])
+        y = completions[..., target.base[0]]
+        return is_of_grades(y, codes, values, A, observed, weights)
     rng = np.random.default_rng(0)
     x, y = (
         completions[..., part.base[0]]
         + rng.uniform(-0.5, 0.5, completions.shape[:2]) * _step_of(part)
         for part in (factor, target)
     )
-    return is_of_skewness(y, x, completions[..., others], weights)
+    return is_of_skewness(y, x, A, weights)
 
 
 def _step_of(part):

@@ -8,8 +8,9 @@ import torch
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.fitted import in_turn
 from skvnce.table_imputer import draws
-from skvnce.table_imputer.columns import Filling, Rows, levels_at
+from skvnce.table_imputer.columns import Filling, Rows
 from skvnce.table_imputer.expansion import ALONE, Expansion
+from skvnce.table_imputer.levels import levels_at
 from skvnce.table_imputer.normal import Fit, Normal, completed
 
 FEWEST = 10  # observed cells, from which on a column has a model of its own
@@ -243,11 +244,11 @@ class TableModel(NamedTuple):
     def slopes_on_products(self):
         """Draw slopes of targets on their products (n_rounds, n_draws, n_products).
 
-        Returns them, completions of rows (n_draws, n, d), and their weights (n,).
+        Returns them, completions of rows (n_draws, n, d), and their Chain.
         """
         _, chain = self._chain()
         drawn = draws.slopes_on_products(self.expansion, self.normal, chain)
-        return *drawn, chain.weights
+        return *drawn, chain
 
     def _chain(self):
         """Choose rows for a chain, and begin it."""

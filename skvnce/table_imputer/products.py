@@ -15,6 +15,7 @@ from scipy.special import expit, ndtri
 
 from skvnce.table_imputer.columns import entropy
 from skvnce.table_imputer.expansion import LEVELS
+from skvnce.table_imputer.levels import fit_proportional_odds, levels_at
 
 _LEVEL = 1.0  # expected number of products that are chosen by chance in a table
 _EXPECTED = 30.0  # over the number of tests: prior odds of a product, 1 at most
@@ -36,7 +37,9 @@ _MOST_ALIKE = 8  # triples
 _LEAST_VARIANCE = 0.2  # of a residual, as a share of the mean
 _RIDGE, _STEPS, _LEAST_CHANCE = 0.1, 8, 0.005  # of logistic regressions
 _CELLS = 1_000_000  # of the products of one target, for which rows are left out
-_EVIDENCE = 5.0  # log-likelihood by which a spread is to be likelier than a product
+# log-likelihood by which a spread is to be likelier than a product, and a square of
+# grades than proportional odds
+_EVIDENCE = 5.0
 _LEAST_LINE = 0.4  # of the mean of roots of absolute residuals, by such a spread
 _SELECTED = 2.5  # |t| of a target in the regression of "missing", see `selection`
 _SELECTED_BESIDE = 3.5  # the same, of columns that are no factors
@@ -514,6 +517,34 @@ def is_of_skewness(target, factor, A, weights):
         for t, f, Z in zip(target, factor, A, strict=True)
     ]
     return bool(np.mean(gains) > 0)
+
+
+def is_of_grades(target, codes, values, A, is_observed, weights):
+    """Say whether proportional odds of a grade say the same as its square.
+
+    If a grade is the rounded and clipped value of a variable that is linear in the
+    target, the target bends with it at its ends.  Compared are p(target) p(grade |
+    target), by proportional odds, and p(grade) p(target | grade, square), in tables
+    (C, n) whose grades are drawn by the first where they are missing.
+
+    `target` (C, n); `codes` (C, n), int; `values` (k,): of grades; `A` (C, n, m): all
+    others; `is_observed` (n,), bool, where a grade is; `weights` (n,).
+    """
+    rng, root, gains = np.random.default_rng(0), np.sqrt(weights), []
+    for y, code, Z in zip(target, codes, A, strict=True):
+        both, ones = np.column_stack([Z, y]), np.column_stack([np.ones(len(Z)), Z])
+        levels = np.eye(len(values))[code] * weights[:, None]
+        some = both[is_observed], levels[is_observed]
+        odds = fit_proportional_odds(*some, np.zeros(both.shape[1]))
+        drawn = levels_at(odds.of(both), rng.random(len(y)))
+        code = np.where(is_observed, code, drawn)
+        levels = np.eye(len(values))[code] * weights[:, None]
+        alone = fit_proportional_odds(Z, levels, np.zeros(Z.shape[1]))
+        log_odds = odds.log_probabilities(both) - alone.log_probabilities(Z)
+        grade = values[code]
+        sizes = _log_size(root, y, ones, grade, grade**2) - _log_size(root, y, ones)
+        gains.append((levels * log_odds).sum() + weights.sum() / 2 * sizes)
+    return bool(np.mean(gains) > -_EVIDENCE)
 
 
 def _spread_by(other, factor, A, weights):

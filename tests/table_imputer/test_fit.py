@@ -8,8 +8,8 @@ from statistical import FAILURE, p_mean
 from skvnce.table_imputer import expansion as expansion_module
 from skvnce.table_imputer import fit as fit_module
 from skvnce.table_imputer import model as model_module
-from skvnce.table_imputer.columns import levels_at
 from skvnce.table_imputer.fit import Problem, fit_table
+from skvnce.table_imputer.levels import levels_at
 from skvnce.table_imputer.model import Settings, unscaled
 
 

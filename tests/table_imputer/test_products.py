@@ -22,6 +22,7 @@ from skvnce.table_imputer.products import (
     _Test,
     _without,
     choose_products,
+    is_of_grades,
     is_of_skewness,
     is_of_spread,
     is_of_spread_by_level,
@@ -280,6 +281,27 @@ def test_skewness_is_no_square(seed):
     assert np.mean(of_skewness) > 0.9 > 0.1 > np.mean(of_square)
     many = rng.normal(size=(300, 300))
     assert not is_of_skewness([x], [skewed], [many], weights)
+
+
+def test_bends_of_grades_are_no_squares(seed):
+    """The grades are hidden by the target, on one side."""
+    n, values, decisions = 1000, np.arange(-2.0, 3.0), {"linear": [], "square": []}
+    for i in range(20):
+        rng = np.random.default_rng([seed, i, n])
+        x, z, noise = rng.normal(size=(3, n))
+        of_linear = np.clip(np.round(z + x + noise), -2, 2)
+        of_square = np.clip(np.round(x + noise), -2, 2)
+        bent = 0.8 * of_square + 0.3 * of_square**2 + z
+        for key, y, grade in (
+            ("linear", z, of_linear),
+            ("square", bent, of_square),
+        ):
+            y = (y - y.mean()) / y.std()
+            is_observed = rng.random(n) > expit(2 * y)
+            codes = np.where(is_observed, grade + 2, 0).astype(int)
+            tables = [y], [codes], values, [x[:, None]]
+            decisions[key].append(is_of_grades(*tables, is_observed, np.ones(n)))
+    assert np.mean(decisions["linear"]) > 0.9 > 0.1 > np.mean(decisions["square"])
 
 
 @pytest.mark.parametrize("step", [0.5, 1.0])
