@@ -43,6 +43,7 @@ _MOST_ROWS = 20_000  # to which all but the final parameters are fitted
 _FOLDS = 5
 _ROUNDS = 12  # of EM without a fold, which starts at the fit of all rows
 _ROWS_OF_PRODUCT = 30
+_ROUNDS_OF_CHOICE = 3
 # of a product that stays in the model: the median probability model of Barbieri and
 # Berger (2004), as draws with many unlikely products extrapolate badly
 _LEAST_PROBABILITY = 0.5
@@ -271,7 +272,7 @@ def _confirmed(model, chosen):
 
 def _with_products(model, interactions):
     """Fit again with products that are chosen, or asked for."""
-    chosen = _mark_telling(model, _confirmed(model, _products(model, interactions)))
+    chosen = _mark_telling(model, _products(model, interactions))
     if not chosen:
         return model
     fitted = _fit_with(model, chosen)
@@ -451,6 +452,37 @@ def _apart(expansion, product):
 
 def _products(model, interactions):
     """Choose products by the held-out residuals of columns of one number."""
+    if interactions is None:
+        return []
+    regressions = _regressions(model)
+    if isinstance(interactions, list):
+        return products_asked_for(regressions, _sets_asked_for(model, interactions))
+    expansion, targets = model.expansion, regressions.targets
+    parts = [expansion.parts[q] for q in expansion.owners[targets]]
+    straight = [
+        j
+        for j, part in zip(targets, parts, strict=True)
+        if not part.bends and has_rows(regressions.X[:, j])
+    ]
+    straight = regressions._replace(targets=np.array(straight, int))
+    sets = sets_of_pairs(regressions.X, expansion)
+    most = int(min(expansion.n_base, regressions.weights.sum() / _ROWS_OF_PRODUCT))
+    partners, confirmed, tested, refuted = _partners(model, targets), [], set(), []
+    for _ in range(_ROUNDS_OF_CHOICE):
+        chosen = choose_products(straight, sets, most, partners, refuted)
+        triples = {product[:3] for product in chosen}
+        if tested.issuperset(triples):
+            break
+        tested |= triples
+        confirmed = _confirmed(model, chosen)
+        # refuted ones had excluded others
+        left = {product[:3] for product in confirmed}
+        refuted += [p for p in chosen if p.is_doubtful and p[:3] not in left]
+    return confirmed
+
+
+def _regressions(model):
+    """Regress columns of one number on all others."""
     expansion, training = model.expansion, model.training
     places = enumerate(expansion.parts)
     place = {int(part.base[0]): q for q, part in places if len(part.base) == 1}
@@ -469,37 +501,36 @@ def _products(model, interactions):
         filled, L = model.held_out_predictions(q, rows, hidden)
         return filled, L[:, expansion.parts[q].place]
 
-    targets, weights = np.array(sorted(place), int), training.weights
     logarithms = {
         int(part.base[0]): int(part.responses[1])
         for part in expansion.parts
         if part.link
     }
-    regressions = Regressions(
-        X, weights, expansion.n_base, targets, are_binary, predict, logarithms
+    return Regressions(
+        X,
+        training.weights,
+        expansion.n_base,
+        np.array(sorted(place), int),
+        are_binary,
+        predict,
+        logarithms,
     )
-    if isinstance(interactions, list):
-        factors = {
-            int(node): factors_of(X, part).tolist()
-            for node, part in zip(model.source.order, expansion.parts, strict=True)
-        }
-        sets = {
-            tuple(sorted(pair)): [*itertools.product(*(factors[node] for node in pair))]
-            for pair in interactions
-            # products of the levels of a column are linear in them
-            if pair[0] != pair[1] or len(factors[pair[0]]) == 1
-        }
-        sets = list(sets.values())
-        return products_asked_for(regressions, sets)
-    if interactions is None:
-        return []
-    straight = [
-        j for j in targets if not expansion.parts[place[j]].bends and has_rows(X[:, j])
-    ]
-    regressions = regressions._replace(targets=np.array(straight, int))
-    most = int(min(expansion.n_base, weights.sum() / _ROWS_OF_PRODUCT))
-    sets = sets_of_pairs(X, expansion)
-    return choose_products(regressions, sets, most, _partners(model, targets))
+
+
+def _sets_asked_for(model, pairs):
+    """List the factors of products of pairs of columns of the table, by pair."""
+    X, parts = model.training_matrix(), model.expansion.parts
+    factors = {
+        int(node): factors_of(X, part).tolist()
+        for node, part in zip(model.source.order, parts, strict=True)
+    }
+    sets = {
+        tuple(sorted(pair)): [*itertools.product(*(factors[node] for node in pair))]
+        for pair in pairs
+        # products of the levels of a column are linear in them
+        if pair[0] != pair[1] or len(factors[pair[0]]) == 1
+    }
+    return list(sets.values())
 
 
 def _partners(model, targets):

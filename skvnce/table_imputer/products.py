@@ -156,7 +156,7 @@ class _Priors(NamedTuple):
         return cls(*(np.where(are_binary, *choice) for choice in choices))
 
 
-def choose_products(regressions, sets, most, partners):
+def choose_products(regressions, sets, most, partners, refuted=()):
     """Choose the products that residuals of other columns ask for.
 
     `sets`, list of lists of (int, int): factors of products that are chosen together,
@@ -174,6 +174,8 @@ def choose_products(regressions, sets, most, partners):
     factors = sorted({j for pair in pairs for j in pair})
     selected = {j: selection(X, j, base, filled, weights) for j in factors}
     chosen, of_target, open_ = [], {}, np.ones(t.shape, dtype=bool)
+    for first, second, target, *_ in refuted:
+        open_[pairs.index((first, second)), targets == target] = False
     while len(chosen) < most:
         is_open = open_ & (abs(t) > priors.bounds)
         q, b = np.unravel_index(np.where(is_open, abs(t), 0.0).argmax(), t.shape)
