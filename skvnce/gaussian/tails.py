@@ -92,16 +92,18 @@ def fit_tails(
     """Find the tails of the columns that end at zero."""
     columns = ends.signs.nonzero().squeeze(1)
     signs, zero, least = (part[columns] for part in ends)
+    # of cells near zero, which the difference rounds to it
+    least = torch.maximum(least, _ROUNDING * zero.abs().clamp(min=1.0))
     pairs = torch.zeros(len(columns), 2).to(weights)
     mean, deviation = moments(columns)
     for k, j in enumerate(columns.tolist()):
         observed = data.observed[:, j] & (weights > 0)
         cells = predict(j, mean[observed, k], deviation[observed, k])
-        distances = (
+        seen, predicted = (
             signs[k] * (part - zero[k]) for part in (data.x[observed, j], cells)
         )
-        pairs[k] = torch.tensor(tail_of(weights[observed], *distances))
-    least = torch.maximum(least, _ROUNDING * zero.abs().clamp(min=1.0))
+        pair = tail_of(weights[observed], seen.clamp(min=least[k]), predicted)
+        pairs[k] = torch.tensor(pair)
     return Tails(columns, signs, zero, least, *pairs.T)
 
 

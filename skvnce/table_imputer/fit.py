@@ -47,6 +47,8 @@ _ROUNDS_OF_CHOICE = 3
 # of a product that stays in the model: the median probability model of Barbieri and
 # Berger (2004), as draws with many unlikely products extrapolate badly
 _LEAST_PROBABILITY = 0.5
+# the same of products with an indicator, which extrapolate less
+_LEAST_OF_LEVELS = 0.25
 # columns that show a product without its target: at most, and the least variance by the
 # product over that of the residual, some times what chance makes in 300 rows
 _MOST_DEPENDENTS, _LEAST_SHARE = 3, 0.02
@@ -249,7 +251,7 @@ def _confirmed(model, chosen):
     show whether a product is there: they are right for any cells missing at random.
     """
     if not any([product.is_doubtful for product in chosen]):
-        return [product for product in chosen if _is_likely(product)]
+        return [product for product in chosen if _is_likely(model.expansion, product)]
     with_all = _fit_with(model, [p._replace(probability=1.0) for p in chosen])
     slopes, completions, chain = with_all.slopes_on_products()
     slopes, confirmed = np.concatenate(slopes), []
@@ -266,7 +268,7 @@ def _confirmed(model, chosen):
             gain, first = mean @ np.linalg.solve(C, mean), products[0]
             p = probability_of(gain, first.n_rows, first.prior, len(places))
             products = [product._replace(probability=p) for product in products]
-        confirmed += [product for product in products if _is_likely(product)]
+        confirmed += [p for p in products if _is_likely(model.expansion, p)]
     return confirmed
 
 
@@ -334,8 +336,11 @@ def _dependents(expansion, normals, product):
     return tuple(columns)
 
 
-def _is_likely(product):
-    return product.probability >= _LEAST_PROBABILITY
+def _is_likely(expansion, product):
+    owners = expansion.owners[[product.first, product.second]]
+    with_level = any(expansion.parts[q].is_binary for q in owners)
+    least = _LEAST_OF_LEVELS if with_level else _LEAST_PROBABILITY
+    return product.probability >= least
 
 
 def _mark_telling(model, chosen):

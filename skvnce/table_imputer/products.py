@@ -184,7 +184,7 @@ def choose_products(regressions, sets, most, partners, refuted=()):
         possible = np.setdiff1d(
             targets, [f for candidate in chosen for f in candidate[:2]]
         )
-        alike = _alike(np.where(open_, abs(t), 0.0), q, b, pairs, targets, possible)
+        alike = _alike(abs(t), open_, q, b, pairs, targets, possible)
         q, b = _likeliest(regressions, filled, alike, t, pairs, set_of)
         (j, k), i = pairs[q], int(targets[b])
         of_factors = max(abs(selected[f].get(i, 0.0)) for f in (j, k))
@@ -216,7 +216,7 @@ def _close(table, q, pair, targets):
     table[:, np.isin(targets, pair)] = 0
 
 
-def _alike(t, q, b, pairs, targets, possible):
+def _alike(t, is_open, q, b, pairs, targets, possible):
     """List places in t of products that the same dependence may show as.
 
     They are the product at (q, b), its columns with another possible target, the square
@@ -224,7 +224,7 @@ def _alike(t, q, b, pairs, targets, possible):
     counts bends, and products that share a factor and have nearly its t, largest first:
     where a factor is missing, it is filled by others, whose products look like its own.
 
-    `t` (n_pairs, n_targets): absolute values; 0 where a product is not to be chosen.
+    `t`, `is_open` (n_pairs, n_targets): absolute values, and whether to choose them.
     """
     (j, k), i = pairs[q], int(targets[b])
     swapped = [(i, i, j)] if j == k else [(i, k, j), (i, j, k), (i, i, j), (i, i, k)]
@@ -232,8 +232,9 @@ def _alike(t, q, b, pairs, targets, possible):
     for first, second, target in swapped:
         pair = min(first, second), max(first, second)
         if target in possible and pair in pairs:  # two values have no square
-            alike.append((pairs.index(pair), int(np.flatnonzero(targets == target)[0])))
-    near = np.flatnonzero(t[:, b] >= _ALIKE * t[q, b])
+            place = pairs.index(pair), int(np.flatnonzero(targets == target)[0])
+            alike += [place] if is_open[place] else []
+    near = np.flatnonzero((t[:, b] >= _ALIKE * t[q, b]) & is_open[:, b])
     near = near[np.argsort(-t[near, b])].tolist()
     alike += [(p, b) for p in near if p != q and {*pairs[p]} & {j, k}]
     return alike[:_MOST_ALIKE]

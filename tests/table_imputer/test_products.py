@@ -229,7 +229,7 @@ def test_the_likeliest_of_products_that_look_alike_is_chosen(rng):
     pairs, targets = [(0, 1), (0, 2), (1, 2)], np.arange(4)
     t = np.zeros((3, 4))
     t[0, 3], t[1, 3] = 4.0, 4.2
-    alike = _alike(t, 1, 3, pairs, targets, [])
+    alike = _alike(t, t > 0, 1, 3, pairs, targets, [])
     assert alike == [(1, 3), (0, 3)]
     regressions = Regressions(X, np.ones(400), 4, targets, NO, None, {})
     rest = t, pairs, np.arange(3)
@@ -464,6 +464,19 @@ def test_squares_are_unlikely_before_cells_are_seen(seed):
     ours, prior = np.array(log_odds).T
     assert p_share((ours > 0).sum(), n_tables, 0.02, "greater") > FAILURE
     assert p_share((ours > prior).sum(), n_tables, 0.02, "greater") < FAILURE
+
+
+def test_refuted_products_are_not_chosen_again(rng):
+    X, refuted = rng.normal(size=(300, 3)), []
+    X[:, 2] += X[:, 0] + X[:, 0] * X[:, 1]
+    sets = [[(0, 0)], [(0, 1)], [(0, 2)], [(1, 1)], [(1, 2)], [(2, 2)]]
+    columns = 3, np.arange(3), NO[:3], by_least_squares(X), {}
+    regressions = Regressions(X, np.ones(300), *columns)
+    for _ in range(3):
+        [first, *_] = choose_products(regressions, sets, 9, {}, refuted)
+        assert first[:3] not in [one[:3] for one in refuted]
+        refuted.append(first)
+    assert refuted[0][:3] == (0, 1, 2)
 
 
 ALL_LEVELS = 4
