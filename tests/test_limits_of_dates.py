@@ -28,7 +28,8 @@ def table(seed):
 
 
 def imputer(make=GaussianImputer, **options):
-    return make(random_state=0, **options).set_output(transform="pandas")
+    few = {"n_parameter_draws": 2, "random_state": 0}
+    return make(**few, **options).set_output(transform="pandas")
 
 
 SHORT = {GaussianImputer: {}, TableImputer: {"n_estimators": 2}}
