@@ -452,7 +452,11 @@ def test_documented_attributes(sloped, mixed):
             **dict.fromkeys(["covariance_", "group_covariance_"], (d, d)),
             **dict.fromkeys(of_nodes, (n_nodes,)),
             **{"slope_covariance_": (n_slopes,) * 2, "r_hat_": (2, d)},
-            **{"trace_": (ROUNDS, 2, d), "loss_curve_": (ROUNDS,), "latent_names_": (d,)},
+            **{
+                "trace_": (ROUNDS, 2, d),
+                "loss_curve_": (ROUNDS,),
+                "latent_names_": (d,),
+            },
         }
         assert {name: np.shape(getattr(model, name)) for name in shapes} == shapes
         assert 0 < model.n_burn_in_ < model.n_iter_ == ROUNDS

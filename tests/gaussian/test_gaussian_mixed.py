@@ -1,5 +1,7 @@
 """GaussianImputer on tables with categories: probabilities, draws, rows, storage."""
 
+from functools import cache
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -60,10 +62,16 @@ def loss(probabilities, truth, rows):
     return -np.log(probabilities.to_numpy()[rows][np.arange(rows.sum()), codes])
 
 
+@cache
+def probabilities_of(seed):
+    X, truth, hidden = frame(seed)
+    return X, truth, hidden, imputer().fit(X).category_probabilities(X)
+
+
 @pytest.mark.parametrize("column", ["colour", "grade", "flag"])
 def test_probabilities_are_better_than_shares(column, seed):
-    X, truth, hidden = frame(seed)
-    probabilities = imputer().fit(X).category_probabilities(X)[column]
+    X, truth, hidden, found = probabilities_of(seed)
+    probabilities = found[column]
     assert probabilities.index.equals(X.index)
     rows = hidden[:, truth.columns.get_loc(column)]
     shares = X[column].value_counts(normalize=True)
