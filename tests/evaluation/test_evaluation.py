@@ -178,7 +178,9 @@ def test_empty_columns_and_indicators_change_no_score(rng):
     imputers = {
         "normal": GaussianImputer(n_parameter_draws=2, max_iter=20, random_state=0),
         "mean": SimpleImputer(),
-        "parts": ConstrainedImputer(GaussianImputer(max_iter=20, random_state=0)),
+        "parts": ConstrainedImputer(
+            GaussianImputer(n_parameter_draws=2, max_iter=20, random_state=0)
+        ),
     }
     with_indicators = {
         name: clone(one).set_params(add_indicator=True)
