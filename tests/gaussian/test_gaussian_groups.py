@@ -306,7 +306,7 @@ def test_a_shift_of_categories(mixed):
     lost = MIXED["k"].isna().to_numpy()
 
     def share(odds):
-        tables = mixed.sample(MIXED, 20, 0, shift={"k": {"a": odds}})
+        tables = mixed.sample(MIXED, 8, 0, shift={"k": {"a": odds}})
         return np.mean([(one["k"] == "a")[lost].mean() for one in tables])
 
     assert share(2.0) - share(-2.0) > 0.2
