@@ -6,6 +6,7 @@ import pytest
 
 from skvnce import ConstrainedImputer, GaussianImputer, TableImputer
 
+pytestmark = pytest.mark.usefixtures("short_training")
 NAMES = [2, 0, 1]  # the columns with the names 0 and 1 are not at these places
 IMPUTERS = [GaussianImputer, TableImputer]
 

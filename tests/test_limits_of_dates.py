@@ -9,6 +9,7 @@ import pytest
 
 from skvnce import GaussianImputer, TableImputer
 
+pytestmark = pytest.mark.usefixtures("short_training")
 FIRST, LAST = pd.Timestamp("2020-01-01"), pd.Timestamp("2020-06-30")
 
 

@@ -10,6 +10,8 @@ from sklearn.base import clone
 
 from skvnce._imputer import validation
 
+pytestmark = pytest.mark.usefixtures("short_training")
+
 
 @pytest.fixture
 def X():

@@ -14,13 +14,14 @@ from sklearn.base import clone
 from sklearn.preprocessing import StandardScaler
 
 from skvnce import ConstrainedImputer, GaussianImputer
-from skvnce._core.training import rounds
 from skvnce.columns.constrained import Equations
 from skvnce.relations.columns import Bounds
 from skvnce.relations.expressions import sum_of
-from skvnce.vgi import fit
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+pytestmark = [
+    pytest.mark.usefixtures("short_training"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
 NAMED = {"ids": lambda one: type(one).__name__}
 SHORT = GaussianImputer(n_parameter_draws=0, max_iter=30)  # beside categories
 FEW = GaussianImputer(n_parameter_draws=2)
@@ -71,9 +72,7 @@ def require_consistent(table, part):
 
 @pytest.mark.quick(1)
 @MODELS
-def test_all_tables_satisfy_the_equations(model, monkeypatch):
-    monkeypatch.setattr(rounds, "STEPS", 5)
-    monkeypatch.setattr(fit, "_WARM_UP_STEPS", 5)
+def test_all_tables_satisfy_the_equations(model):
     _, part = households(n=60, share=0.3)
     imputer = ConstrainedImputer(clone(model), **EQUATIONS, random_state=0)
     imputer.set_output(transform="pandas").fit(part)

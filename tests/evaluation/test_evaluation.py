@@ -23,6 +23,7 @@ from skvnce.exceptions import TableWarning
 from skvnce.inspection import ReportDisplay
 from skvnce.missingness import hide, mcar
 
+pytestmark = pytest.mark.usefixtures("short_training")
 FEW = {"n_repeats": 1, "n_draws": 19, "random_state": 0}
 MODE = SimpleImputer(strategy="most_frequent")
 NUMBERS, LEVELS = ["rmse", "crps", "coverage"], ["pfc", "brier"]

@@ -16,6 +16,7 @@ import skvnce
 from skvnce.evaluation import missing_report
 from skvnce.exceptions import TableWarning
 
+pytestmark = pytest.mark.usefixtures("short_training")
 N = 600
 SHORT = partial(skvnce.GaussianImputer, max_iter=20, n_parameter_draws=2)
 EVIL = "<script>alert(1)</script>"

@@ -107,7 +107,7 @@ def test_cells_of_groups_have_the_sign_of_the_observed_ones(seed, shape):
     full, frame = shaped(seed, shape)
     frame["group"] = np.arange(N) // 10
     sign = np.sign(full[0])
-    short = {"max_iter": 40, "n_parameter_draws": 4, "on_misfit": "ignore"}
+    short = {"max_iter": 120, "n_parameter_draws": 4, "on_misfit": "ignore"}
     imputer = GaussianImputer(groups="group", random_state=0, **short)
     for cells in hidden_cells(imputer, frame, 4):
         assert (sign * cells > 0).all()
@@ -131,7 +131,7 @@ def test_logarithms_of_draws_of_groups_have_the_spread_of_the_truth(seed, monkey
 
     def drawn():
         for full, frame in tables:
-            short = {"max_iter": 60, "n_parameter_draws": 4, "on_misfit": "ignore"}
+            short = {"max_iter": 100, "n_parameter_draws": 4, "on_misfit": "ignore"}
             imputer = GaussianImputer(groups="group", random_state=0, **short)
             yield hidden_cells(imputer, frame, 4)[0], full[frame["w"].isna()]
 

@@ -36,7 +36,10 @@ from skvnce import (
 from skvnce.predictors import estimator
 from skvnce.predictors.out_of_fold import Residuals, splits
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+pytestmark = [
+    pytest.mark.usefixtures("short_training"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
 PLAIN = GaussianImputer(marginals="normal", n_parameter_draws=0)
 SHORT = GaussianImputer(max_iter=20, n_parameter_draws=2)
 FEW = {"n_estimators": 3, "n_draws": 6, "random_state": 0}
