@@ -1,7 +1,5 @@
 """GaussianImputer on tables with categories: probabilities, draws, rows, storage."""
 
-from functools import cache
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -62,24 +60,19 @@ def loss(probabilities, truth, rows):
     return -np.log(probabilities.to_numpy()[rows][np.arange(rows.sum()), codes])
 
 
-@cache
-def probabilities_of(seed):
+def test_probabilities_are_better_than_shares(seed):
     X, truth, hidden = frame(seed)
-    return X, truth, hidden, imputer().fit(X).category_probabilities(X)
-
-
-@pytest.mark.parametrize("column", ["colour", "grade", "flag"])
-def test_probabilities_are_better_than_shares(column, seed):
-    X, truth, hidden, found = probabilities_of(seed)
-    probabilities = found[column]
-    assert probabilities.index.equals(X.index)
-    rows = hidden[:, truth.columns.get_loc(column)]
-    shares = X[column].value_counts(normalize=True)
-    marginal = pd.DataFrame(shares[list(probabilities)].to_dict(), index=range(N))
-    own, other = (loss(p, truth[column], rows) for p in (probabilities, marginal))
-    assert p_means(own, other, alternative="less") < 0.02
-    seen = ~rows
-    assert (loss(probabilities, truth[column], seen) == 0).all()
+    found = imputer().fit(X).category_probabilities(X)
+    for column in ("colour", "grade", "flag"):
+        probabilities = found[column]
+        assert probabilities.index.equals(X.index)
+        rows = hidden[:, truth.columns.get_loc(column)]
+        shares = X[column].value_counts(normalize=True)
+        marginal = pd.DataFrame(shares[list(probabilities)].to_dict(), index=range(N))
+        own, other = (loss(p, truth[column], rows) for p in (probabilities, marginal))
+        assert p_means(own, other, alternative="less") < 0.02, column
+        seen = ~rows
+        assert (loss(probabilities, truth[column], seen) == 0).all(), column
 
 
 def test_draws_follow_the_probabilities():
