@@ -144,7 +144,7 @@ NORMAL = skvnce.GaussianImputer(n_parameter_draws=2, max_iter=20, **FEW)
 
 # One of each imputer that draws cells, as small as possible.
 SMALL_IMPUTERS = [
-    skvnce.GaussianImputer(max_iter=30, random_state=0),
+    skvnce.GaussianImputer(max_iter=30, n_parameter_draws=2, random_state=0),
     skvnce.ColumnImputer(
         NORMAL,
         regressor=Ridge(),

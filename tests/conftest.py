@@ -42,6 +42,7 @@ def short_training():
         patch.setattr("skvnce._core.training.rounds.STEPS", 2)
         patch.setattr("skvnce.vgi.fit._WARM_UP_STEPS", 2)
         patch.setattr("skvnce.autoencoder.column_scores.fit_covariance", few)
+        patch.setattr("skvnce.gaussian.calibration._SHARES", (0.3,))
         yield
 
 

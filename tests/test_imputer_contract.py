@@ -64,6 +64,12 @@ def fitted(request):
         return clone(request.param).set_output(transform="pandas").fit(frame())
 
 
+@pytest.fixture(scope="module")
+def answered(fitted):
+    """What a model fills and draws of the table to which it was fitted."""
+    return answers(fitted, frame())
+
+
 def equal(first, second):
     for one, other in zip(first, second, strict=True):
         pd.testing.assert_frame_equal(one, other)
@@ -73,18 +79,18 @@ def answers(model, X):
     return [model.transform(X), *model.sample(X, 2, random_state=0)]
 
 
-def test_frames_keep_their_data_types_and_observed_cells(fitted):
+def test_frames_keep_their_data_types_and_observed_cells(answered):
     X = frame()
-    for table in answers(fitted, X):
+    for table in answered:
         assert list(table.dtypes) == list(X.dtypes) and table.index.equals(X.index)
         assert not table.isna().any().any()
         pd.testing.assert_frame_equal(table.where(X.notna()), X.where(X.notna()))
 
 
-def test_rows_are_filled_and_scored_alone(fitted):
+def test_rows_are_filled_and_scored_alone(fitted, answered):
     X = frame()
     some = X.iloc[[17, 3, 40]]
-    equal([fitted.transform(X).loc[some.index]], [fitted.transform(some)])
+    equal([answered[0].loc[some.index]], [fitted.transform(some)])
     levels = [fitted.category_probabilities(one) for one in (X, some)]
     for name, shares in levels[0].items():
         pd.testing.assert_frame_equal(shares.loc[some.index], levels[1][name])
@@ -99,9 +105,9 @@ def test_new_rows_are_filled(fitted):
     assert not fitted.transform(rows).isna().any().any()
 
 
-def test_probabilities_are_those_of_the_filled_levels(fitted):
+def test_probabilities_are_those_of_the_filled_levels(fitted, answered):
     X = frame()
-    filled, found = fitted.transform(X), fitted.category_probabilities(X)
+    filled, found = answered[0], fitted.category_probabilities(X)
     assert list(found) == ["grade", "town", "yes", "count"]
     for name, shares in found.items():
         np.testing.assert_allclose(shares.sum(axis=1), 1)
@@ -114,8 +120,7 @@ def test_probabilities_are_those_of_the_filled_levels(fitted):
 
 
 @pytest.mark.parametrize("way", ["pickle", "skops"])
-def test_stored_models_fill_and_draw_the_same(fitted, way):
-    X = frame()
+def test_stored_models_fill_and_draw_the_same(fitted, answered, way):
     if way == "pickle":
         other = pickle.loads(pickle.dumps(fitted))
     else:
@@ -123,13 +128,13 @@ def test_stored_models_fill_and_draw_the_same(fitted, way):
         trusted = skops.io.get_untrusted_types(data=stored)
         assert all(one.startswith(("skvnce.", "sklearn.")) for one in trusted)
         other = skops.io.loads(stored, trusted=trusted)
-    equal(answers(other, X), answers(fitted, X))
+    equal(answers(other, frame()), answered)
 
 
-def test_draws_repeat_by_seed_and_else_differ(fitted):
+def test_draws_repeat_by_seed_and_else_differ(fitted, answered):
     X = frame()
     lost = X["y"].isna()
-    first, second = fitted.sample(X, 2, random_state=0)
+    _, first, second = answered
     equal(fitted.sample(X, 2, random_state=0), [first, second])
     others = [second, *fitted.sample(X, 1, random_state=1), *fitted.sample(X, 1)]
     for other in others:
@@ -137,7 +142,7 @@ def test_draws_repeat_by_seed_and_else_differ(fitted):
 
 
 @pytest.mark.filterwarnings("ignore:.* has no effect")
-def test_a_failed_fit_to_a_frame_changes_nothing(fitted):
+def test_a_failed_fit_to_a_frame_changes_nothing(fitted, answered):
     """Nor does one that fails because of its parameters."""
     model, X = pickle.loads(pickle.dumps(fitted)), frame()
     asked = ["from_dtype", ["no"], {"town": "count"}]
@@ -150,7 +155,7 @@ def test_a_failed_fit_to_a_frame_changes_nothing(fitted):
         refused(ValueError, "town|no column", model.fit, broken)
         assert vars(model).keys() == before.keys()
         assert all(vars(model)[key] is value for key, value in before.items())
-    equal([model.transform(X)], [fitted.transform(X)])
+    equal([model.transform(X)], answered[:1])
 
 
 EACH = [*SMALL.values(), *PREDICTORS[:2]]

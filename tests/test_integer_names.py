@@ -6,6 +6,7 @@ import pytest
 
 from skvnce import ConstrainedImputer, GaussianImputer, TableImputer
 
+pytestmark = pytest.mark.usefixtures("short_training")
 NAMES = [2, 0, 1]  # the columns with the names 0 and 1 are not at these places
 IMPUTERS = [GaussianImputer, TableImputer]
 
@@ -45,7 +46,7 @@ def test_categories_and_bounds_are_those_of_the_name(table, imputer):
 @pytest.mark.parametrize("make", IMPUTERS)
 def test_parameters_of_methods_are_those_of_the_name(make, table):
     model = (
-        make(max_value={2: 1e3}, random_state=0)
+        make(max_value={2: 1e3}, n_parameter_draws=2, random_state=0)
         .set_output(transform="pandas")
         .fit(table)
     )
@@ -79,7 +80,7 @@ def test_equations_are_those_of_the_name(table, imputer):
 
 @pytest.mark.parametrize("make", IMPUTERS)
 def test_another_order_of_names_is_an_error(make, table):
-    model = make(random_state=0).fit(table)
+    model = make(n_parameter_draws=2, random_state=0).fit(table)
     with pytest.raises(ValueError, match=r"in another order than at fit: \[2, 0, 1\]"):
         model.transform(table[[0, 1, 2]])
     np.testing.assert_array_equal(  # other names are those of another table

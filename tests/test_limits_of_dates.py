@@ -9,6 +9,7 @@ import pytest
 
 from skvnce import GaussianImputer, TableImputer
 
+pytestmark = pytest.mark.usefixtures("short_training")
 FIRST, LAST = pd.Timestamp("2020-01-01"), pd.Timestamp("2020-06-30")
 
 
@@ -28,7 +29,8 @@ def table(seed):
 
 
 def imputer(make=GaussianImputer, **options):
-    return make(random_state=0, **options).set_output(transform="pandas")
+    few = {"n_parameter_draws": 2, "random_state": 0}
+    return make(**few, **options).set_output(transform="pandas")
 
 
 SHORT = {GaussianImputer: {}, TableImputer: {"n_estimators": 2}}

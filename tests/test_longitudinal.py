@@ -13,6 +13,7 @@ from skvnce import GaussianImputer
 from skvnce.exceptions import TableWarning
 from skvnce.longitudinal import Wide, to_wide, with_neighbours
 
+pytestmark = pytest.mark.usefixtures("short_training")
 GRADES = ["low", "middle", "high"]
 VARYING = ["x", "short", "n", "cars", "well", "sure", "grade", "town", "note", "seen"]
 NAMES = {"groups": "patient", "time": "month"}

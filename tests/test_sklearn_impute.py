@@ -13,7 +13,10 @@ from sklearn.linear_model import LinearRegression
 import skvnce
 
 # their tables have two to four rows
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [
+    pytest.mark.usefixtures("short_training"),
+    pytest.mark.filterwarnings("ignore"),
+]
 
 SHORT = {"max_iter": 1, "n_importance_samples": 4}
 DRAWS = {"n_estimators": 1, "n_steps": 2, "n_draws": 4, "random_state": 0}

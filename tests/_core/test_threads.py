@@ -16,6 +16,7 @@ from sklearn.base import clone
 
 from skvnce.gaussian import em
 
+pytestmark = pytest.mark.usefixtures("short_training")
 SCRIPT = Path(__file__).parents[1] / "thread_checks.py"
 
 

@@ -12,6 +12,7 @@ from sklearn.base import clone
 from skvnce import GaussianImputer
 from skvnce._core.runtime import torch_defaults
 
+pytestmark = pytest.mark.usefixtures("short_training")
 CALLS = {
     "transform": lambda one, X: one.transform(X),
     "sample": lambda one, X: one.sample(X, 2, random_state=0, as_array=True),

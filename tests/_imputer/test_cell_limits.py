@@ -178,7 +178,7 @@ def test_limits_are_arrays_frames_dicts_or_numbers():
     X, limits, _ = below_limits(4, n=80)
     limits[:] = [9.5, 4.5]
     frame = pd.DataFrame(X, columns=["lead", "zinc"]).mask(X < limits)
-    model = GaussianImputer(random_state=0, max_iter=10, on_misfit="ignore")
+    model = quick_gaussian()
     model.set_output(transform="pandas")
     as_frame = pd.DataFrame(limits, columns=list(frame))
     unseen = as_frame.mask(frame.notna())  # of missing cells only
@@ -213,7 +213,7 @@ def test_limits_are_tables_of_any_kind(kind):
         "masked column": {"zinc": masked[:, 1]},
     }[kind]
     table = pl.DataFrame(X, schema=["lead", "zinc"]).to_arrow()
-    model = GaussianImputer(random_state=0, max_iter=10, on_misfit="ignore")
+    model = quick_gaussian()
     [drawn] = model.fit(table).sample(table, random_state=0, upper=limits)
     [expected] = model.sample(table, random_state=0, upper=upper)
     [free] = model.sample(table, random_state=0)
@@ -229,7 +229,7 @@ def test_masks_are_tables_of_any_kind():
     fills[5:, 1] = False
     frame = pl.DataFrame(fills, schema=["lead", "zinc"])
     table = pl.DataFrame(X, schema=["lead", "zinc"])
-    model = GaussianImputer(random_state=0, max_iter=10, on_misfit="ignore").fit(table)
+    model = quick_gaussian().fit(table)
     for mask in (fills, frame, frame.to_arrow(), np.ma.array(fills)):
         filled = np.asarray(model.transform(table, where=mask))
         assert_array_equal(np.isnan(filled), np.isnan(X) & ~fills)
@@ -270,7 +270,7 @@ def test_draws_stay_within_limits_without_a_censored_fit():
     for model, table in [
         (quick_gaussian(), frame),
         (quick_gaussian(min_value=0.0), frame),
-        (GaussianImputer(max_iter=20, random_state=0), grouped),
+        (quick_gaussian(), grouped),
         (CopulaGraphLearner(max_iter=20, random_state=0), grouped),
     ]:
         model.set_output(transform="pandas").fit(table)
@@ -539,7 +539,7 @@ def test_tails_that_the_data_do_not_tell_are_announced():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"lead": lead, "age": rng.normal(size=60)})
     frame["lead"] = frame["lead"].where(lead > limit)
-    model = GaussianImputer(random_state=0, max_iter=10, on_misfit="ignore")
+    model = quick_gaussian()
     with pytest.warns(MisfitWarning, match="'lead' do not tell the shape.*logarithms"):
         model.fit(frame, upper={"lead": limit})
 
@@ -551,7 +551,7 @@ def test_shapes_above_zero_without_a_bound_are_announced():
     X = np.where(x < limit, np.nan, x)
     limits = {"upper": np.where(np.isnan(X), limit, np.nan)}
     with pytest.warns(MisfitWarning, match="follow none of these.*min_value"):
-        GaussianImputer(random_state=0, max_iter=20).fit(X, **limits)
+        quick_gaussian().fit(X, **limits)
     imputer = GaussianImputer(min_value=10.0, random_state=0, max_iter=20)
     drawn = imputer.fit(X, **limits).sample(X, random_state=0, **limits)[0]
     hidden = np.isnan(X)
@@ -580,7 +580,7 @@ def test_a_graph_is_learned_from_cells_below_limits(seed):
 def test_limits_stay_with_their_rows_beside_rows_without_data():
     X, limits, below = below_limits(9, n=150)
     X = np.where(below, np.nan, X)
-    model = GaussianImputer(max_iter=20, on_misfit="ignore", random_state=0)
+    model = quick_gaussian()
     one = clone(model).fit(X, upper=limits)
     empty = [np.insert(cells, 0, np.nan, axis=0) for cells in (X, limits)]
     other = clone(model).fit(empty[0], upper=empty[1])

@@ -4,12 +4,13 @@ import time
 
 import numpy as np
 import pytest
-from cases import FIRST, PREDICTORS
+from cases import PREDICTORS, SMALL
 from errors import refused
 from sklearn.base import clone
 
-from skvnce import ColumnImputer, GaussianImputer, MixtureImputer, TableImputer
 from skvnce._imputer import validation
+
+pytestmark = pytest.mark.usefixtures("short_training")
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def test_the_limit_is_that_of_the_machine_or_its_container(monkeypatch, tmp_path
 
 
 # ConstrainedImputer and the predictors fit their imputer, which checks the memory
-READING = [one for name, one in FIRST.items() if name != "ConstrainedImputer"]
+READING = [one for name, one in SMALL.items() if name != "ConstrainedImputer"]
 
 
 @pytest.mark.quick(4)
@@ -50,10 +51,10 @@ def test_a_fit_that_cannot_fit(estimator, X, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "kind", [GaussianImputer, ColumnImputer, MixtureImputer, TableImputer]
+    "name", ["GaussianImputer", "ColumnImputer", "MixtureImputer", "TableImputer"]
 )
-def test_draws_that_cannot_fit(kind, X, monkeypatch):
-    imputer = kind(random_state=0).fit(X)
+def test_draws_that_cannot_fit(name, X, monkeypatch):
+    imputer = clone(SMALL[name]).fit(X)
     monkeypatch.setattr(validation, "memory_limit", lambda: 10 * X.nbytes)
     message = "6 completed tables of 200 rows and 3 columns need .* smaller n_draws"
     refused(MemoryError, message, imputer.sample, X, 6, random_state=0)
@@ -69,7 +70,7 @@ HUGE = np.broadcast_to(1.0, (10**7, 10**4))  # takes 8 bytes, and its copies 745
 
 
 @pytest.mark.parametrize(
-    "estimator", [*FIRST.values(), *PREDICTORS], ids=lambda one: type(one).__name__
+    "estimator", [*SMALL.values(), *PREDICTORS], ids=lambda one: type(one).__name__
 )
 def test_the_memory_is_checked_before_the_table_is_copied(estimator, monkeypatch):
     monkeypatch.setattr(validation, "memory_limit", lambda: 2**36)

@@ -73,11 +73,14 @@ def fitted(frame):
     return fit
 
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:Entirely missing",
-    "ignore:Constant where observed",
-    "ignore::sklearn.exceptions.ConvergenceWarning",
-)
+pytestmark = [
+    pytest.mark.usefixtures("short_training"),
+    pytest.mark.filterwarnings(
+        "ignore:Entirely missing",
+        "ignore:Constant where observed",
+        "ignore::sklearn.exceptions.ConvergenceWarning",
+    ),
+]
 
 
 @pytest.mark.quick(3)

@@ -285,7 +285,7 @@ def test_each_shifted_table_has_one_draw_of_the_parameters(monkeypatch):
         return Shifted(model, shift)
 
     frame = mixed_rows(80, 7)
-    imputer = GaussianImputer(max_iter=40, random_state=0).fit(frame)
+    imputer = quick_gaussian().fit(frame)
     monkeypatch.setattr(_imputer, "Shifted", recorded)
     imputer.sample(frame, 3, 0, shift={"income": 0.1})
     assert len(used) >= 3 and all(len(one.normals) == 1 for one in used)

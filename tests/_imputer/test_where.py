@@ -5,7 +5,7 @@ import pandas as pd
 import polars as pl
 import pytest
 import statsmodels.formula.api as smf
-from cases import EACH_IMPUTER
+from cases import EACH_IMPUTER, quick_gaussian
 from numpy.testing import assert_array_equal
 from oracles import GATE
 from pandas.testing import assert_frame_equal
@@ -51,8 +51,7 @@ def survey():
 
 
 def fitted_to(frame):
-    imputer = GaussianImputer(random_state=0, max_iter=20)
-    return imputer.set_output(transform="pandas").fit(frame)
+    return quick_gaussian().set_output(transform="pandas").fit(frame)
 
 
 @pytest.fixture(scope="module")
@@ -251,7 +250,7 @@ NESTED = {
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_gate_of_a_gate_empties_both(seed):
     frame = nested(seed=seed)
-    fitted = GaussianImputer(random_state=0, max_iter=40).fit(frame)
+    fitted = quick_gaussian().fit(frame)
     fitted.set_output(transform="pandas")
     reverse = dict(reversed(NESTED.items()))
     tables = fitted.sample(frame, 4, 0, where=NESTED)
@@ -309,7 +308,7 @@ def test_rules_read_the_container_of_the_table(kind):
         table = table.replace(-1, np.nan).astype(float).to_numpy()
         rule = {1: lambda part: part[:, 0] > 0.5}
     options = {"categorical_features": [0, 3] if kind == "objects" else "from_dtype"}
-    fitted = GaussianImputer(random_state=0, max_iter=20, **options).fit(table)
+    fitted = quick_gaussian(**options).fit(table)
     if kind == "polars":
         fitted.set_output(transform="polars")
     for found in [
@@ -381,7 +380,7 @@ def test_draws_with_empty_cells_are_analysed_and_pooled(of_smokers):
 @pytest.mark.filterwarnings("error")
 def test_rules_that_observed_cells_contradict_are_named():
     frame, _ = survey()
-    fitted = GaussianImputer(random_state=0, max_iter=20, on_misfit="ignore")
+    fitted = quick_gaussian()
     fitted.set_output(transform="pandas").fit(frame)
     wrong = frame.copy()
     wrong.loc["row 3", ["smoker", "cigarettes", "age"]] = ["no", 7, np.nan]
@@ -424,7 +423,7 @@ def rules(fitted, where, X):
 @pytest.mark.filterwarnings("error:where denies")
 def test_rare_levels_agree_with_observed_cells():
     frame = rare()
-    fitted = GaussianImputer(random_state=0, max_iter=40).fit(frame)
+    fitted = quick_gaussian().fit(frame)
     fitted.set_output(transform="pandas")
     table = fitted.transform(frame, where={"amount": not_no})
     assert not_no(table)[[1, 4]].all()

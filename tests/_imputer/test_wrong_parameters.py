@@ -115,7 +115,22 @@ WRONG = {
         ({"solver": FAST, "max_iter": 2}, LOWER + r"1e\+30", DivergenceError),
     ],
     skvnce.NoisyOr: [
-        ({"binarize": 8.0, "solver": RAW}, LOWER + r"1e\+30", DivergenceError)
+        ({"n_components": 0}, "'n_components' parameter of NoisyOr must"),
+        ({"binarize": np.inf}, "'binarize' parameter"),
+        ({"hidden_layer_sizes": ()}, "hidden_layer_sizes must be a tuple"),
+        ({"hidden_layer_sizes": (0,)}, "hidden_layer_sizes"),
+        ({"n_training_draws": 0}, "'n_training_draws' parameter"),
+        ({"solver": Adam(batch_size="all")}, r"'solver\.batch_size'"),
+        ({"solver": Adam(learning_rate_init=0)}, r"solver\.learning_rate_i"),
+        ({"solver": Adam(weight_decay=1.0)}, r"weight_decay=1\.0 is not us"),
+        ({"solver": Adam(n_iter_no_change=2)}, "n_iter_no_change=2 is not"),
+        ({"max_iter": 0}, "'max_iter' parameter"),
+        ({"max_iter": -(10**400)}, "'max_iter' parameter"),
+        ({"alpha": -1.0}, "'alpha' parameter"),
+        ({"alpha": np.nan}, "'alpha' parameter"),
+        ({"alpha": 10**400}, "'alpha' parameter"),
+        ({"alpha": 1e10}, r"'alpha' .* \[0.0, 1000000000.0\]"),
+        ({"binarize": 8.0, "solver": RAW}, LOWER + r"1e\+30", DivergenceError),
     ],
     skvnce.TruncatedGaussianGraphLearner: [
         ({"alpha": -0.1}, "alpha.*-0.1"),

@@ -18,6 +18,7 @@ from skvnce._tables.cells import UNITS
 from skvnce._tables.output import as_objects, decoded, in_frames
 from skvnce._tables.schema import Column, encode, read_columns
 
+pytestmark = pytest.mark.usefixtures("short_training")
 TEXTS = ["b", "a", "", "10", "9", "ä", "NaN", "None"]
 DAYS = [dt.date(1969, 12, 31), dt.date(2020, 2, 29), dt.date(1800, 1, 1)]
 MOMENTS = [dt.datetime(2020, 3, 29, 1, 30, 0, 123456), dt.datetime(1950, 7, 1)]

@@ -10,13 +10,13 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from cases import SMALL
+from cases import SMALL, quick_gaussian
 from errors import refused
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
 
-from skvnce import ConstrainedImputer, GaussianImputer
+from skvnce import ConstrainedImputer
 from skvnce._tables.cells import read_marked, with_marker, without_marker
 from skvnce.options import Chunks
 from skvnce.testing._requirements import imputes
@@ -162,7 +162,7 @@ def test_large_integers_beside_missing_cells_are_an_error(container, missing, se
             return np.array([x, column], dtype=object).T
         return frame({"x": x, "id": column})
 
-    imputer = GaussianImputer(max_iter=20, random_state=0)
+    imputer = quick_gaussian()
     refused(ValueError, f"float64 rounds: .*{IDS[1]}.*, row 1", imputer.fit, table(IDS))
     imputer.fit(table([one - 10**18 for one in IDS]))  # the remedy
     imputer.fit(table([2**54 * (one % 7 + 1) for one in range(20)]))  # exact
@@ -170,7 +170,7 @@ def test_large_integers_beside_missing_cells_are_an_error(container, missing, se
 
 def test_rounded_fractions_are_no_error():
     cells = [Decimal("12345678901234567.25") + k for k in range(20)]
-    GaussianImputer(max_iter=20, random_state=0).fit(pl.DataFrame({"a": cells}))
+    quick_gaussian().fit(pl.DataFrame({"a": cells}))
 
 
 @named(MIXED)

@@ -282,9 +282,10 @@ def table(name, seed):
 
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("name", [quick_or_slow(name) for name in ESTIMATORS])
-def test_fits_and_uses_are_those_of_the_cpu(name, seed, device, gradients, monkeypatch):
+def test_fits_and_uses_are_those_of_the_cpu(
+    name, seed, device, gradients, monkeypatch, short_training
+):
     """And nothing stays behind, which the device would refuse; modules come back."""
-    monkeypatch.setattr("skvnce._core.training.rounds.STEPS", 2)
     X, made = table(name, seed), ESTIMATORS[name]
     before, n_made = used(made("cpu").fit(X), X), FakeTensor.n_made
     gradients.clear()
@@ -316,8 +317,7 @@ STUCK = {
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("name", STUCK)
-def test_modules_with_tensors_of_the_cpu_are_named(name, seed, device, monkeypatch):
-    monkeypatch.setattr("skvnce._core.training.rounds.STEPS", 2)
+def test_modules_with_tensors_of_the_cpu_are_named(name, seed, device, short_training):
     STUCK[name]("cpu").fit(rows(seed))
     with pytest.raises(ValueError, match=r"another device.* Register all tensors"):
         STUCK[name]("cuda").fit(rows(seed))
@@ -348,9 +348,10 @@ def test_all_other_estimators_need_no_gradients(estimator, seed, device, gradien
 
 
 @pytest.mark.slow
-def test_the_device_refuses_what_stays_behind(seed, device, monkeypatch):
+def test_the_device_refuses_what_stays_behind(
+    seed, device, monkeypatch, short_training
+):
     """The control: tables that are not moved, in training and in use."""
-    monkeypatch.setattr("skvnce._core.training.rounds.STEPS", 2)
     X = rows(seed)
     model, density, energy = (make("cuda").fit(X) for make in (vae, vgi, vnce))
     monkeypatch.setattr(Incomplete, "on", lambda self, device: self)

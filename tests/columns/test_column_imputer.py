@@ -28,6 +28,7 @@ from skvnce import (
 from skvnce.columns.fit import associated, hold_out_rows, options_of_quantiles
 from skvnce.columns.model import Classification, Design, Quantiles, Regression
 
+pytestmark = pytest.mark.usefixtures("short_training")
 QUIET = {"on_misfit": "ignore", "random_state": 0}
 PLAIN = GaussianImputer(marginals="normal", n_parameter_draws=0, **QUIET)
 # of tables with categories, by a short chain

@@ -14,15 +14,17 @@ from sklearn.base import clone
 from sklearn.preprocessing import StandardScaler
 
 from skvnce import ConstrainedImputer, GaussianImputer
-from skvnce._core.training import rounds
 from skvnce.columns.constrained import Equations
 from skvnce.relations.columns import Bounds
 from skvnce.relations.expressions import sum_of
-from skvnce.vgi import fit
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+pytestmark = [
+    pytest.mark.usefixtures("short_training"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
 NAMED = {"ids": lambda one: type(one).__name__}
 SHORT = GaussianImputer(n_parameter_draws=0, max_iter=30)  # beside categories
+FEW = GaussianImputer(n_parameter_draws=2)
 MODELS = pytest.mark.parametrize("model", SMALL_IMPUTERS, **NAMED)
 
 
@@ -70,9 +72,7 @@ def require_consistent(table, part):
 
 @pytest.mark.quick(1)
 @MODELS
-def test_all_tables_satisfy_the_equations(model, monkeypatch):
-    monkeypatch.setattr(rounds, "STEPS", 5)
-    monkeypatch.setattr(fit, "_WARM_UP_STEPS", 5)
+def test_all_tables_satisfy_the_equations(model):
     _, part = households(n=60, share=0.3)
     imputer = ConstrainedImputer(clone(model), **EQUATIONS, random_state=0)
     imputer.set_output(transform="pandas").fit(part)
@@ -107,7 +107,7 @@ def test_cells_that_follow_from_others_are_exact(seed):
 def test_arrays_and_polars_frames_satisfy_equations():
     _, part = households()
     X = part[["food", "rent", "other", "total"]].to_numpy()
-    imputer = ConstrainedImputer(sums={3: [0, 1, 2]}, random_state=0)
+    imputer = ConstrainedImputer(FEW, sums={3: [0, 1, 2]}, random_state=0)
     for dtype, rtol in ((np.float64, 1e-9), (np.float32, 1e-5)):
         filled = imputer.fit_transform(X.astype(dtype))
         assert filled.dtype == dtype
@@ -140,7 +140,7 @@ def test_sums_with_common_parts_hold_together():
     x = rng.gamma(2.0, size=(150, 4))
     X = np.column_stack([x, x[:, :3].sum(1), x[:, 1:].sum(1)])
     X[rng.random(X.shape) < 0.4] = np.nan
-    imputer = ConstrainedImputer(sums={4: [0, 1, 2], 5: [1, 2, 3]}, random_state=0)
+    imputer = ConstrainedImputer(FEW, sums={4: [0, 1, 2], 5: [1, 2, 3]}, random_state=0)
     for table in [imputer.fit_transform(X), *imputer.sample(X, 3, 0)]:
         assert_allclose(table[:, 4], table[:, :3].sum(1), rtol=1e-7, atol=1e-9)
         assert_allclose(table[:, 5], table[:, 1:4].sum(1), rtol=1e-7, atol=1e-9)
@@ -269,7 +269,9 @@ def test_the_last_missing_column_of_a_function_is_solved_for(order):
     def function(*columns):
         return body_mass(*(columns[order.index(j)] for j in (0, 1)))
 
-    imputer = ConstrainedImputer(derived={2: (function, order)}, random_state=0).fit(X)
+    imputer = ConstrainedImputer(
+        FEW, derived={2: (function, order)}, random_state=0
+    ).fit(X)
     filled, plain = imputer.transform(X[both]), imputer.model_.transform(X[both])
     kept, moved = order
     assert_allclose(filled[:, kept], plain[:, kept], rtol=1e-12)
@@ -283,7 +285,7 @@ def test_a_shift_that_equations_undo_is_announced(rng):
     for name in ("a", "b", "c", "free"):  # the total is observed
         frame.loc[rng.random(300) < 0.4, name] = np.nan
     sums = {"total": ["a", "b", "c"]}
-    imputer = ConstrainedImputer(sums=sums, random_state=0).fit(frame)
+    imputer = ConstrainedImputer(FEW, sums=sums, random_state=0).fit(frame)
     every = {"a": 0.5, "b": 0.5, "c": 0.5}
     with pytest.warns(UserWarning, match="equations move them back") as caught:
         imputer.sample(frame, 3, 0, shift=every)
@@ -301,7 +303,7 @@ def test_equations_are_solved_for_columns_that_are_not_shifted(shifted, rng):
     for name in ("a", "b", "total"):
         frame.loc[rng.random(300) < 0.4, name] = np.nan
     imputer = ConstrainedImputer(
-        GaussianImputer(min_value=-np.inf, max_value=np.inf),
+        GaussianImputer(min_value=-np.inf, max_value=np.inf, n_parameter_draws=2),
         sums={"total": ["a", "b", "c"]},
         random_state=0,
     ).set_output(transform="pandas")
@@ -323,7 +325,7 @@ def test_derived_columns_are_solved_for_unshifted_columns():
     both = part["weight"].isna() & part["bmi"].isna()
     assert both.sum() > 5
     imputer = ConstrainedImputer(
-        GaussianImputer(min_value=-np.inf, max_value=np.inf),
+        GaussianImputer(min_value=-np.inf, max_value=np.inf, n_parameter_draws=2),
         derived={"bmi": (body_mass, ["weight", "height"])},
         random_state=0,
     ).set_output(transform="pandas")
@@ -375,7 +377,7 @@ def test_whole_numbers_satisfy_equations_with_other_numbers(seed, dtype):
     unsolvable = part["bmi"].notna() & part[["height", "weight"]].isna().all(axis=1)
     assert 0 < unsolvable.sum() < 30
     given = part.astype(dict.fromkeys(WHOLE, dtype))
-    imputer = ConstrainedImputer(**WHOLE_EQUATIONS, random_state=0)
+    imputer = ConstrainedImputer(FEW, **WHOLE_EQUATIONS, random_state=0)
     imputer.set_output(transform="pandas").fit(given)
     for table in [imputer.transform(given), *imputer.sample(given, 2, 0)]:
         assert table.dtypes.equals(given.dtypes)
@@ -396,7 +398,7 @@ def test_whole_numbers_satisfy_equations_with_other_numbers(seed, dtype):
 
 def test_rules_see_tables_that_satisfy_equations():
     part = whole_numbers()
-    imputer = ConstrainedImputer(**WHOLE_EQUATIONS, random_state=0)
+    imputer = ConstrainedImputer(FEW, **WHOLE_EQUATIONS, random_state=0)
     imputer.set_output(transform="pandas").fit(part)
 
     def is_consistent(table):
@@ -415,7 +417,7 @@ def test_ends_of_intervals_of_whole_columns_are_whole():
     frame["part"] = rng.normal(20, 3, 120)
     frame["total"] = frame["n"] + frame["part"]
     frame = frame.mask(rng.random(frame.shape) < 0.3)
-    imputer = ConstrainedImputer(sums={"total": ["n", "part"]}, random_state=0)
+    imputer = ConstrainedImputer(FEW, sums={"total": ["n", "part"]}, random_state=0)
     imputer.set_output(transform="pandas").fit(frame)
     for end in imputer.interval(frame, 0.8, 19, 0):
         assert (end["n"] % 1 == 0).all()
@@ -440,7 +442,7 @@ def test_a_cell_at_the_end_of_its_range_is_solved_for(sign, seed):
     rows = np.flatnonzero(full["a"] == 0)[:3]
     part = full.copy()
     part.loc[rows, "a"] = np.nan
-    imputer = ConstrainedImputer(derived=RATIO, random_state=0)
+    imputer = ConstrainedImputer(FEW, derived=RATIO, random_state=0)
     imputer.set_output(transform="pandas").fit(part)
     assert len(rows) == 3 and (imputer.transform(part)["a"][rows] == 0).all()
     part.loc[rows, "q"] = -1.0 if sign == "positive" else 1.0  # the control
@@ -455,7 +457,7 @@ def test_cells_that_make_no_difference_are_left_to_the_model(seed):
     rows = np.r_[np.flatnonzero(empty)[:5], np.flatnonzero(~empty)[:5]]
     part = full.copy()
     part.loc[rows, "b"] = np.nan
-    imputer = ConstrainedImputer(derived=RATIO, random_state=0)
+    imputer = ConstrainedImputer(FEW, derived=RATIO, random_state=0)
     imputer.set_output(transform="pandas").fit(part)
     draws = [draw["b"][rows].to_numpy() for draw in imputer.sample(part, 2, 0)]
     model = imputer.model_.set_output(transform="pandas")
@@ -469,7 +471,7 @@ def test_cells_that_make_no_difference_are_left_to_the_model(seed):
 def test_an_infinite_value_satisfies_no_equation(seed):
     """2 / 0 is not 0.5; 2 / 4 is, the control."""
     part = ratios(seed)
-    imputer = ConstrainedImputer(derived=RATIO, random_state=0).fit(part)
+    imputer = ConstrainedImputer(FEW, derived=RATIO, random_state=0).fit(part)
     imputer.transform(part[:1].assign(a=2.0, b=4.0, q=0.5))
     with pytest.raises(ValueError, match="contradicts the equation of 'q'.*give inf"):
         imputer.transform(part[:1].assign(a=2.0, b=0.0, q=0.5))
@@ -507,7 +509,7 @@ def test_chains_of_equations_hold_together(share, seed):
     part = full.mask(rng.random(full.shape) < share)
     sums = {"sub": ["a", "b"], "total": ["sub", "c"]}
     derived = {"ratio": (np.divide, ["a", "total"])}
-    imputer = ConstrainedImputer(sums=sums, derived=derived, random_state=0)
+    imputer = ConstrainedImputer(FEW, sums=sums, derived=derived, random_state=0)
     imputer.set_output(transform="pandas").fit(part)
     with warnings.catch_warnings(action="error"):
         tables = [imputer.transform(part), *imputer.sample(part, 2, 0)]
@@ -559,7 +561,7 @@ def test_jumps_of_functions_are_no_solutions():
     full["people"] = rng.poisson(1.2, 300).astype(float)
     full["each"] = guarded(full["cost"], full["people"])
     part = full.mask(rng.random(full.shape) < 0.3)
-    imputer = ConstrainedImputer(derived={"each": (guarded, ["cost", "people"])})
+    imputer = ConstrainedImputer(FEW, derived={"each": (guarded, ["cost", "people"])})
     table = imputer.set_output(transform="pandas").fit(part).transform(part)
     assert_allclose(table["each"], guarded(table["cost"], table["people"]))
     follows = part[["cost", "each"]].notna().all(axis=1) & (full["each"] > 0)

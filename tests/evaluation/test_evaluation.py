@@ -23,6 +23,7 @@ from skvnce.exceptions import TableWarning
 from skvnce.inspection import ReportDisplay
 from skvnce.missingness import hide, mcar
 
+pytestmark = pytest.mark.usefixtures("short_training")
 FEW = {"n_repeats": 1, "n_draws": 19, "random_state": 0}
 MODE = SimpleImputer(strategy="most_frequent")
 NUMBERS, LEVELS = ["rmse", "crps", "coverage"], ["pfc", "brier"]
@@ -176,9 +177,9 @@ def test_levels_that_are_hidden_everywhere_count_as_impossible(library, rng):
 def test_empty_columns_and_indicators_change_no_score(rng):
     X = normal(rng, 60, 2)
     imputers = {
-        "normal": GaussianImputer(n_parameter_draws=2, max_iter=20, random_state=0),
+        "normal": quick_gaussian(),
         "mean": SimpleImputer(),
-        "parts": ConstrainedImputer(GaussianImputer(max_iter=20, random_state=0)),
+        "parts": ConstrainedImputer(quick_gaussian()),
     }
     with_indicators = {
         name: clone(one).set_params(add_indicator=True)

@@ -16,6 +16,7 @@ import skvnce
 from skvnce.evaluation import missing_report
 from skvnce.exceptions import TableWarning
 
+pytestmark = pytest.mark.usefixtures("short_training")
 N = 600
 SHORT = partial(skvnce.GaussianImputer, max_iter=20, n_parameter_draws=2)
 EVIL = "<script>alert(1)</script>"
@@ -250,7 +251,7 @@ def test_warnings_are_those_of_fit(unclean):
     table = unclean_table().drop(columns=["mixed"])
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        skvnce.GaussianImputer(on_misfit="ignore", random_state=0).fit(table)
+        SHORT(on_misfit="ignore", random_state=0).fit(table)
     warned = [str(one.message) for one in caught if one.category is TableWarning]
     strip = [re.sub(r"column '(\w+)'", r"\1", message) for message in warned]
     assert len(strip) == 5 and set(strip) <= set(unclean.warnings)

@@ -30,6 +30,7 @@ from skvnce.options import Chunks
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 N_GROUPS, SIZE = 30, 5
+ROUNDS = 40
 
 
 def frame(seed=0, n_groups=N_GROUPS, size=SIZE):
@@ -65,7 +66,7 @@ def levels_of(found):
 
 
 def imputer(groups="g", **options):
-    options = {"max_iter": 80, "on_misfit": "ignore", "random_state": 0} | options
+    options = {"max_iter": ROUNDS, "on_misfit": "ignore", "random_state": 0} | options
     return GaussianImputer(groups=groups, **options).set_output(transform="pandas")
 
 
@@ -305,7 +306,7 @@ def test_a_shift_of_categories(mixed):
     lost = MIXED["k"].isna().to_numpy()
 
     def share(odds):
-        tables = mixed.sample(MIXED, 20, 0, shift={"k": {"a": odds}})
+        tables = mixed.sample(MIXED, 8, 0, shift={"k": {"a": odds}})
         return np.mean([(one["k"] == "a")[lost].mean() for one in tables])
 
     assert share(2.0) - share(-2.0) > 0.2
@@ -451,10 +452,15 @@ def test_documented_attributes(sloped, mixed):
             **dict.fromkeys(["covariance_", "group_covariance_"], (d, d)),
             **dict.fromkeys(of_nodes, (n_nodes,)),
             **{"slope_covariance_": (n_slopes,) * 2, "r_hat_": (2, d)},
-            **{"trace_": (80, 2, d), "loss_curve_": (80,), "latent_names_": (d,)},
+            **{
+                "trace_": (ROUNDS, 2, d),
+                "loss_curve_": (ROUNDS,),
+                "latent_names_": (d,),
+            },
         }
         assert {name: np.shape(getattr(model, name)) for name in shapes} == shapes
-        assert 0 < model.n_burn_in_ < model.n_iter_ == 80 and np.isnan(model.shrinkage_)
+        assert 0 < model.n_burn_in_ < model.n_iter_ == ROUNDS
+        assert np.isnan(model.shrinkage_)
         means, covariances = model.sample_parameters()
         assert means.shape == (20, d) and covariances.shape == (20, d, d)
         np.testing.assert_allclose(means.mean(0), model.mean_, atol=0.5)
@@ -521,7 +527,7 @@ def test_random_slopes_predict_better(rng):
 
 def test_a_reference_group_has_its_own_model(fitted):
     high = X[X["g"].isin([f"p{i}" for i in range(15)])].copy()
-    high["y"] += 3
+    high["y"] += 6
     [plain] = fitted.sample(X, 1, 0)
     [found] = fitted.sample(X, 1, 0, reference=high)
     assert are_constant(found, "w")

@@ -60,18 +60,19 @@ def loss(probabilities, truth, rows):
     return -np.log(probabilities.to_numpy()[rows][np.arange(rows.sum()), codes])
 
 
-@pytest.mark.parametrize("column", ["colour", "grade", "flag"])
-def test_probabilities_are_better_than_shares(column, seed):
+def test_probabilities_are_better_than_shares(seed):
     X, truth, hidden = frame(seed)
-    probabilities = imputer().fit(X).category_probabilities(X)[column]
-    assert probabilities.index.equals(X.index)
-    rows = hidden[:, truth.columns.get_loc(column)]
-    shares = X[column].value_counts(normalize=True)
-    marginal = pd.DataFrame(shares[list(probabilities)].to_dict(), index=range(N))
-    own, other = (loss(p, truth[column], rows) for p in (probabilities, marginal))
-    assert p_means(own, other, alternative="less") < 0.02
-    seen = ~rows
-    assert (loss(probabilities, truth[column], seen) == 0).all()
+    found = imputer().fit(X).category_probabilities(X)
+    for column in ("colour", "grade", "flag"):
+        probabilities = found[column]
+        assert probabilities.index.equals(X.index)
+        rows = hidden[:, truth.columns.get_loc(column)]
+        shares = X[column].value_counts(normalize=True)
+        marginal = pd.DataFrame(shares[list(probabilities)].to_dict(), index=range(N))
+        own, other = (loss(p, truth[column], rows) for p in (probabilities, marginal))
+        assert p_means(own, other, alternative="less") < 0.02, column
+        seen = ~rows
+        assert (loss(probabilities, truth[column], seen) == 0).all(), column
 
 
 def test_draws_follow_the_probabilities():
@@ -338,6 +339,6 @@ def agreement_of_seeds(n_tables):
 
 
 def test_seeds_change_two_percent_of_fills(monkeypatch):
-    assert agreement_of_seeds(4) >= 0.98
+    assert agreement_of_seeds(3) >= 0.98
     monkeypatch.setattr(mixed_fit, "_AVERAGING", 0.0)  # negative control: no copies
     assert agreement_of_seeds(2) < 0.97

@@ -67,7 +67,8 @@ def test_logarithms_of_draws_have_the_quantiles_of_the_truth(seed):
     true, drawn = [], []
     for k in range(6):
         full, frame = shaped([seed, k], "lognormal")
-        cells, _ = hidden_cells(GaussianImputer(random_state=0), frame)
+        imputer = GaussianImputer(n_parameter_draws=10, random_state=0)
+        cells, _ = hidden_cells(imputer, frame)
         true.append(np.log(full[frame["w"].isna()]))
         drawn.append(np.log(cells).ravel())
     levels = [0.01, 0.05]
@@ -82,8 +83,9 @@ def test_cells_far_from_zero_follow_the_model(rng):
     x = rng.normal(20, 5, N)
     y = 50 + 3 * x + 3 * rng.normal(size=N)
     frame = pd.DataFrame({"z": x, "w": y}).assign(w=np.where(x < 20, np.nan, y))
-    drawn, _ = hidden_cells(GaussianImputer(random_state=0), frame)
-    free = GaussianImputer(random_state=0, min_value=-np.inf)
+    imputer = GaussianImputer(n_parameter_draws=10, random_state=0)
+    drawn, _ = hidden_cells(imputer, frame)
+    free = imputer.set_params(min_value=-np.inf)
     np.testing.assert_allclose(drawn, hidden_cells(free, frame)[0])
 
 
@@ -129,8 +131,8 @@ def test_logarithms_of_draws_of_groups_have_the_spread_of_the_truth(seed, monkey
 
     def drawn():
         for full, frame in tables:
-            imputer = GaussianImputer(groups="group", random_state=0, max_iter=100)
-            imputer.set_params(on_misfit="ignore")
+            short = {"max_iter": 100, "n_parameter_draws": 4, "on_misfit": "ignore"}
+            imputer = GaussianImputer(groups="group", random_state=0, **short)
             yield hidden_cells(imputer, frame, 4)[0], full[frame["w"].isna()]
 
     ratios = [np.log(cells).std() / np.log(true).std() for cells, true in drawn()]
@@ -148,7 +150,8 @@ def test_cells_with_limits_have_the_sign_of_the_observed_ones(seed, side):
     beyond = full < at if side == "upper" else full > at
     frame["w"] = frame["w"].mask(beyond)
     limits = {side: {"w": np.where(beyond, at, np.nan)}}
-    imputer = GaussianImputer(random_state=0, on_misfit="ignore")
+    short = {"n_parameter_draws": 4, "on_misfit": "ignore"}
+    imputer = GaussianImputer(random_state=0, **short)
     imputer.set_output(transform="pandas").fit(frame, **limits)
     draws = imputer.sample(frame, 4, random_state=0, **limits)
     for one in [*draws, imputer.transform(frame, **limits)]:

@@ -94,7 +94,7 @@ def test_bounds_act_on_what_is_drawn_beside(rng):
     gone = np.isnan(X[:, :2]).all(1)
 
     def draws_above(low):
-        imputer = LAIRImputer(model, n_estimators=1, min_value=low, random_state=0)
+        imputer = LAIRImputer(model, n_estimators=1, min_value=low, **QUICK)
         return imputer.fit(X).sample(X, n_draws=20, random_state=0, as_array=True)
 
     free = draws_above(-np.inf)

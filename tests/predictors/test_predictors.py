@@ -36,8 +36,12 @@ from skvnce import (
 from skvnce.predictors import estimator
 from skvnce.predictors.out_of_fold import Residuals, splits
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+pytestmark = [
+    pytest.mark.usefixtures("short_training"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
 PLAIN = GaussianImputer(marginals="normal", n_parameter_draws=0)
+SHORT = GaussianImputer(max_iter=20, n_parameter_draws=2)
 FEW = {"n_estimators": 3, "n_draws": 6, "random_state": 0}
 LINEAR = MultipleImputationRegressor(PLAIN, LinearRegression(), **FEW)
 LOGISTIC = MultipleImputationClassifier(PLAIN, LogisticRegression(), **FEW)
@@ -260,7 +264,7 @@ def test_mixed_frames_reach_the_models_with_their_data_types(library, how):
     X = frame if library == "pandas" else pl.from_pandas(frame)
     if how == "trees" and library == "pandas":
         X = X.astype({"kind": "category"})
-    predictor = MultipleImputationRegressor(None, model, cv=2, **FEW)
+    predictor = MultipleImputationRegressor(SHORT, model, cv=2, **FEW)
     predictor.fit(X[:100], y[:100])
     assert list(predictor.feature_names_in_) == list(frame)
     assert predictor.score(X[100:], y[100:]) > 0.3
@@ -325,7 +329,7 @@ def test_defaults_take_numbers_and_categories():
     assert isinstance(fitted.imputer_, GaussianImputer)
     assert isinstance(fitted.estimators_[0], HistGradientBoostingRegressor)
     assert fitted.score(frame, y) > 0.5
-    fitted = MultipleImputationClassifier(**few).fit(frame, y > 6)
+    fitted = MultipleImputationClassifier(SHORT, **few).fit(frame, y > 6)
     assert isinstance(fitted.estimators_[0], HistGradientBoostingClassifier)
     assert fitted.score(frame, y > 6) > 0.7
 
@@ -336,9 +340,9 @@ def test_the_default_model_takes_strings_and_dates(make, rng):
     """A target that follows a string, and in frames a date, is predicted from them."""
     kind, day = rng.choice(["z", "x", "y"], 150), rng.integers(0, 300, 150)
     frame = pd.DataFrame({"age": rng.normal(50, 10, 150), "kind": kind})
-    imputer, y = None, 10.0 * (kind == "x")
+    imputer, y = clone(SHORT), 10.0 * (kind == "x")
     if make is np.array:
-        imputer = GaussianImputer(categorical_features=[1])
+        imputer.set_params(categorical_features=[1])
     else:
         frame["day"] = pd.Timestamp("2020-01-01") + pd.to_timedelta(day, "D")
         y = y + day / 30
@@ -358,8 +362,8 @@ def test_codes_of_the_default_model_are_numbers_where_levels_are():
     frame, y = mixed()
     grade = pd.Categorical(np.where(y > 6, "high", "low"), ["low", "high"], True)
     frame = frame.assign(grade=grade, day=pd.Timestamp("2020-01-01"))
-    model = MultipleImputationRegressor(n_estimators=1, n_draws=1, random_state=0)
-    model.fit(frame, y)
+    few = {"n_estimators": 1, "n_draws": 1, "random_state": 0}
+    model = MultipleImputationRegressor(SHORT, **few).fit(frame, y)
     (table,) = model._draw_tables(model.imputer_, frame, 1, np.random.default_rng(0))
     seen = frame["visits"].notna().to_numpy()
     assert_array_equal(table[seen, 2], frame["visits"][seen].astype(float))

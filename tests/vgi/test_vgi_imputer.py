@@ -20,6 +20,7 @@ from skvnce._core.training import rounds
 from skvnce.metrics import imputation_rmse
 from skvnce.missingness import hide, mcar
 from skvnce.options import VGI, Adam, IncompleteDensity
+from skvnce.vgi import fit
 
 NORMAL = IncompleteDensity("flow", max_iter=0)  # the normal at which it starts
 ONE_ROUND = {"max_iter": 1, "solver": Adam(validation_fraction=0)}  # no warning
@@ -37,8 +38,9 @@ def X(table):
 
 @pytest.fixture
 def brief(monkeypatch):
-    """Shorten the rounds of the training."""
+    """Shorten the rounds of the training, and what is before them."""
     monkeypatch.setattr(rounds, "STEPS", 3)
+    monkeypatch.setattr(fit, "_WARM_UP_STEPS", 3)
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from skvnce import CopulaGraphLearner, GaussianImputer, IncompleteFactorAnalysis
 from skvnce._imputer.parts import summary as large
 from skvnce.options import Chunks
 
+pytestmark = pytest.mark.usefixtures("short_training")
 NORMAL = GaussianImputer(n_parameter_draws=0, random_state=0)
 GRAPH = CopulaGraphLearner(random_state=0)
 X = table()

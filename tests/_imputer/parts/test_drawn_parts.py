@@ -10,6 +10,7 @@ from sklearn.linear_model import LinearRegression
 import skvnce
 from _imputer.parts.test_large import parts, table
 
+pytestmark = pytest.mark.usefixtures("short_training")
 QUIET = {"on_misfit": "ignore"}
 MODEL = skvnce.GaussianImputer(n_parameter_draws=3, **QUIET)
 COLUMNS = skvnce.ColumnImputer(MODEL, regressor=LinearRegression(), random_state=0)

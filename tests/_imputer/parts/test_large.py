@@ -12,6 +12,7 @@ from skvnce import GaussianImputer, IncompleteFactorAnalysis
 from skvnce._imputer.parts import summary
 from skvnce.options import Chunks
 
+pytestmark = pytest.mark.usefixtures("short_training")
 OTHER_WIDTH = "Part 1 of X .*4 features, but the first part has 5"
 FEWER = "sample_weight has 1 chunks, and X has 4"
 FITTED = ("mean_", "covariance_", "feature_ranges_", "location_", "scale_")

@@ -19,6 +19,7 @@ from skvnce.options import Chunks
 
 dd = pytest.importorskip("dask.dataframe")
 
+pytestmark = pytest.mark.usefixtures("short_training")
 FITTED_IN_PARTS = {"GaussianImputer", "IncompleteFactorAnalysis"}
 FITTED_IN_PARTS |= {"CopulaGraphLearner", "MixtureImputer", "TableImputer"}
 LAZY = {"transform", "score_samples", "score"}
