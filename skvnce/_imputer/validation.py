@@ -193,22 +193,29 @@ BOUND = [  # constraints of `min_value` and `max_value`
     np.ndarray,  # without a dimension, too
     dict,
 ]
-ON_MISFIT = [StrOptions({"warn", "raise", "ignore"})]  # constraints of `on_misfit`
 STRATEGY = [StrOptions(set(STRATEGIES))]  # constraints of `strategy`
 OF_CATEGORIES = {  # constraints of the parameters of estimators that read categories
     "categorical_features": [StrOptions({FROM_DTYPE}), "array-like", dict, None],
     "handle_unknown": [StrOptions({"error", "missing"})],
 }
-MISSING_VALUES = [Marker()]  # constraints of `missing_values`
 RELATIONS = [AUTO, None, list, tuple]  # constraints of `relations`
+OF_TABLES = {  # constraints of the parameters that say how to read a table
+    "missing_values": [Marker()],
+    "keep_empty_features": ["boolean"],
+}
 OF_IMPUTERS = {  # constraints of the parameters of imputers of numbers and categories
     "relations": RELATIONS,
-    "missing_values": MISSING_VALUES,
-    "keep_empty_features": ["boolean"],
+    **OF_TABLES,
     "add_indicator": ["boolean"],
     **OF_CATEGORIES,
 }
 RANDOM_STATE = ["random_state", np.random.Generator]  # constraints of `random_state`
+OF_FITS = {  # constraints of the parameters of models whose fit to the data is checked
+    "on_misfit": [StrOptions({"warn", "raise", "ignore"})],
+    "random_state": RANDOM_STATE,
+    "verbose": ["verbose"],
+}
+OF_LIMITS = {"min_value": BOUND, "max_value": BOUND}
 
 
 def attributes_of(schema):

@@ -206,10 +206,8 @@ class VariationalAutoencoder(
         "solver": [validation.AUTO, Adam],
         "max_iter": [validation.integer_from(0)],
         "n_importance_samples": [validation.integer_from(1)],
-        "on_misfit": validation.ON_MISFIT,
         **validation.OF_CATEGORIES,
-        "random_state": validation.RANDOM_STATE,
-        "verbose": ["verbose"],
+        **validation.OF_FITS,
     }
 
     def __init__(

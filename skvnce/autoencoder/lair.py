@@ -52,11 +52,8 @@ OF_MEMBERS = {  # constraints of the parameters that the imputers share
     "strategy": validation.STRATEGY,
     "n_steps": [validation.integer_from(1)],
     "n_draws": [validation.integer_from(1)],
-    "min_value": validation.BOUND,
-    "max_value": validation.BOUND,
-    "on_misfit": validation.ON_MISFIT,
-    "random_state": validation.RANDOM_STATE,
-    "verbose": ["verbose"],
+    **validation.OF_LIMITS,
+    **validation.OF_FITS,
 }
 _SEVERAL, _ENOUGH = 4, 40  # maximum number of members; rows per column where 1 suffices
 _REMEDY = "GaussianImputer may fill them better; logarithms of skewed columns may help."

@@ -420,11 +420,8 @@ class VNCEEstimator(callbacks.CallbackSupportMixin, Imputer):
         "n_init": [_COUNT],
         "max_iter": [_COUNT],
         "strategy": validation.STRATEGY,
-        "on_misfit": validation.ON_MISFIT,
-        "missing_values": validation.MISSING_VALUES,
-        "keep_empty_features": ["boolean"],
-        "random_state": validation.RANDOM_STATE,
-        "verbose": ["verbose"],
+        **validation.OF_TABLES,
+        **validation.OF_FITS,
     }
 
     def __init__(

@@ -316,11 +316,8 @@ class TruncatedGaussianGraphLearner(GraphEstimator):
         "n_steps": [validation.integer_from(1)],
         "max_iter": [validation.integer_from(1)],
         "tol": [validation.AUTO, _NOT_NEGATIVE],
-        "on_misfit": validation.ON_MISFIT,
-        "missing_values": validation.MISSING_VALUES,
-        "keep_empty_features": ["boolean"],
-        "random_state": validation.RANDOM_STATE,
-        "verbose": ["verbose"],
+        **validation.OF_TABLES,
+        **validation.OF_FITS,
     }
 
     def __init__(
