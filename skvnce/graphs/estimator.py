@@ -52,17 +52,6 @@ REMEDY = (
 )
 
 
-def remedy(algorithm, ridge):
-    """Say which parameters to change if a fit diverges."""
-    text = (
-        "Look for columns with extreme values or that nearly repeat others, for too "
-        f"few rows, and for an extreme penalty. Another ridge than ridge={ridge!r}"
-    )
-    if algorithm == "score-matching":
-        return f"{text} may help."
-    return f"{text}, or algorithm='score-matching', may help."
-
-
 def predict_held_out(problem, theta, training, rows, *, alpha, n_steps):
     """Continue the fit without held-out cells, and fill them; (n_rows, n_nodes).
 
@@ -482,7 +471,14 @@ class TruncatedGaussianGraphLearner(GraphEstimator):
 
     def _remedy(self):
         """Say which parameters to change if a fit diverges."""
-        return remedy(self.algorithm, self.ridge)
+        text = (
+            "Look for columns with extreme values or that nearly repeat others, for "
+            "too few rows, and for an extreme penalty. Another ridge than "
+            f"ridge={self.ridge!r}"
+        )
+        if self.algorithm == "score-matching":
+            return f"{text} may help."
+        return f"{text}, or algorithm='score-matching', may help."
 
     def _without_effect(self):
         """Return why parameters have no effect, by name."""
