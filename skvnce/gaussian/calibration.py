@@ -232,8 +232,8 @@ def _quantile_shifts(column: Residuals, share: float) -> tuple[Tensor, Tensor]:
     at = torch.linspace(share / 2, 1 - share / 2, _N_CENTRES).to(mean)
     knots = torch.linspace(0, 1, 2 * _N_CENTRES - 1).to(mean)
     grid = _quantiles(mean, column.weights[None], knots)[0]
-    centres = _interpolated_1d(knots, grid, at)
-    rank, at = (_interpolated_1d(grid, knots, part) for part in (mean, centres))
+    centres = interpolate(knots, grid, at)
+    rank, at = (interpolate(grid, knots, part) for part in (mean, centres))
     distance = (rank - at[:, None]).abs() / (share / 2)
     kernel = (1 - distance.clamp(max=1) ** 3) ** 3 * column.weights
     square = (kernel**2 / column.weights).sum(1)
@@ -264,7 +264,8 @@ def _normal_levels(like: Tensor, n: int = _N_LEVELS) -> Tensor:
     return torch.special.ndtri(midpoint_levels(n, like))
 
 
-def _interpolated_1d(at: Tensor, values: Tensor, x: Tensor) -> Tensor:
+def interpolate(at: Tensor, values: Tensor, x: Tensor) -> Tensor:
+    """Interpolate values at increasing places; constant beyond them."""
     piece, part = _piece(at, x)
     return values[piece] + part * (values[piece + 1] - values[piece])
 

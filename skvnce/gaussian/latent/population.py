@@ -42,6 +42,7 @@ from skvnce._core.distributions.normal import Normal
 from skvnce._core.incomplete import Incomplete, Rows
 from skvnce._core.random import inside, normal_cdf
 from skvnce.gaussian import em
+from skvnce.gaussian.calibration import interpolate
 from skvnce.gaussian.latent.columns import Latents, Limits, Marginal
 from skvnce.gaussian.marginals import (
     PiecewiseLinear,
@@ -318,14 +319,6 @@ def _shares(present: Mixture, missing: Mixture, p: Tensor, knots: Tensor) -> Ten
     """Compute the right side of eq. (2) at knots (n_knots,)."""
     low, high = present.ends()
     at = low + (high - low) * torch.linspace(0, 1, _N_SCORES).to(low)
-    observed_scores = torch.special.ndtri(inside(present.cdf(at))).contiguous()
-    after = torch.searchsorted(observed_scores, knots.contiguous()).clamp(
-        1, _N_SCORES - 1
-    )
-    before = after - 1
-    part = (
-        (knots - observed_scores[before])
-        / (observed_scores[after] - observed_scores[before])
-    ).clamp(0, 1)
-    predicted = at[before] + part * (at[after] - at[before])
+    observed_scores = torch.special.ndtri(inside(present.cdf(at)))
+    predicted = interpolate(observed_scores, at, knots)
     return p * normal_cdf(knots) + (1 - p) * missing.cdf(predicted)
