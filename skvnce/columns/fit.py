@@ -283,13 +283,6 @@ _MASKS = 5  # of a row; a fifth of its cells is hidden at a time
 _MOST = 400  # held-out rows
 
 
-class HeldOutRows(NamedTuple):
-    """Held-out rows, once for each mask."""
-
-    nodes: np.ndarray  # (n, n_nodes)
-    hidden: np.ndarray  # (n, n_nodes), bool, observed cells
-
-
 def hold_out_rows(nodes: np.ndarray) -> np.ndarray:  # (n,), bool
     """Choose about a tenth of the rows, by ranks, without which each column varies."""
     held_out = row_folds(nodes, _PARTS).numpy() == 0
@@ -300,12 +293,15 @@ def hold_out_rows(nodes: np.ndarray) -> np.ndarray:  # (n,), bool
     return held_out
 
 
-def mask_cells(rows: np.ndarray) -> HeldOutRows:
-    """Hide each observed cell of rows (n, n_nodes) in one of five copies of them."""
+def mask_cells(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Hide each observed cell of rows (n, n_nodes) in one of five copies of them.
+
+    Returns the copies that hide a cell, and whether a cell is hidden.
+    """
     mask = (Keys.of(rows).uniform_cells(0) * _MASKS).astype(int)
     hidden = np.concatenate([(mask == i) & ~np.isnan(rows) for i in range(_MASKS)])
     has_hidden = hidden.any(1)
-    return HeldOutRows(np.tile(rows, (_MASKS, 1))[has_hidden], hidden[has_hidden])
+    return np.tile(rows, (_MASKS, 1))[has_hidden], hidden[has_hidden]
 
 
 # ----------------------------------------
@@ -637,7 +633,7 @@ def _choose(table, joint, columns, rng):
     """Choose weights of models by held-out rows, and draws that choose their spread."""
     if not table.held_out.any():
         return None, None
-    nodes, hidden = held_out = mask_cells(table.nodes[table.held_out])
+    nodes, hidden = mask_cells(table.nodes[table.held_out])
     visible = np.where(hidden, np.nan, nodes)
     draws = [_complete(model, visible, _DRAWS, rng) for model in joint]
     if columns:
@@ -652,7 +648,7 @@ def _choose(table, joint, columns, rng):
         places = list(columns)
         of_columns = weights_of(losses.of_columns(places), table.is_categorical)
         weights[:, places] = of_columns[:, places]
-    return weights, HeldOutDraws(draws, *held_out)
+    return weights, HeldOutDraws(draws, nodes, hidden)
 
 
 def _draw_each(columns, mixed, missing, rng):
