@@ -19,7 +19,7 @@ from skvnce._core.random import (
     row_lattice,
     shifted_lattice,
 )
-from skvnce._imputer.fitted import average_density
+from skvnce._imputer.fitted import Filled, average_density
 from skvnce._tables.values import NO_LIMITS, Limits, ValidValues
 from skvnce.autoencoder import samplers, vae
 from skvnce.autoencoder.factor_analysis import FactorModel
@@ -142,7 +142,7 @@ class EncoderModel(NamedTuple):
         # (2, n_model_columns): in the units of X.  Cells are drawn conditionally on
         # these bounds; infinite entries mean no bound
         bounds: np.ndarray,
-    ) -> tuple[np.ndarray, dict]:
+    ) -> Filled:
         """Draw cells of nodes, and compute probabilities of categories.
 
         Returns `drawn` (n_draws, n, n_model_columns), in the units of X;
@@ -159,7 +159,7 @@ class EncoderModel(NamedTuple):
                 probabilities.append(drawn_rows.probabilities.cpu())
         return np.concatenate(drawn, 1), _by_column(self.auto, probabilities)
 
-    def mean(self, nodes: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, dict]:
+    def mean(self, nodes: np.ndarray, bounds: np.ndarray) -> Filled:
         """Estimate means of cells of nodes, approximately but quickly.
 
         Returns `mean` (n, n_model_columns), functions of each row alone;
@@ -290,9 +290,7 @@ def _by_column(auto: Autoencoder, probabilities: list) -> dict:
 class Member(Protocol):
     """A model whose random numbers are chosen by the caller; see `CellModel`."""
 
-    def draws(
-        self, nodes: np.ndarray, n_draws: int, numbers: Callable
-    ) -> tuple[np.ndarray, dict]:
+    def draws(self, nodes: np.ndarray, n_draws: int, numbers: Callable) -> Filled:
         """Draw cells that will be summarised, and may be dependent.
 
         `nodes` (n, n_model_columns).  `numbers`: maps rows and a purpose to uniform
@@ -301,7 +299,7 @@ class Member(Protocol):
         """
         ...
 
-    def mean(self, nodes: np.ndarray) -> tuple[np.ndarray, dict]:
+    def mean(self, nodes: np.ndarray) -> Filled:
         """Approximate means (n, n_model_columns), and probabilities, at low cost."""
         ...
 
@@ -328,9 +326,7 @@ class EncoderMember(NamedTuple):
     # without a bound
     bounds: np.ndarray
 
-    def draws(
-        self, nodes: np.ndarray, n_draws: int, numbers: Callable
-    ) -> tuple[np.ndarray, dict]:
+    def draws(self, nodes: np.ndarray, n_draws: int, numbers: Callable) -> Filled:
         """Draw cells that will be summarised; see `Member`."""
         return self._by(stratified(self.rule), nodes, n_draws, numbers)
 
@@ -340,7 +336,7 @@ class EncoderMember(NamedTuple):
         """Draw missing cells; see `CellModel`."""
         return self._by(self.rule, nodes, n_draws, of_stream)[0]
 
-    def mean(self, nodes: np.ndarray) -> tuple[np.ndarray, dict]:
+    def mean(self, nodes: np.ndarray) -> Filled:
         """Approximate means; see `Member`."""
         return self.model.mean(nodes, self.bounds)
 
@@ -352,7 +348,7 @@ class EncoderMember(NamedTuple):
 
     def _by(
         self, rule: Rule, nodes: np.ndarray, n_draws: int, numbers: Callable
-    ) -> tuple[np.ndarray, dict]:
+    ) -> Filled:
         sizes = self.n_steps, nodes, n_draws
         return self.model.draws(rule, *sizes, numbers, self.bounds)
 
@@ -369,9 +365,7 @@ class Ensemble(NamedTuple):
         """Return how many copies of the rows are in memory at a time."""
         return self.n_draws if n_draws is None else 1
 
-    def fill(
-        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    def fill(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> Filled:
         """Fill missing cells by means of draws; see `CellModel`."""
         drawn, probabilities = self._draw_by_all(nodes)
         cells = self.values.rounded(drawn, self.columns).mean(0)
@@ -381,7 +375,7 @@ class Ensemble(NamedTuple):
 
     def points(
         self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    ) -> Filled:
         """Draw cells that represent their distributions; see `_imputer.fill`."""
         return self._draw_by_all(nodes)
 
@@ -391,7 +385,7 @@ class Ensemble(NamedTuple):
         """Estimate the log of the average density, and its errors; each (n,)."""
         return average_density([member.log_density(nodes) for member in self.members])
 
-    def _draw_by_all(self, nodes: np.ndarray) -> tuple[np.ndarray, dict]:
+    def _draw_by_all(self, nodes: np.ndarray) -> Filled:
         """Draw cells by all members, and average probabilities of categories."""
         shares = np.array_split(np.arange(self.n_draws), len(self.members))
         drawn, total = [], {}

@@ -245,7 +245,7 @@ class LatentNormal(NamedTuple):
             yield Pairs(self.latents, models, data, _PREDICTING, numbers, ends)
 
 
-def filled_by(predicted: Predictions, nodes: np.ndarray) -> tuple[np.ndarray, dict]:
+def filled_by(predicted: Predictions, nodes: np.ndarray) -> Filled:
     """Fill nodes by means, or by the most probable levels; see `LatentNormal.fill`."""
     cells, probabilities = predicted.means.clone(), {}
     for j, shares in enumerate(predicted.probabilities):

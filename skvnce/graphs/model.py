@@ -16,7 +16,7 @@ from skvnce._core.random import (
     global_stream,
     row_keyed,
 )
-from skvnce._imputer.fitted import repeated
+from skvnce._imputer.fitted import Filled, repeated
 from skvnce._tables.values import NO_LIMITS, Limits
 from skvnce.graphs import samplers
 from skvnce.graphs.truncated_gaussian import TruncatedGaussian
@@ -151,9 +151,7 @@ class GraphModel(NamedTuple):
         """Return how many copies of the rows are in memory at a time."""
         return _N_TABLES if n_draws is None else n_draws
 
-    def fill(
-        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    def fill(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> Filled:
         """Fill missing cells by their conditional means; see `CellModel`."""
         return self._chains(nodes).mean().numpy(), {}
 
