@@ -15,12 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from skvnce._core.progress import step
 from skvnce._imputer import validation
 from skvnce._imputer.determined import determined_columns
-from skvnce._imputer.fitted import (
-    relations_listed,
-    with_fit,
-    with_plain_fit,
-    without_fit,
-)
+from skvnce._imputer.fitted import get_state, relations_listed, set_state, without_fit
 from skvnce._imputer.parts.chunks import mean_of_rows
 from skvnce._imputer.parts.summary import (
     LIMITS_IN_PARTS,
@@ -182,13 +177,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         # parameters that may have changed since
         return schema._replace(keeps_empty=self._keeps_empty(), marker=self._marker())
 
-    def __getstate__(self):
-        """Return the state with plain values, which skops can store."""
-        return with_plain_fit(super().__getstate__())
-
-    def __setstate__(self, state):
-        """Restore the values of the state."""
-        super().__setstate__(with_fit(state))
+    __getstate__, __setstate__ = get_state, set_state
 
     def _new(self):
         """Copy the estimator without fitted attributes."""
