@@ -37,9 +37,10 @@ from skvnce._tables.schema import (
     Table,
     asked_kinds,
     encode,
+    ends_of,
     reject_categories,
 )
-from skvnce._tables.values import NO_LIMITS, column_moments, ends_of, valid_values
+from skvnce._tables.values import NO_LIMITS, column_moments, valid_values
 
 # ----------------------------------------
 # Errors for fits that do not fit in memory, and for tables in parts.

@@ -99,13 +99,6 @@ def half_sample_mode(draws: np.ndarray) -> np.ndarray:
     return sorted_draws.mean(0)
 
 
-def ends_of(table: np.ndarray) -> np.ndarray:
-    """Find the smallest and the largest cell of each column, NaN if it has none."""
-    return np.stack(
-        [np.fmin.reduce(table, 0), np.fmax.reduce(table, 0)], dtype=np.float64
-    )
-
-
 def observed_cells(column: np.ndarray) -> np.ndarray:
     """Drop the missing cells of a column."""
     return column[~np.isnan(column)]
@@ -113,7 +106,7 @@ def observed_cells(column: np.ndarray) -> np.ndarray:
 
 def lower_median(column: np.ndarray) -> float:
     """Find the median of the observed cells, or the lower one of two."""
-    observed = np.sort(column[~np.isnan(column)])
+    observed = np.sort(observed_cells(column))
     # the mean of two would be a value that no cell has
     return observed[(len(observed) - 1) // 2]
 
@@ -339,7 +332,7 @@ def valid_values(
     once = _once_a_group(schema, X)
     for j, column in enumerate(table.T.astype(np.float64)):
         column, is_code = once.get(j, column), marked[j]
-        cells = np.sort(column[~np.isnan(column)])
+        cells = np.sort(observed_cells(column))
         observed = (cells[0], cells[-1]) if len(cells) else (0.0, 0.0)
         if len(cells):
             integers[j] = (cells == np.round(cells)).all()
@@ -500,7 +493,7 @@ def spreads(schema: Schema, X: np.ndarray) -> np.ndarray:
     deviations = np.zeros(X.shape[1])
     columns = schema.columns
     for place, cells in enumerate(X.T.astype(np.float64)):
-        observed = cells[~np.isnan(cells)]
+        observed = observed_cells(cells)
         if columns and columns[place].is_count:
             observed = np.array(columns[place].levels, dtype=np.float64)[
                 observed.astype(int)
