@@ -717,7 +717,7 @@ class Imputer(IncompleteTransformer):
         return output.as_given(
             schema,
             self._container(),
-            *output.emptied(schema, table, np.isnan(checked), where),
+            *output.empty_cells(schema, table, np.isnan(checked), where),
             X,
             *indicators,
         )

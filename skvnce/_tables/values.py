@@ -347,7 +347,7 @@ def valid_values(
                 codes[j] = always or (is_code and not has_bound)
                 if not codes[j]:
                     grid[j], origin[j] = grid_of(cells)
-        ruled = _ruled(cells, observed, is_code=is_code)
+        ruled = _range(cells, observed, is_code=is_code)
         for side, ends in enumerate(bounds):
             end = observed[side] if isinstance(ends[j], str) else ends[j]
             ranges[side, j] = ruled[side] if end is None else end
@@ -382,7 +382,7 @@ def repeats(values: np.ndarray) -> bool:
     return bool(shared and len(unique) > 1)
 
 
-def _ruled(sorted_cells: np.ndarray, observed: tuple, *, is_code: bool) -> np.ndarray:
+def _range(sorted_cells: np.ndarray, observed: tuple, *, is_code: bool) -> np.ndarray:
     """Find the range of a column of sorted cells by the rules of this module."""
     ends = np.array(observed, dtype=np.float64)
     different, counts = np.unique(sorted_cells, return_counts=True)

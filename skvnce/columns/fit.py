@@ -211,7 +211,7 @@ def predictors_of(
     """Return a matrix that says whether the model of a row sees a column."""
     matrix = np.ones((len(nominal), len(nominal)), dtype=bool)
     if isinstance(requested, str):
-        matrix = associated(nodes, nominal)
+        matrix = find_associated(nodes, nominal)
     elif requested:
         columns = schema.model_columns
         for place, others in listed_predictors(requested, schema).items():
@@ -238,7 +238,7 @@ def listed_predictors(requested: Mapping, schema: Schema) -> dict[int, list[int]
     return listed
 
 
-def associated(nodes: np.ndarray, nominal: Sequence[bool]) -> np.ndarray:
+def find_associated(nodes: np.ndarray, nominal: Sequence[bool]) -> np.ndarray:
     """Find columns that are correlated with a column, or with its being observed.
 
     The correlation of a nominal column is the largest one of its indicators.
@@ -313,7 +313,7 @@ _LEFT = 0.0025  # share of the variance that a repeated number leaves open
 _FEWEST_REPEATED = 20  # rows that show it
 
 
-def repeated(nodes, n_levels):  # (n_nodes,), bool
+def find_repeated(nodes, is_number):  # (n_nodes,), bool
     """Find the columns of numbers that another column nearly determines."""
     observed = ~np.isnan(nodes)
     z = np.where(observed, nodes - np.nanmean(nodes, 0), 0.0) / np.nanstd(nodes, 0)
@@ -324,9 +324,8 @@ def repeated(nodes, n_levels):  # (n_nodes,), bool
     # multiplied out, because a variance may be 0
     close = covariance**2 > (1 - _LEFT) * variance * variance.T
     close &= (both >= _FEWEST_REPEATED) & (variance > 0) & (variance.T > 0)
-    number = np.asarray(n_levels) == 0
     np.fill_diagonal(close, False)
-    return (close & number[:, None] & number).any(1)
+    return (close & is_number[:, None] & is_number).any(1)
 
 
 def refit(model, cells, weights, seed):
@@ -597,7 +596,7 @@ def _weights(table, chosen, weight, order, equal):
         chosen[-1].copy() if isinstance(weight, str) else np.full(width, float(weight))
     )
     # a residual is wider than what a column leaves open that this repeats
-    same = repeated(table.nodes, table.is_categorical)
+    same = find_repeated(table.nodes, ~table.is_categorical)
     if isinstance(weight, str):
         of_column[same] = 0.0
     of_column[~with_model] = 0.0
