@@ -25,6 +25,8 @@ _REPEATED = 8  # estimates of the score of a row of which its error is computed
 
 
 Filled = tuple[np.ndarray, dict]  # cells, and probabilities of levels by column
+# log-densities of rows, and their standard errors; each (n,)
+Densities = tuple[np.ndarray, np.ndarray]
 
 
 class CellModel(Protocol):
@@ -86,9 +88,7 @@ def make_in_turn(parameters: Sequence, n_draws: int, make: Callable) -> list:
     return [results[turn] for turn in turns]
 
 
-def average_density(
-    densities: Sequence[tuple[np.ndarray, np.ndarray]],
-) -> tuple[np.ndarray, np.ndarray]:
+def average_density(densities: Sequence[Densities]) -> Densities:
     """Average densities of several models, pairs of log-density and error (n,)."""
     log_prob, error = np.moveaxis(np.array(densities), 1, 0)
     total = logsumexp(log_prob, axis=0) - np.log(len(densities))

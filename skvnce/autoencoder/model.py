@@ -19,7 +19,7 @@ from skvnce._core.random import (
     row_lattice,
     shifted_lattice,
 )
-from skvnce._imputer.fitted import Filled, average_density
+from skvnce._imputer.fitted import Densities, Filled, average_density
 from skvnce._tables.values import NO_LIMITS, Limits, ValidValues
 from skvnce.autoencoder import samplers, vae
 from skvnce.autoencoder.factor_analysis import FactorModel
@@ -231,7 +231,7 @@ class EncoderModel(NamedTuple):
                 slopes.append(log_slopes)
         return torch.cat(values).numpy(), torch.cat(slopes).numpy()
 
-    def log_density(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def log_density(self, nodes: np.ndarray) -> Densities:
         """Estimate log-densities of rows and their standard errors; each (n,)."""
         scores, log_slopes = self.mapped(nodes, vae.scored)
         empty = np.isnan(nodes).all(1)
@@ -309,9 +309,7 @@ class Member(Protocol):
         """Draw missing cells; see `CellModel`."""
         ...
 
-    def log_density(
-        self, nodes: np.ndarray, *, with_errors: bool = True
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def log_density(self, nodes: np.ndarray, *, with_errors: bool = True) -> Densities:
         """Estimate log-densities and their standard errors; see `CellModel`."""
         ...
 
@@ -340,9 +338,7 @@ class EncoderMember(NamedTuple):
         """Approximate means; see `Member`."""
         return self.model.mean(nodes, self.bounds)
 
-    def log_density(
-        self, nodes: np.ndarray, *, with_errors: bool = True
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def log_density(self, nodes: np.ndarray, *, with_errors: bool = True) -> Densities:
         """Estimate log-densities and their standard errors; see `CellModel`."""
         return self.model.log_density(nodes)
 
@@ -379,9 +375,7 @@ class Ensemble(NamedTuple):
         """Draw cells that represent their distributions; see `_imputer.fill`."""
         return self._draw_by_all(nodes)
 
-    def log_density(
-        self, nodes: np.ndarray, *, with_errors: bool = True
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def log_density(self, nodes: np.ndarray, *, with_errors: bool = True) -> Densities:
         """Estimate the log of the average density, and its errors; each (n,)."""
         return average_density([member.log_density(nodes) for member in self.members])
 

@@ -22,7 +22,14 @@ from skvnce._core.training.adam import NotFinite
 from skvnce._core.warnings import warn_user
 from skvnce._imputer import callbacks, validation
 from skvnce._imputer.fill import chunks
-from skvnce._imputer.fitted import Fitted, n_chains, number_or_nan, without_columns
+from skvnce._imputer.fitted import (
+    Densities,
+    Filled,
+    Fitted,
+    n_chains,
+    number_or_nan,
+    without_columns,
+)
 from skvnce._imputer.held_out import HELD_OUT, hold_out
 from skvnce._imputer.imputer import Imputer
 from skvnce._imputer.parts.tables import by_parts
@@ -171,9 +178,7 @@ class ScaledDensity(NamedTuple):
         return number * self.fitted.n_states
 
     @torch.no_grad()
-    def fill(
-        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    def fill(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> Filled:
         """Fill missing cells by their means; see `CellModel`."""
         filled = self.fitted.filled(self._scaled(nodes), row_lattice(nodes, 0))
         return self.units.restored(filled.cpu()), {}
@@ -181,7 +186,7 @@ class ScaledDensity(NamedTuple):
     @torch.no_grad()
     def points(
         self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    ) -> Filled:
         """Find quantiles of missing cells; see `_imputer.fill`."""
         numbers, levels = row_lattice(nodes, 0), torch.tensor(levels)
         quantiles = self.fitted.quantiles(self._scaled(nodes), numbers, levels)
@@ -203,9 +208,7 @@ class ScaledDensity(NamedTuple):
         """Draw the latents with torch's global stream; (n_draws, n, n_components)."""
         return self._draw(nodes, n_draws, _LATENTS).numpy()
 
-    def log_density(
-        self, nodes: np.ndarray, *, with_errors: bool = True
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def log_density(self, nodes: np.ndarray, *, with_errors: bool = True) -> Densities:
         """Compute log-densities of rows and their standard errors; each (n,)."""
         with torch.no_grad():
             log_prob, error = self.fitted.log_prob(
