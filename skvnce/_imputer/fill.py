@@ -129,7 +129,7 @@ def warn_of_zeros(schema: Schema, X: np.ndarray, drawn: np.ndarray) -> None:
     for j in schema.model_columns[free[schema.model_columns]]:
         side = int(valid.high[j] == 0)
         gone = np.isnan(X[:, j])
-        if valid.given[side, j] or valid.ranges[side, j] != 0 or not gone.any():
+        if valid.by_user[side, j] or valid.ranges[side, j] != 0 or not gone.any():
             continue
         zeros = drawn[:, gone, places[int(j)]] == 0
         share = zeros.mean()

@@ -344,7 +344,7 @@ def with_model_columns(schema, handling, X, impossible=None):
 
 def read_cells(schema, handling, X, weights=None, impossible=None, limits=NO_LIMITS):
     """Choose the columns of a model, and the training rows with cells or limits."""
-    has_data = ~np.isnan(X) | limits.known
+    has_data = ~np.isnan(X) | limits.has_limit
     weights, in_table = model_columns.rows_with_data(X, weights, has_data)
     table = X[in_table]
     schema = with_model_columns(schema, handling, table, impossible)

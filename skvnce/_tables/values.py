@@ -125,7 +125,7 @@ class ValidValues(NamedTuple):
     high: np.ndarray  # (n_features,)
     # bool (2, n_features), which of `low` and `high` the user passed; the rule gives
     # the others
-    given: np.ndarray
+    by_user: np.ndarray
     # dict of int to ndarray: sorted observed values of the columns with repeated values
     values: dict
     # bool (n_features,), columns whose observed cells are all integers
@@ -147,7 +147,7 @@ class ValidValues(NamedTuple):
         low, high, values = self.low.copy(), self.high.copy(), dict(self.values)
         codes, grid = self.codes.copy(), self.grid.copy()
         for place in limits.columns:
-            column, limited = columns[place], limits.known[:, place]
+            column, limited = columns[place], limits.has_limit[:, place]
             values.pop(column, None)
             codes[column], grid[column] = False, 0.0
             ends = limits.low[limited, place].min(), limits.high[limited, place].max()
@@ -155,9 +155,9 @@ class ValidValues(NamedTuple):
             # as by the rule of this module
             if np.isfinite(low[column]) and min(finite) >= 0:
                 ends = max(ends[0], 0.0), ends[1]
-            if not self.given[0, column]:
+            if not self.by_user[0, column]:
                 low[column] = min(low[column], ends[0])
-            if not self.given[1, column]:
+            if not self.by_user[1, column]:
                 high[column] = max(high[column], ends[1])
         laws = {"values": values, "codes": codes, "grid": grid}
         return self._replace(low=low, high=high, **laws)
@@ -166,7 +166,7 @@ class ValidValues(NamedTuple):
         self, schema: Schema, X: np.ndarray, before: np.ndarray, ends: np.ndarray
     ) -> Self:
         """Extend ranges by as much as the observed ranges grow, and repeated values."""
-        free = ~self.given
+        free = ~self.by_user
         _check_inside(schema, X, np.where(free, [[-np.inf], [np.inf]], self.ranges))
         values = {
             j: np.union1d(listed, X[~np.isnan(X[:, j]), j].astype(np.float64))
@@ -186,14 +186,14 @@ class ValidValues(NamedTuple):
             # new cells keep the grid, or have a finer one
             grid[j], origin[j] = grid_of(np.repeat(values[j], 2))
         laws = values, integers, codes, grid, origin
-        return ValidValues(low, high, self.given, *laws)
+        return ValidValues(low, high, self.by_user, *laws)
 
     def signs(self, ends: np.ndarray) -> np.ndarray:
         """Return the sign of columns whose signs are the only law of their ends, or 0.
 
         No user's bound, and no mass of cells; draws of these columns are not zero.
         """
-        at_law = ~self.given & ~self.codes & (self.ranges == _laws(ends))
+        at_law = ~self.by_user & ~self.codes & (self.ranges == _laws(ends))
         positive, negative = at_law[0] & (ends[0] > 0), at_law[1] & (ends[1] < 0)
         return positive.astype(np.float64) - negative
 
@@ -516,14 +516,14 @@ class CellLimits(NamedTuple):
     high: np.ndarray  # (n_samples, n_features)
 
     @property
-    def known(self) -> np.ndarray:
+    def has_limit(self) -> np.ndarray:
         """Return which cells have a limit; bool, (n_samples, n_features)."""
         return np.isfinite(self.low) | np.isfinite(self.high)
 
     @property
     def columns(self) -> list[int]:
         """List the columns of which a cell has a limit."""
-        return np.flatnonzero(self.known.any(0)).tolist()
+        return np.flatnonzero(self.has_limit.any(0)).tolist()
 
     def of(self, rows: np.ndarray, columns: np.ndarray | None = None) -> Self:
         """Select the limits of some rows, and of some columns."""
@@ -559,13 +559,13 @@ class CellLimits(NamedTuple):
         self, cells: np.ndarray, column: int, new: float | np.ndarray
     ) -> np.ndarray:
         """Return new cells of a column, except where cells have limits."""
-        return np.where(self.known[:, column], cells[..., column], new)
+        return np.where(self.has_limit[:, column], cells[..., column], new)
 
     def check_bounds(self, schema: Schema, *, is_whole: bool = False) -> None:
         """Raise an error for limits that contradict bounds, or whole numbers."""
         possible = schema.values
-        least = np.where(possible.given[0], possible.low, -np.inf)
-        most = np.where(possible.given[1], possible.high, np.inf)
+        least = np.where(possible.by_user[0], possible.low, -np.inf)
+        most = np.where(possible.by_user[1], possible.high, np.inf)
         self._check_cells(
             schema,
             (self.high < least) | (self.low > most),
@@ -575,9 +575,10 @@ class CellLimits(NamedTuple):
             ),
         )
         low, high = np.maximum(self.low, least), np.minimum(self.high, most)
+        no_whole = np.ceil(low) > np.floor(high)
         self._check_cells(
             schema,
-            self.known & (np.ceil(low) > np.floor(high)) & possible.integers & is_whole,
+            self.has_limit & no_whole & possible.integers & is_whole,
             lambda j: (
                 "leave no whole number, but the column has whole numbers, by "
                 "which cells of data frames are filled. Correct the limits, or pass an "
@@ -599,7 +600,7 @@ class CellLimits(NamedTuple):
 class NoLimits(NamedTuple):
     """The limits of a table in which no cell has any: false, and without ends."""
 
-    known = np.False_
+    has_limit = np.False_
     columns = ()
 
     def of(self, rows: np.ndarray, columns: np.ndarray | None = None) -> Self:
@@ -684,7 +685,7 @@ def limits_of(
             f"{schema.shown(column, limits.high[row, column])} in "
             f"{schema.label(column)}, row {row}."
         )
-    return limits if limits.known.any() else NO_LIMITS
+    return limits if limits.has_limit.any() else NO_LIMITS
 
 
 def limited_columns(

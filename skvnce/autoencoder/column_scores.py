@@ -521,7 +521,7 @@ class NodeScores:
         cells, schema = read_cells(schema, *reasons)
         values = valid_values(schema, cells.table)
         if schema.values is not None:  # the bounds of the user are no law
-            values = values._replace(given=schema.values.given)
+            values = values._replace(by_user=schema.values.by_user)
         schema = schema._replace(values=values)
         most = None if isinstance(self.max_iter, str) else self.max_iter
         on_round, finish = report_rounds(self, most, X=X)

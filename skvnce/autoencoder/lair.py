@@ -273,9 +273,9 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
         if frozen is None:
             return schema
         values, trained = schema.values, frozen._schema.values
-        low, high = np.where(values.given, values.ranges, trained.ranges)
+        low, high = np.where(values.by_user, values.ranges, trained.ranges)
         # the user's min_value may be above all that the frozen model has seen
-        ends = {"low": low, "high": np.maximum(low, high), "given": values.given}
+        ends = {"low": low, "high": np.maximum(low, high), "by_user": values.by_user}
         return schema._replace(values=trained._replace(**ends))
 
     def _checked(self, X):

@@ -412,4 +412,4 @@ def bounds_of_nodes(schema):
     """Return the user's bounds, (2, n_nodes); infinite without a bound."""
     values = schema.values
     free = np.array([[-np.inf], [np.inf]])
-    return np.where(values.given, values.ranges, free)[:, schema.model_columns]
+    return np.where(values.by_user, values.ranges, free)[:, schema.model_columns]
