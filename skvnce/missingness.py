@@ -43,20 +43,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 from scipy.special import expit, logit
 
+from skvnce._tables import frames, mixed
 from skvnce._tables.cells import is_frame, names_of
-from skvnce._tables.frames import (
-    cell_errors_named,
-    check_exact,
-    readable,
-    reject_parts,
-    to_floats,
-)
-from skvnce._tables.mixed import (
-    check_columns,
-    check_order,
-    columns_by_dtype,
-    hide_in_frame,
-)
 from skvnce._tables.schema import encode, place_of
 from skvnce._types import Seed
 
@@ -247,8 +235,8 @@ def hide(X: ArrayLike, hidden: ArrayLike) -> Any:
     x, columns = _numbers(X)
     hidden = _check_hidden(hidden, x.shape, X, "X")
     if is_frame(X):
-        return hide_in_frame(X, hidden)
-    x = np.asarray(readable(X))
+        return mixed.hide_in_frame(X, hidden)
+    x = np.asarray(frames.readable(X))
     is_kept = columns is not None or x.dtype == np.float32
     x = x.astype(x.dtype if is_kept else np.float64)  # a copy
     x[hidden] = np.nan
@@ -257,7 +245,7 @@ def hide(X: ArrayLike, hidden: ArrayLike) -> Any:
 
 def _numbers(X):
     """Return a table as floats, and its columns if it is mixed, else None."""
-    columns = columns_by_dtype(X)
+    columns = mixed.columns_by_dtype(X)
     if columns is None:
         return _table(X), None
     x = encode(X, columns)
@@ -281,11 +269,11 @@ def _uniforms(x, columns, random_state):
 
 def _table(X, name="X"):
     """Return a table as a float64 array, NaN where it is missing."""
-    reject_parts(X, name)
+    frames.reject_parts(X, name)
     try:
-        with cell_errors_named(X):
-            x = to_floats(X, name)
-        check_exact(X, x, name)
+        with frames.cell_errors_named(X):
+            x = frames.to_floats(X, name)
+        frames.check_exact(X, x, name)
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"{name} must be a dense numeric table, got one that does not convert to "
@@ -301,8 +289,8 @@ def _table(X, name="X"):
 
 def _check_hidden(hidden, shape, X, name="X_true"):
     """Return the mask of a table as a boolean array of the expected shape."""
-    check_order(X, hidden, "hidden", name)
-    hidden = np.asarray(readable(hidden, "hidden"))
+    mixed.check_order(X, hidden, "hidden", name)
+    hidden = np.asarray(frames.readable(hidden, "hidden"))
     if hidden.dtype != bool:
         raise TypeError(
             f"hidden must be boolean, got dtype {hidden.dtype}; use hidden.astype(bool)"
@@ -319,7 +307,7 @@ def _check_hidden(hidden, shape, X, name="X_true"):
 def _per_column(value, name, n_features):
     """Return a number, or a number for each column, as an array."""
     try:
-        numbers = np.asarray(readable(value, name), dtype=np.float64)
+        numbers = np.asarray(frames.readable(value, name), dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise TypeError(
             f"{name} must be a number or an array of numbers, got {value!r}; pass one "
@@ -335,7 +323,7 @@ def _per_column(value, name, n_features):
 
 def _fractions(fraction, X, n_features):
     """Return one fraction per column, in a new array."""
-    check_columns(X, fraction, "fraction", "X")
+    mixed.check_columns(X, fraction, "fraction", "X")
     fractions = _per_column(fraction, "fraction", n_features)
     if not ((fractions >= 0) & (fractions < 1)).all():
         raise ValueError(

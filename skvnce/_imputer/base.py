@@ -13,13 +13,9 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skvnce._core.progress import step
+from skvnce._imputer import validation
 from skvnce._imputer.determined import determined_columns
-from skvnce._imputer.fitted import (
-    relations_listed,
-    with_fit,
-    with_plain_fit,
-    without_fit,
-)
+from skvnce._imputer.fitted import get_state, relations_listed, set_state, without_fit
 from skvnce._imputer.parts.chunks import mean_of_rows
 from skvnce._imputer.parts.summary import (
     LIMITS_IN_PARTS,
@@ -39,17 +35,6 @@ from skvnce._imputer.parts.tables import (
     kept_in_parts,
     part_named,
     typical_row,
-)
-from skvnce._imputer.validation import (
-    attributes_of,
-    check_parameters,
-    in_parts,
-    incomplete_array,
-    read_cells,
-    read_table,
-    reject_listed_relations,
-    set_nested,
-    with_model_columns,
 )
 from skvnce._tables.cells import is_frame, is_missing, names_of, without_marker
 from skvnce._tables.findings import check_non_negative, warn_of_table
@@ -114,7 +99,7 @@ class TableReader(BaseEstimator):
             # scikit-learn rejects tables without rows
             if not len(X):
                 return np.zeros((0, self.n_features_in_)), np.zeros(0)
-            table = incomplete_array(self, X)
+            table = validation.incomplete_array(self, X)
             weights = _weights_of_part(table, weights)
         return table, weights
 
@@ -168,7 +153,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
     """
 
     _parts: ClassVar[dict[str, Callable]] = {}  # see `set_nested`
-    set_params = set_nested
+    set_params = validation.set_nested
     _is_positive = False  # whether the model is for non-negative columns
 
     if TYPE_CHECKING:
@@ -192,13 +177,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         # parameters that may have changed since
         return schema._replace(keeps_empty=self._keeps_empty(), marker=self._marker())
 
-    def __getstate__(self):
-        """Return the state with plain values, which skops can store."""
-        return with_plain_fit(super().__getstate__())
-
-    def __setstate__(self, state):
-        """Restore the values of the state."""
-        super().__setstate__(with_fit(state))
+    __getstate__, __setstate__ = get_state, set_state
 
     def _new(self):
         """Copy the estimator without fitted attributes."""
@@ -299,13 +278,13 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
     def _read(self, X, sample_weight=None, lower=None, upper=None):
         """Check the parameters, read a table, and choose the columns of the model."""
         self._check_parameters()
-        source = in_parts(X)
+        source = validation.in_parts(X)
         if source is not None:
             reject_limits(lower, upper, LIMITS_IN_PARTS)
-            reject_listed_relations(self, "a table in parts")
+            validation.reject_listed_relations(self, "a table in parts")
             schema, large = self._large_table(source, sample_weight)
             return self._training_of_parts(schema, large)
-        table, schema = read_table(self, X, weights=sample_weight)
+        table, schema = validation.read_table(self, X, weights=sample_weight)
         limits = limits_of(schema, lower, upper, X, table)
         return self._chosen(schema, table, limits, sample_weight, is_whole=is_frame(X))
 
@@ -315,7 +294,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
 
     def _chosen(self, schema, table, limits=NO_LIMITS, sample_weight=None, *, is_whole):
         """Choose the columns of the model by a table in memory; see `_read`."""
-        cells, schema = read_cells(
+        cells, schema = validation.read_cells(
             schema, self._handling(schema), table, sample_weight, limits=limits
         )
         check_scale(cells.weights, len(table))
@@ -388,14 +367,14 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         summary = summary_of(source, reader, weights)
         check_rows(summary)
         schema = schema._replace(ends=summary.ends)
-        schema = with_model_columns(
+        schema = validation.with_model_columns(
             schema, self._handling(schema), summary.ends, impossible
         )
         return schema, gather(source, reader, weights, summary, schema)
 
     def _attributes_of(self, schema):
         """List the public attributes that describe the columns of a table."""
-        attributes = attributes_of(schema)
+        attributes = validation.attributes_of(schema)
         attributes["feature_indices_"] = schema.model_columns
         attributes["constants_"] = schema.constants
         if schema.values is not None:
@@ -460,13 +439,13 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
 
     def _check_parameters(self):
         """Check each parameter; subclasses add conditions on several parameters."""
-        check_parameters(self)
+        validation.check_parameters(self)
 
     def _checked(self, X):
         """Validate new rows, and parameters that may have changed since the fit."""
         check_is_fitted(self)
         self._check_parameters()
-        table = incomplete_array(self, X)
+        table = validation.incomplete_array(self, X)
         if self._is_positive:
             check_non_negative(self._schema, table, type(self).__name__)
         return table

@@ -129,7 +129,7 @@ def warn_of_zeros(schema: Schema, X: np.ndarray, drawn: np.ndarray) -> None:
     for j in schema.model_columns[free[schema.model_columns]]:
         side = int(valid.high[j] == 0)
         gone = np.isnan(X[:, j])
-        if valid.given[side, j] or valid.ranges[side, j] != 0 or not gone.any():
+        if valid.by_user[side, j] or valid.ranges[side, j] != 0 or not gone.any():
             continue
         zeros = drawn[:, gone, places[int(j)]] == 0
         share = zeros.mean()
@@ -274,7 +274,7 @@ class Strategy(NamedTuple):
         limits: Limits,
         values: ValidValues,
         columns: np.ndarray,
-    ) -> tuple[np.ndarray, dict]:
+    ) -> Filled:
         """Fill missing cells by a model that has points; see `CellModel.fill`."""
         points, probabilities = model.points(nodes, self.levels, limits)
         cells = self.of(points, values, columns)
@@ -382,7 +382,7 @@ class ValidCells(NamedTuple):
             points[..., node] = limits.spare(points, node, quantiles)
         return self.values.rounded(points, self.columns), probabilities
 
-    def _predicted(self, nodes: np.ndarray, limits: Limits) -> tuple[np.ndarray, dict]:
+    def _predicted(self, nodes: np.ndarray, limits: Limits) -> Filled:
         """Fill missing cells by the model."""
         strategy, valid = STRATEGIES[self.strategy], (self.values, self.columns)
         if strategy:

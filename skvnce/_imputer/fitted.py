@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import torch
 from scipy.special import logsumexp
+from sklearn.base import BaseEstimator
 
 from skvnce._tables.schema import Schema
 from skvnce._tables.values import NO_LIMITS, Limits
@@ -24,6 +25,8 @@ _REPEATED = 8  # estimates of the score of a row of which its error is computed
 
 
 Filled = tuple[np.ndarray, dict]  # cells, and probabilities of levels by column
+# log-densities of rows, and their standard errors; each (n,)
+Densities = tuple[np.ndarray, np.ndarray]
 
 
 class CellModel(Protocol):
@@ -85,9 +88,7 @@ def make_in_turn(parameters: Sequence, n_draws: int, make: Callable) -> list:
     return [results[turn] for turn in turns]
 
 
-def average_density(
-    densities: Sequence[tuple[np.ndarray, np.ndarray]],
-) -> tuple[np.ndarray, np.ndarray]:
+def average_density(densities: Sequence[Densities]) -> Densities:
     """Average densities of several models, pairs of log-density and error (n,)."""
     log_prob, error = np.moveaxis(np.array(densities), 1, 0)
     total = logsumexp(log_prob, axis=0) - np.log(len(densities))
@@ -203,8 +204,12 @@ def without_fit(attributes: dict) -> dict:
     return {name: value for name, value in attributes.items() if name not in ours}
 
 
-def with_plain_fit(state: dict) -> dict:
-    """Replace the value of a fit by plain values, and its report by its names."""
+def get_state(estimator: BaseEstimator) -> dict:
+    """Return the state of an estimator with plain values, which skops can store.
+
+    Modules are left out, and are rebuilt on first use.
+    """
+    state = BaseEstimator.__getstate__(estimator)
     fitted = state.get("_fitted")
     if not isinstance(fitted, Fitted):
         return state
@@ -212,13 +217,13 @@ def with_plain_fit(state: dict) -> dict:
     return {**others, "_fitted": plain(fitted._replace(report=list(fitted.report)))}
 
 
-def with_fit(state: dict) -> dict:
-    """Restore the value of a fit; the inverse of `with_plain_fit`."""
+def set_state(estimator: BaseEstimator, state: dict) -> None:
+    """Set the state of an estimator that `get_state` has returned."""
     fitted = state.get("_fitted")
-    if not isinstance(fitted, dict):
-        return state
-    fitted = of_plain(fitted)
-    if _OF_SCHEMA in fitted.report:
-        state = {**state, _OF_SCHEMA: relations_listed(fitted.schema)}
-    report = {name: state[name] for name in fitted.report}
-    return {**state, "_fitted": fitted._replace(report=report)}
+    if isinstance(fitted, dict):
+        fitted = of_plain(fitted)
+        if _OF_SCHEMA in fitted.report:
+            state = {**state, _OF_SCHEMA: relations_listed(fitted.schema)}
+        report = {name: state[name] for name in fitted.report}
+        state = {**state, "_fitted": fitted._replace(report=report)}
+    BaseEstimator.__setstate__(estimator, state)

@@ -15,7 +15,7 @@ from skvnce._core.numbers import check_count
 from skvnce._core.random import seed_from, seeded
 from skvnce._core.runtime import one_thread
 from skvnce._core.warnings import warn_of_draws
-from skvnce._imputer import rules
+from skvnce._imputer import held_out, rules
 from skvnce._imputer.base import IncompleteTransformer
 from skvnce._imputer.callbacks import shows_progress
 from skvnce._imputer.determined import with_determined
@@ -33,26 +33,13 @@ from skvnce._imputer.fill import (
     score,
     warn_of_zeros,
 )
-from skvnce._imputer.held_out import (
-    checked_schema,
-    misfit_messages,
-    tail_messages,
-    warn_or_raise,
-)
 from skvnce._imputer.parts.tables import by_parts, samples_by_parts
 from skvnce._imputer.related import WithRelations, WithSets, places_of_sets
 from skvnce._imputer.shift import Shifted, check_combination, shift_of, warn_of_cuts
 from skvnce._imputer.validation import check_draws, check_sample
+from skvnce._tables import output
 from skvnce._tables.cells import is_frame
 from skvnce._tables.findings import NEVER_OBSERVED
-from skvnce._tables.output import (
-    as_given,
-    emptied,
-    new_rows,
-    probabilities_as_given,
-    samples_as_given,
-    samples_of,
-)
 from skvnce._tables.schema import Encoded
 from skvnce._tables.values import (
     NO_LIMITS,
@@ -450,7 +437,7 @@ class Imputer(IncompleteTransformer):
         checked = self._checked(X)
         limits = self._limits_of(lower, upper, X, checked)
         probabilities = self._predicted(checked, limits).probabilities
-        return probabilities_as_given(self._schema, probabilities, X)
+        return output.probabilities_as_given(self._schema, probabilities, X)
 
     @available_where("_has_density", NO_DENSITY)
     @by_parts
@@ -511,7 +498,7 @@ class Imputer(IncompleteTransformer):
             model = self._valid_model()
             for cells, nodes in chunks(schema, rows):
                 rows[cells] = model.draw(nodes, 1)[0]
-        return new_rows(schema, rows)
+        return output.new_rows(schema, rows)
 
     def fit_transform(
         self,
@@ -649,8 +636,8 @@ class Imputer(IncompleteTransformer):
             drawn, where = where.of_draws(drawn, np.isnan(checked), whole)
         missing = np.isnan(checked)
         if as_array:
-            return samples_of(self._schema, drawn, missing, where, X)
-        return samples_as_given(
+            return output.samples_of(self._schema, drawn, missing, where, X)
+        return output.samples_as_given(
             self._schema, self._container(), drawn, missing, where, X
         )
 
@@ -667,7 +654,7 @@ class Imputer(IncompleteTransformer):
         ordered = np.broadcast_to(columns_with_order(self._schema), checked.shape)
         mask = ordered if mask is None else ordered & mask
         tables = self._rounded(tables, checked, X)
-        return samples_as_given(
+        return output.samples_as_given(
             self._schema, self._container(), tables, np.isnan(checked), mask, X
         )
 
@@ -727,10 +714,10 @@ class Imputer(IncompleteTransformer):
         if isinstance(where, rules.Rules):
             shares = predicted.probabilities
             where = where.of_prediction(table, np.isnan(checked), shares)
-        return as_given(
+        return output.as_given(
             schema,
             self._container(),
-            *emptied(schema, table, np.isnan(checked), where),
+            *output.empty_cells(schema, table, np.isnan(checked), where),
             X,
             *indicators,
         )
@@ -738,14 +725,16 @@ class Imputer(IncompleteTransformer):
     def _report_tails(self, schema, X, columns):
         """Warn or raise if a few cells dominate the squared errors of a column."""
         if self.on_misfit != "ignore":
-            warn_or_raise(tail_messages(schema, X, columns), self.on_misfit)
+            held_out.warn_or_raise(
+                held_out.tail_messages(schema, X, columns), self.on_misfit
+            )
 
     def _held_out(self, schema, nodes, predict, **options):
         """Predict held-out cells by `checked_schema`, unless misfits are ignored."""
         predict = None if self.on_misfit == "ignore" else predict
-        return checked_schema(schema, nodes, predict, **options)
+        return held_out.checked_schema(schema, nodes, predict, **options)
 
     def _report_misfit(self, schema, result, remedy, others=()):
         """Warn or raise if columns are not predicted, and of other messages first."""
-        messages = [*others, *misfit_messages(schema, result, remedy)]
-        warn_or_raise(messages, self.on_misfit)
+        messages = [*others, *held_out.misfit_messages(schema, result, remedy)]
+        held_out.warn_or_raise(messages, self.on_misfit)

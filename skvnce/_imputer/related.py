@@ -337,7 +337,7 @@ def deduce(schema: Schema, X: np.ndarray) -> tuple[np.ndarray, Related | None]:
         # off by its rounding, or right
         within = cells.clip(*ends)
         is_rounded = abs(cells - within) <= EXACT * deviation
-        low, high = schema.values.given
+        low, high = schema.values.by_user
         denied = low & (cells < ends[0]) | high & (cells > ends[1])
         cells = np.where(is_rounded, within, np.where(denied, np.nan, cells))
     cells = np.where(np.isnan(X), cells, X).astype(X.dtype)

@@ -26,26 +26,10 @@ from skvnce._core.warnings import warn_user
 from skvnce._imputer.fill import STRATEGIES
 from skvnce._imputer.parts.chunks import Chunks
 from skvnce._imputer.related import deduce, exact_columns, with_relations
+from skvnce._tables import frames, model_columns
 from skvnce._tables.cells import names_of, read_marked
 from skvnce._tables.findings import check_deviations, modelled_columns, warn_of_table
-from skvnce._tables.frames import (
-    TEXT_REMEDY,
-    cell_errors_named,
-    check_exact,
-    is_of_dask,
-    readable,
-    reject_parts,
-)
 from skvnce._tables.mixed import check_rows
-from skvnce._tables.model_columns import (
-    ModelCells,
-    checked_weights,
-    observed_columns,
-    rows_with_data,
-    warn_of_empty,
-    without_constants,
-    without_dropped,
-)
 from skvnce._tables.schema import (
     FROM_DTYPE,
     Encoded,
@@ -53,9 +37,10 @@ from skvnce._tables.schema import (
     Table,
     asked_kinds,
     encode,
+    ends_of,
     reject_categories,
 )
-from skvnce._tables.values import NO_LIMITS, column_moments, ends_of, valid_values
+from skvnce._tables.values import NO_LIMITS, column_moments, valid_values
 
 # ----------------------------------------
 # Errors for fits that do not fit in memory, and for tables in parts.
@@ -126,7 +111,7 @@ def needs_memory(cls: type, X: object, *, reset: bool, name: str = "X") -> None:
     else:
         reader = f"{owner}.fit"
         remedy = "fit to a sample of its rows, and predict each part"
-    reject_parts(X, name, reader, remedy)
+    frames.reject_parts(X, name, reader, remedy)
     if getattr(X, "ndim", 2) > 2:  # here, so that it is not another that says so
         raise ValueError(
             f"Found array with dim {X.ndim}, while dim <= 2 is required by {owner}."
@@ -193,22 +178,29 @@ BOUND = [  # constraints of `min_value` and `max_value`
     np.ndarray,  # without a dimension, too
     dict,
 ]
-ON_MISFIT = [StrOptions({"warn", "raise", "ignore"})]  # constraints of `on_misfit`
 STRATEGY = [StrOptions(set(STRATEGIES))]  # constraints of `strategy`
 OF_CATEGORIES = {  # constraints of the parameters of estimators that read categories
     "categorical_features": [StrOptions({FROM_DTYPE}), "array-like", dict, None],
     "handle_unknown": [StrOptions({"error", "missing"})],
 }
-MISSING_VALUES = [Marker()]  # constraints of `missing_values`
 RELATIONS = [AUTO, None, list, tuple]  # constraints of `relations`
+OF_TABLES = {  # constraints of the parameters that say how to read a table
+    "missing_values": [Marker()],
+    "keep_empty_features": ["boolean"],
+}
 OF_IMPUTERS = {  # constraints of the parameters of imputers of numbers and categories
     "relations": RELATIONS,
-    "missing_values": MISSING_VALUES,
-    "keep_empty_features": ["boolean"],
+    **OF_TABLES,
     "add_indicator": ["boolean"],
     **OF_CATEGORIES,
 }
 RANDOM_STATE = ["random_state", np.random.Generator]  # constraints of `random_state`
+OF_FITS = {  # constraints of the parameters of models whose fit to the data is checked
+    "on_misfit": [StrOptions({"warn", "raise", "ignore"})],
+    "random_state": RANDOM_STATE,
+    "verbose": ["verbose"],
+}
+OF_LIMITS = {"min_value": BOUND, "max_value": BOUND}
 
 
 def attributes_of(schema):
@@ -279,7 +271,7 @@ def _with_cells_that_follow(estimator, schema, table, weights, named):
     if relations is None:
         return table, schema
     in_model = estimator._kept_columns(schema)
-    counted = checked_weights(weights, table) > 0
+    counted = model_columns.checked_weights(weights, table) > 0
     rows = table[counted]
     schema = with_relations(schema, table, counted, relations, in_model)
     if schema.relations is None:
@@ -304,7 +296,7 @@ def in_parts(X):
     """Return a table in parts, `Chunks` or of dask, and None for a table in memory."""
     if isinstance(X, Chunks):
         return X
-    if is_of_dask(X):
+    if frames.is_of_dask(X):
         from skvnce._imputer.parts.dask_tables import DaskTable
 
         return DaskTable(X)
@@ -322,7 +314,7 @@ def incomplete_array(estimator, X):
     needs_memory(type(estimator), X, reset=False)
     schema = estimator._schema
     _check_order(schema, X)
-    X = read_marked(without_dropped(schema, X), schema.marker)
+    X = read_marked(model_columns.without_dropped(schema, X), schema.marker)
     if not hasattr(_settings(estimator), "categorical_features"):
         reject_categories(X)
     if schema.columns is None:
@@ -345,15 +337,15 @@ def _check_order(schema, X):
 
 def with_model_columns(schema, handling, X, impossible=None):
     """Choose the columns of the model by training rows, and warn of the others."""
-    warn_of_empty(schema, X, handling)
-    schema = schema._replace(model_columns=observed_columns(schema, X))
-    return without_constants(schema, X, handling, impossible)
+    model_columns.warn_of_empty(schema, X, handling)
+    schema = schema._replace(model_columns=model_columns.observed_columns(schema, X))
+    return model_columns.without_constants(schema, X, handling, impossible)
 
 
 def read_cells(schema, handling, X, weights=None, impossible=None, limits=NO_LIMITS):
     """Choose the columns of a model, and the training rows with cells or limits."""
-    has_data = ~np.isnan(X) | limits.known
-    weights, in_table = rows_with_data(X, weights, has_data)
+    has_data = ~np.isnan(X) | limits.has_limit
+    weights, in_table = model_columns.rows_with_data(X, weights, has_data)
     table = X[in_table]
     schema = with_model_columns(schema, handling, table, impossible)
     columns = schema.model_columns
@@ -364,7 +356,7 @@ def read_cells(schema, handling, X, weights=None, impossible=None, limits=NO_LIM
     moments = column_moments(nodes, node_weights)
     check_deviations(schema, columns, moments[1])
     groups = next((table[in_nodes, j] for j in schema.group_columns), None)
-    cells = ModelCells(
+    cells = model_columns.ModelCells(
         table, nodes, node_weights, *moments, weights > 0, limits, groups
     )
     return cells, schema
@@ -377,13 +369,13 @@ def _settings(estimator):
 
 def _numbers(estimator, X, reset):
     """Validate a table of numbers."""
-    cells = readable(X)
+    cells = frames.readable(X)
     _check_two_dimensional(cells)
     reads = hasattr(_settings(estimator), "categorical_features")
-    of_others = getattr(estimator, "text_remedy", None) or TEXT_REMEDY
+    of_others = getattr(estimator, "text_remedy", None) or frames.TEXT_REMEDY
     remedy = _OF_READERS if reads else of_others
     # scikit-learn adds all cells, which may overflow in both directions
-    with cell_errors_named(X, remedy), np.errstate(invalid="ignore"):
+    with frames.cell_errors_named(X, remedy), np.errstate(invalid="ignore"):
         table = validate_data(
             estimator,
             cells,
@@ -392,7 +384,7 @@ def _numbers(estimator, X, reset):
             ensure_all_finite="allow-nan",
             ensure_min_samples=2 if reset else 1,
         )
-    check_exact(X, table)
+    frames.check_exact(X, table)
     return table
 
 
@@ -413,11 +405,11 @@ def _check_two_dimensional(X):
 def _codes(estimator, X, columns, reset):
     """Validate a table, and convert it to codes and numbers."""
     if not hasattr(X, "shape"):
-        X = np.asarray(readable(X), dtype=object)
+        X = np.asarray(frames.readable(X), dtype=object)
     _check_two_dimensional(X)
     validate_data(estimator, X, reset=reset, skip_check_array=True)
     table = encode(X, columns, handle_unknown=_settings(estimator).handle_unknown)
-    with cell_errors_named(X):
+    with frames.cell_errors_named(X):
         return check_array(
             table,
             dtype=np.float64,
@@ -449,7 +441,9 @@ def _check_not_far(schema, X):
 
 def latent_array(Z, n_components):
     """Validate latents (n, n_components), float64 or float32."""
-    Z = check_array(readable(Z, "Z"), dtype=[np.float64, np.float32], input_name="Z")
+    Z = check_array(
+        frames.readable(Z, "Z"), dtype=[np.float64, np.float32], input_name="Z"
+    )
     if Z.shape[1] != n_components:
         raise ValueError(
             f"Z has {Z.shape[1]} columns, but the model has "

@@ -11,7 +11,7 @@ from sklearn.utils.validation import _check_sample_weight
 from skvnce._core.warnings import warn_user
 from skvnce._tables.cells import is_frame, is_missing, item
 from skvnce._tables.frames import nullable_type, readable, with_cells
-from skvnce._tables.output import replaced
+from skvnce._tables.output import replace_cells
 from skvnce._tables.schema import Schema
 from skvnce._tables.values import NO_LIMITS, Limits, constant_columns, lower_median
 
@@ -158,7 +158,7 @@ def filled_cells(
             places.append(place)
             values.append(_fitting(value, dtype))
     try:
-        return replaced(series, places, values) if places else series
+        return replace_cells(series, places, values) if places else series
     except Exception as error:  # polars has errors of its own
         raise TypeError(
             f"filled has cells that column {series.name!r} of type {dtype} cannot hold "

@@ -29,7 +29,7 @@ from skvnce._tables.schema import PASSED, Column, time_of
 _TICK = {"s": 1_000_000, "ms": 1000}  # microseconds in a unit of time
 
 
-def decoded(columns: Sequence[Column], table: np.ndarray) -> np.ndarray:
+def decode(columns: Sequence[Column], table: np.ndarray) -> np.ndarray:
     """Convert codes and microseconds to floats, or to objects with levels and dates."""
     if all(column.is_number for column in columns):
         values = np.empty(table.shape)
@@ -56,7 +56,7 @@ def as_objects(
     if all(column.is_number for column in kinds) and all(
         values is not None for values in numbers
     ):
-        filled = decoded(kinds, tables)
+        filled = decode(kinds, tables)
         for place, values in zip(passed, numbers, strict=True):
             filled[:, :, place] = values
         for place in [j for j, column in enumerate(kinds) if column.is_count]:
@@ -117,7 +117,7 @@ def in_frames(
         elif len(rows):
             cells = tables[:, rows, place]
             _check_range(series, column, ends[:, place], cells)
-            filled.append(_filled(series, rows, cells, column))
+            filled.append(_fill_series(series, rows, cells, column))
     named = [
         [nw.from_native(cells, series_only=True) for cells in parts] for parts in filled
     ]
@@ -127,20 +127,20 @@ def in_frames(
     ]
 
 
-def _filled(
+def _fill_series(
     series: nw.Series, rows: np.ndarray, cells: np.ndarray, column: Column
 ) -> list[ArrayLike]:
     """Fill rows of a column by codes, or numbers, (n_tables, n_rows), all at once."""
     if _is_view(series):  # pyarrow takes no cells of views
         plain = nw.from_native(_as_text(series.to_native(), "string"), series_only=True)
-        parts = _filled(plain, rows, cells, column)
+        parts = _fill_series(plain, rows, cells, column)
         return [_as_text(part, "string_view") for part in parts]
     n = len(series)
     places = np.concatenate([np.arange(n), np.tile(rows, len(cells))])
     values = _fitting(column, cells.ravel(), series.dtype)
     # an ordered type keeps the order of the levels at fit
     new = np.arange(n, len(places))
-    long = replaced(series[places], new, values, column.levels).to_native()
+    long = replace_cells(series[places], new, values, column.levels).to_native()
     parts = []
     for part in np.arange(n, len(places)).reshape(cells.shape):
         places[rows] = part
@@ -295,10 +295,10 @@ def _fitting(column: Column, cells: np.ndarray, dtype: nw.dtypes.DType) -> list:
     if column.dtype == "date" and isinstance(dtype, nw.Datetime):
         values = [value and datetime.combine(value, time()) for value in values]
     tick = _TICK.get(getattr(dtype, "time_unit", None))
-    return values if tick is None else [_floored(value, tick) for value in values]
+    return values if tick is None else [_floor_time(value, tick) for value in values]
 
 
-def _floored(value: datetime | timedelta | None, tick: int) -> object:
+def _floor_time(value: datetime | timedelta | None, tick: int) -> object:
     """Round a time down to a multiple of some microseconds."""
     if value is None:
         return None
@@ -307,7 +307,7 @@ def _floored(value: datetime | timedelta | None, tick: int) -> object:
     return value.replace(microsecond=value.microsecond // tick * tick % 1_000_000)
 
 
-def replaced(
+def replace_cells(
     series: nw.Series, rows: ArrayLike, values: list, first: Sequence | None = None
 ) -> nw.Series:
     """Replace cells of a column, whose type is kept; `first`: see `with_levels`."""
@@ -366,7 +366,7 @@ def tables_as_given(schema, adapter, tables, missing, X):
         outputs = list(_values_of(schema, tables, missing, X))
     if adapter is not None:
         names = schema.all_names[returned]
-        outputs = [_created(adapter, table, X, names) for table in outputs]
+        outputs = [_create_frame(adapter, table, X, names) for table in outputs]
     return [with_marker(table, schema.marker, original) for table in outputs]
 
 
@@ -388,7 +388,7 @@ def _values_of(schema, tables, missing, X):
     return values.astype(np.float32) if is_single else values
 
 
-def emptied(schema, tables, missing, where):
+def empty_cells(schema, tables, missing, where):
     """Empty the missing cells that are not to be filled; return which are, too."""
     if where is None:
         return tables, missing
@@ -397,18 +397,18 @@ def emptied(schema, tables, missing, where):
 
 
 def samples_of(schema, tables, missing, where, X):
-    """Return completed tables as an array; see `emptied` and `tables_as_given`."""
+    """Return completed tables as an array; see `empty_cells` and `tables_as_given`."""
     return np.array(_samples(values_of, schema, tables, missing, where, X))
 
 
 def samples_as_given(schema, adapter, tables, missing, where, X):
-    """Return completed tables as a list; see `emptied` and `tables_as_given`."""
+    """Return completed tables as a list; see `empty_cells` and `tables_as_given`."""
     convert = partial(tables_as_given, adapter=adapter)
     return _samples(convert, schema, tables, missing, where, X)
 
 
 def _samples(convert, schema, tables, missing, where, X):
-    tables, filled = emptied(schema, tables, missing, where)
+    tables, filled = empty_cells(schema, tables, missing, where)
     if filled.ndim == 2:
         return convert(schema, tables=tables, missing=filled, X=X)
     pairs = zip(tables[:, None], filled, strict=True)  # each has its own cells
@@ -419,7 +419,7 @@ def _samples(convert, schema, tables, missing, where, X):
 
 def new_rows(schema, rows):
     """Return rows of codes and numbers that are those of no table, with the marker."""
-    values = decoded(schema.columns, rows) if schema.columns else rows
+    values = decode(schema.columns, rows) if schema.columns else rows
     return with_marker(values, schema.marker)
 
 
@@ -489,7 +489,7 @@ def library_of(frame):
     return str(nw.from_native(frame, eager_only=True).implementation)
 
 
-def _created(adapter, table, X, names):
+def _create_frame(adapter, table, X, names):
     """Create a data frame with names from a table."""
     if isinstance(table, np.ndarray) and table.dtype == object:
         cells = {name: table[:, place].tolist() for place, name in enumerate(names)}

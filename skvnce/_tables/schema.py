@@ -743,6 +743,14 @@ class Encoded(NamedTuple):
 _SHOWN = 5  # findings that a message lists
 
 
+def ends_of(table: np.ndarray) -> np.ndarray:
+    """Find the smallest and the largest cell of each column, NaN if it has none."""
+    # fmin and fmax ignore NaN without a warning of empty columns
+    ends = [np.fmin.reduce(table, 0), np.fmax.reduce(table, 0)]
+    # float64, whose range holds differences of float32
+    return np.stack(ends, dtype=np.float64)
+
+
 class Table(NamedTuple):
     """A table that `fit` has read."""
 
@@ -763,11 +771,8 @@ class Table(NamedTuple):
         cls, cells: np.ndarray, columns: Sequence[Column] | None, names: Sequence[str]
     ) -> Self:
         """Describe a table; None instead of columns means that all are numbers."""
-        # fmin and fmax ignore NaN without a warning of empty columns
-        ends = np.stack([np.fmin.reduce(cells, 0), np.fmax.reduce(cells, 0)])
-        ends = ends.astype(np.float64)  # whose range holds differences of float32
         columns = columns or [Column("numeric")] * len(names)
-        return cls(cells, columns, names, ends, (~np.isnan(cells)).sum(0))
+        return cls(cells, columns, names, ends_of(cells), (~np.isnan(cells)).sum(0))
 
     @classmethod
     def of_schema(cls, cells: np.ndarray, schema: Schema) -> Self:

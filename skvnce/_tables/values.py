@@ -99,13 +99,6 @@ def half_sample_mode(draws: np.ndarray) -> np.ndarray:
     return sorted_draws.mean(0)
 
 
-def ends_of(table: np.ndarray) -> np.ndarray:
-    """Find the smallest and the largest cell of each column, NaN if it has none."""
-    return np.stack(
-        [np.fmin.reduce(table, 0), np.fmax.reduce(table, 0)], dtype=np.float64
-    )
-
-
 def observed_cells(column: np.ndarray) -> np.ndarray:
     """Drop the missing cells of a column."""
     return column[~np.isnan(column)]
@@ -113,7 +106,7 @@ def observed_cells(column: np.ndarray) -> np.ndarray:
 
 def lower_median(column: np.ndarray) -> float:
     """Find the median of the observed cells, or the lower one of two."""
-    observed = np.sort(column[~np.isnan(column)])
+    observed = np.sort(observed_cells(column))
     # the mean of two would be a value that no cell has
     return observed[(len(observed) - 1) // 2]
 
@@ -132,7 +125,7 @@ class ValidValues(NamedTuple):
     high: np.ndarray  # (n_features,)
     # bool (2, n_features), which of `low` and `high` the user passed; the rule gives
     # the others
-    given: np.ndarray
+    by_user: np.ndarray
     # dict of int to ndarray: sorted observed values of the columns with repeated values
     values: dict
     # bool (n_features,), columns whose observed cells are all integers
@@ -154,7 +147,7 @@ class ValidValues(NamedTuple):
         low, high, values = self.low.copy(), self.high.copy(), dict(self.values)
         codes, grid = self.codes.copy(), self.grid.copy()
         for place in limits.columns:
-            column, limited = columns[place], limits.known[:, place]
+            column, limited = columns[place], limits.has_limit[:, place]
             values.pop(column, None)
             codes[column], grid[column] = False, 0.0
             ends = limits.low[limited, place].min(), limits.high[limited, place].max()
@@ -162,9 +155,9 @@ class ValidValues(NamedTuple):
             # as by the rule of this module
             if np.isfinite(low[column]) and min(finite) >= 0:
                 ends = max(ends[0], 0.0), ends[1]
-            if not self.given[0, column]:
+            if not self.by_user[0, column]:
                 low[column] = min(low[column], ends[0])
-            if not self.given[1, column]:
+            if not self.by_user[1, column]:
                 high[column] = max(high[column], ends[1])
         laws = {"values": values, "codes": codes, "grid": grid}
         return self._replace(low=low, high=high, **laws)
@@ -173,7 +166,7 @@ class ValidValues(NamedTuple):
         self, schema: Schema, X: np.ndarray, before: np.ndarray, ends: np.ndarray
     ) -> Self:
         """Extend ranges by as much as the observed ranges grow, and repeated values."""
-        free = ~self.given
+        free = ~self.by_user
         _check_inside(schema, X, np.where(free, [[-np.inf], [np.inf]], self.ranges))
         values = {
             j: np.union1d(listed, X[~np.isnan(X[:, j]), j].astype(np.float64))
@@ -193,14 +186,14 @@ class ValidValues(NamedTuple):
             # new cells keep the grid, or have a finer one
             grid[j], origin[j] = grid_of(np.repeat(values[j], 2))
         laws = values, integers, codes, grid, origin
-        return ValidValues(low, high, self.given, *laws)
+        return ValidValues(low, high, self.by_user, *laws)
 
     def signs(self, ends: np.ndarray) -> np.ndarray:
         """Return the sign of columns whose signs are the only law of their ends, or 0.
 
         No user's bound, and no mass of cells; draws of these columns are not zero.
         """
-        at_law = ~self.given & ~self.codes & (self.ranges == _laws(ends))
+        at_law = ~self.by_user & ~self.codes & (self.ranges == _laws(ends))
         positive, negative = at_law[0] & (ends[0] > 0), at_law[1] & (ends[1] < 0)
         return positive.astype(np.float64) - negative
 
@@ -339,7 +332,7 @@ def valid_values(
     once = _once_a_group(schema, X)
     for j, column in enumerate(table.T.astype(np.float64)):
         column, is_code = once.get(j, column), marked[j]
-        cells = np.sort(column[~np.isnan(column)])
+        cells = np.sort(observed_cells(column))
         observed = (cells[0], cells[-1]) if len(cells) else (0.0, 0.0)
         if len(cells):
             integers[j] = (cells == np.round(cells)).all()
@@ -354,7 +347,7 @@ def valid_values(
                 codes[j] = always or (is_code and not has_bound)
                 if not codes[j]:
                     grid[j], origin[j] = grid_of(cells)
-        ruled = _ruled(cells, observed, is_code=is_code)
+        ruled = _range(cells, observed, is_code=is_code)
         for side, ends in enumerate(bounds):
             end = observed[side] if isinstance(ends[j], str) else ends[j]
             ranges[side, j] = ruled[side] if end is None else end
@@ -389,7 +382,7 @@ def repeats(values: np.ndarray) -> bool:
     return bool(shared and len(unique) > 1)
 
 
-def _ruled(sorted_cells: np.ndarray, observed: tuple, *, is_code: bool) -> np.ndarray:
+def _range(sorted_cells: np.ndarray, observed: tuple, *, is_code: bool) -> np.ndarray:
     """Find the range of a column of sorted cells by the rules of this module."""
     ends = np.array(observed, dtype=np.float64)
     different, counts = np.unique(sorted_cells, return_counts=True)
@@ -500,7 +493,7 @@ def spreads(schema: Schema, X: np.ndarray) -> np.ndarray:
     deviations = np.zeros(X.shape[1])
     columns = schema.columns
     for place, cells in enumerate(X.T.astype(np.float64)):
-        observed = cells[~np.isnan(cells)]
+        observed = observed_cells(cells)
         if columns and columns[place].is_count:
             observed = np.array(columns[place].levels, dtype=np.float64)[
                 observed.astype(int)
@@ -523,14 +516,14 @@ class CellLimits(NamedTuple):
     high: np.ndarray  # (n_samples, n_features)
 
     @property
-    def known(self) -> np.ndarray:
+    def has_limit(self) -> np.ndarray:
         """Return which cells have a limit; bool, (n_samples, n_features)."""
         return np.isfinite(self.low) | np.isfinite(self.high)
 
     @property
     def columns(self) -> list[int]:
         """List the columns of which a cell has a limit."""
-        return np.flatnonzero(self.known.any(0)).tolist()
+        return np.flatnonzero(self.has_limit.any(0)).tolist()
 
     def of(self, rows: np.ndarray, columns: np.ndarray | None = None) -> Self:
         """Select the limits of some rows, and of some columns."""
@@ -566,13 +559,13 @@ class CellLimits(NamedTuple):
         self, cells: np.ndarray, column: int, new: float | np.ndarray
     ) -> np.ndarray:
         """Return new cells of a column, except where cells have limits."""
-        return np.where(self.known[:, column], cells[..., column], new)
+        return np.where(self.has_limit[:, column], cells[..., column], new)
 
     def check_bounds(self, schema: Schema, *, is_whole: bool = False) -> None:
         """Raise an error for limits that contradict bounds, or whole numbers."""
         possible = schema.values
-        least = np.where(possible.given[0], possible.low, -np.inf)
-        most = np.where(possible.given[1], possible.high, np.inf)
+        least = np.where(possible.by_user[0], possible.low, -np.inf)
+        most = np.where(possible.by_user[1], possible.high, np.inf)
         self._check_cells(
             schema,
             (self.high < least) | (self.low > most),
@@ -582,9 +575,10 @@ class CellLimits(NamedTuple):
             ),
         )
         low, high = np.maximum(self.low, least), np.minimum(self.high, most)
+        no_whole = np.ceil(low) > np.floor(high)
         self._check_cells(
             schema,
-            self.known & (np.ceil(low) > np.floor(high)) & possible.integers & is_whole,
+            self.has_limit & no_whole & possible.integers & is_whole,
             lambda j: (
                 "leave no whole number, but the column has whole numbers, by "
                 "which cells of data frames are filled. Correct the limits, or pass an "
@@ -606,7 +600,7 @@ class CellLimits(NamedTuple):
 class NoLimits(NamedTuple):
     """The limits of a table in which no cell has any: false, and without ends."""
 
-    known = np.False_
+    has_limit = np.False_
     columns = ()
 
     def of(self, rows: np.ndarray, columns: np.ndarray | None = None) -> Self:
@@ -691,7 +685,7 @@ def limits_of(
             f"{schema.shown(column, limits.high[row, column])} in "
             f"{schema.label(column)}, row {row}."
         )
-    return limits if limits.known.any() else NO_LIMITS
+    return limits if limits.has_limit.any() else NO_LIMITS
 
 
 def limited_columns(

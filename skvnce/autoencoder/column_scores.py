@@ -15,7 +15,7 @@ from skvnce._core.incomplete import Incomplete, Rows, Units
 from skvnce._core.progress import rounds_of_tuning
 from skvnce._core.random import seeded
 from skvnce._imputer.callbacks import failures_named, report_rounds, reports_fit
-from skvnce._imputer.fitted import Fitted, with_fit, with_plain_fit
+from skvnce._imputer.fitted import Fitted, get_state, set_state
 from skvnce._imputer.held_out import HELD_OUT, hold_out
 from skvnce._imputer.validation import attributes_of, check_choice, read_cells
 from skvnce._tables.values import valid_values
@@ -502,13 +502,7 @@ class NodeScores:
     _slot = "solver"  # name of the parameter, in messages
     _states = ()  # names of the attributes with the parameters of the networks
 
-    def __getstate__(self):
-        """Leave the modules out of pickles; they are rebuilt on first use."""
-        return with_plain_fit(super().__getstate__())
-
-    def __setstate__(self, state):
-        """Restore the values of the state."""
-        super().__setstate__(with_fit(state))
+    __getstate__, __setstate__ = get_state, set_state
 
     def _attributes_of(self, schema):
         """List the public attributes that describe the columns of a table."""
@@ -527,7 +521,7 @@ class NodeScores:
         cells, schema = read_cells(schema, *reasons)
         values = valid_values(schema, cells.table)
         if schema.values is not None:  # the bounds of the user are no law
-            values = values._replace(given=schema.values.given)
+            values = values._replace(by_user=schema.values.by_user)
         schema = schema._replace(values=values)
         most = None if isinstance(self.max_iter, str) else self.max_iter
         on_round, finish = report_rounds(self, most, X=X)

@@ -24,7 +24,7 @@ from skvnce._imputer.held_out import hold_out, tail_messages, warn_or_raise
 from skvnce._imputer.parts.tables import by_parts
 from skvnce._imputer.validation import Adam
 from skvnce._tables.model_columns import Handling
-from skvnce._tables.output import decoded
+from skvnce._tables.output import decode
 from skvnce._tables.values import into_dtype
 from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.autoencoder import column_scores, vae
@@ -206,10 +206,8 @@ class VariationalAutoencoder(
         "solver": [validation.AUTO, Adam],
         "max_iter": [validation.integer_from(0)],
         "n_importance_samples": [validation.integer_from(1)],
-        "on_misfit": validation.ON_MISFIT,
         **validation.OF_CATEGORIES,
-        "random_state": validation.RANDOM_STATE,
-        "verbose": ["verbose"],
+        **validation.OF_FITS,
     }
 
     def __init__(
@@ -606,7 +604,7 @@ class VariationalAutoencoder(
         table[:, list(self.constants_)] = self._schema.constant_cells
         table[:, self.feature_indices_] = nodes
         columns = self._schema.columns
-        return decoded(columns, table) if columns else table
+        return decode(columns, table) if columns else table
 
 
 def _build(linear, columns, sizes):

@@ -137,7 +137,7 @@ class IncompleteFactorAnalysis(
         "n_components": [validation.AUTO, validation.integer_from(1)],
         "max_iter": [validation.integer_from(1)],
         "tol": [validation.Number(Real, 0, None, closed="left")],
-        "on_misfit": validation.ON_MISFIT,
+        "on_misfit": validation.OF_FITS["on_misfit"],
         "verbose": ["verbose"],
     }
 

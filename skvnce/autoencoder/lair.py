@@ -52,11 +52,8 @@ OF_MEMBERS = {  # constraints of the parameters that the imputers share
     "strategy": validation.STRATEGY,
     "n_steps": [validation.integer_from(1)],
     "n_draws": [validation.integer_from(1)],
-    "min_value": validation.BOUND,
-    "max_value": validation.BOUND,
-    "on_misfit": validation.ON_MISFIT,
-    "random_state": validation.RANDOM_STATE,
-    "verbose": ["verbose"],
+    **validation.OF_LIMITS,
+    **validation.OF_FITS,
 }
 _SEVERAL, _ENOUGH = 4, 40  # maximum number of members; rows per column where 1 suffices
 _REMEDY = "GaussianImputer may fill them better; logarithms of skewed columns may help."
@@ -276,9 +273,9 @@ class DrawnByMembers(CallbackSupportMixin, Imputer):
         if frozen is None:
             return schema
         values, trained = schema.values, frozen._schema.values
-        low, high = np.where(values.given, values.ranges, trained.ranges)
+        low, high = np.where(values.by_user, values.ranges, trained.ranges)
         # the user's min_value may be above all that the frozen model has seen
-        ends = {"low": low, "high": np.maximum(low, high), "given": values.given}
+        ends = {"low": low, "high": np.maximum(low, high), "by_user": values.by_user}
         return schema._replace(values=trained._replace(**ends))
 
     def _checked(self, X):

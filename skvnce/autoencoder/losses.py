@@ -210,7 +210,7 @@ def vbgi(
     uniforms: Uniforms,  # called once
 ) -> Tensor:  # (*batch,)
     """Estimate J, eq. (13), by one draw of each block."""
-    latents = of_latents(model, posterior, x, observed, uniforms)
+    latents = of_latents(model, posterior, x, uniforms)
     return (latents + of_cells(model, cells, x, z, observed)) / 2
 
 
@@ -237,15 +237,10 @@ def of_latents(
     model: LatentVariableModel,
     posterior: LatentPosterior,
     x: Tensor,
-    observed: Tensor,
     uniforms: Uniforms,
     n_draws: int = 1,
 ) -> Tensor:
-    """Estimate A, a term of eq. (13), by draws of the latents.
-
-    Parameters and returned values are those of `vbgi_marginal`, but `observed` is not
-    used.
-    """
+    """Estimate A, a term of eq. (13), by draws of the latents; see `vbgi_marginal`."""
     everything = torch.ones_like(x, dtype=torch.bool)
     return vbgi_marginal(model, posterior, x, everything, uniforms, n_draws)
 
@@ -351,7 +346,7 @@ def mvb_vae(
     Parameters and returned values are those of `demiss_vae`, but `observed` is not
     used: the model learns from imputations as from observed cells.
     """
-    return of_latents(model, posterior, x, observed, uniforms, n_draws).mean(0)
+    return of_latents(model, posterior, x, uniforms, n_draws).mean(0)
 
 
 COMPLETED_BOUNDS: dict[str, Callable[..., Tensor]] = {

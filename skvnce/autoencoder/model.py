@@ -19,7 +19,7 @@ from skvnce._core.random import (
     row_lattice,
     shifted_lattice,
 )
-from skvnce._imputer.fitted import average_density
+from skvnce._imputer.fitted import Densities, Filled, average_density
 from skvnce._tables.values import NO_LIMITS, Limits, ValidValues
 from skvnce.autoencoder import samplers, vae
 from skvnce.autoencoder.factor_analysis import FactorModel
@@ -142,7 +142,7 @@ class EncoderModel(NamedTuple):
         # (2, n_model_columns): in the units of X.  Cells are drawn conditionally on
         # these bounds; infinite entries mean no bound
         bounds: np.ndarray,
-    ) -> tuple[np.ndarray, dict]:
+    ) -> Filled:
         """Draw cells of nodes, and compute probabilities of categories.
 
         Returns `drawn` (n_draws, n, n_model_columns), in the units of X;
@@ -159,7 +159,7 @@ class EncoderModel(NamedTuple):
                 probabilities.append(drawn_rows.probabilities.cpu())
         return np.concatenate(drawn, 1), _by_column(self.auto, probabilities)
 
-    def mean(self, nodes: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, dict]:
+    def mean(self, nodes: np.ndarray, bounds: np.ndarray) -> Filled:
         """Estimate means of cells of nodes, approximately but quickly.
 
         Returns `mean` (n, n_model_columns), functions of each row alone;
@@ -231,7 +231,7 @@ class EncoderModel(NamedTuple):
                 slopes.append(log_slopes)
         return torch.cat(values).numpy(), torch.cat(slopes).numpy()
 
-    def log_density(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def log_density(self, nodes: np.ndarray) -> Densities:
         """Estimate log-densities of rows and their standard errors; each (n,)."""
         scores, log_slopes = self.mapped(nodes, vae.scored)
         empty = np.isnan(nodes).all(1)
@@ -290,9 +290,7 @@ def _by_column(auto: Autoencoder, probabilities: list) -> dict:
 class Member(Protocol):
     """A model whose random numbers are chosen by the caller; see `CellModel`."""
 
-    def draws(
-        self, nodes: np.ndarray, n_draws: int, numbers: Callable
-    ) -> tuple[np.ndarray, dict]:
+    def draws(self, nodes: np.ndarray, n_draws: int, numbers: Callable) -> Filled:
         """Draw cells that will be summarised, and may be dependent.
 
         `nodes` (n, n_model_columns).  `numbers`: maps rows and a purpose to uniform
@@ -301,7 +299,7 @@ class Member(Protocol):
         """
         ...
 
-    def mean(self, nodes: np.ndarray) -> tuple[np.ndarray, dict]:
+    def mean(self, nodes: np.ndarray) -> Filled:
         """Approximate means (n, n_model_columns), and probabilities, at low cost."""
         ...
 
@@ -311,9 +309,7 @@ class Member(Protocol):
         """Draw missing cells; see `CellModel`."""
         ...
 
-    def log_density(
-        self, nodes: np.ndarray, *, with_errors: bool = True
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def log_density(self, nodes: np.ndarray, *, with_errors: bool = True) -> Densities:
         """Estimate log-densities and their standard errors; see `CellModel`."""
         ...
 
@@ -328,9 +324,7 @@ class EncoderMember(NamedTuple):
     # without a bound
     bounds: np.ndarray
 
-    def draws(
-        self, nodes: np.ndarray, n_draws: int, numbers: Callable
-    ) -> tuple[np.ndarray, dict]:
+    def draws(self, nodes: np.ndarray, n_draws: int, numbers: Callable) -> Filled:
         """Draw cells that will be summarised; see `Member`."""
         return self._by(stratified(self.rule), nodes, n_draws, numbers)
 
@@ -340,19 +334,17 @@ class EncoderMember(NamedTuple):
         """Draw missing cells; see `CellModel`."""
         return self._by(self.rule, nodes, n_draws, of_stream)[0]
 
-    def mean(self, nodes: np.ndarray) -> tuple[np.ndarray, dict]:
+    def mean(self, nodes: np.ndarray) -> Filled:
         """Approximate means; see `Member`."""
         return self.model.mean(nodes, self.bounds)
 
-    def log_density(
-        self, nodes: np.ndarray, *, with_errors: bool = True
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def log_density(self, nodes: np.ndarray, *, with_errors: bool = True) -> Densities:
         """Estimate log-densities and their standard errors; see `CellModel`."""
         return self.model.log_density(nodes)
 
     def _by(
         self, rule: Rule, nodes: np.ndarray, n_draws: int, numbers: Callable
-    ) -> tuple[np.ndarray, dict]:
+    ) -> Filled:
         sizes = self.n_steps, nodes, n_draws
         return self.model.draws(rule, *sizes, numbers, self.bounds)
 
@@ -369,9 +361,7 @@ class Ensemble(NamedTuple):
         """Return how many copies of the rows are in memory at a time."""
         return self.n_draws if n_draws is None else 1
 
-    def fill(
-        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    def fill(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> Filled:
         """Fill missing cells by means of draws; see `CellModel`."""
         drawn, probabilities = self._draw_by_all(nodes)
         cells = self.values.rounded(drawn, self.columns).mean(0)
@@ -381,17 +371,15 @@ class Ensemble(NamedTuple):
 
     def points(
         self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    ) -> Filled:
         """Draw cells that represent their distributions; see `_imputer.fill`."""
         return self._draw_by_all(nodes)
 
-    def log_density(
-        self, nodes: np.ndarray, *, with_errors: bool = True
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def log_density(self, nodes: np.ndarray, *, with_errors: bool = True) -> Densities:
         """Estimate the log of the average density, and its errors; each (n,)."""
         return average_density([member.log_density(nodes) for member in self.members])
 
-    def _draw_by_all(self, nodes: np.ndarray) -> tuple[np.ndarray, dict]:
+    def _draw_by_all(self, nodes: np.ndarray) -> Filled:
         """Draw cells by all members, and average probabilities of categories."""
         shares = np.array_split(np.arange(self.n_draws), len(self.members))
         drawn, total = [], {}
@@ -424,4 +412,4 @@ def bounds_of_nodes(schema):
     """Return the user's bounds, (2, n_nodes); infinite without a bound."""
     values = schema.values
     free = np.array([[-np.inf], [np.inf]])
-    return np.where(values.given, values.ranges, free)[:, schema.model_columns]
+    return np.where(values.by_user, values.ranges, free)[:, schema.model_columns]

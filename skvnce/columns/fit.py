@@ -211,7 +211,7 @@ def predictors_of(
     """Return a matrix that says whether the model of a row sees a column."""
     matrix = np.ones((len(nominal), len(nominal)), dtype=bool)
     if isinstance(requested, str):
-        matrix = associated(nodes, nominal)
+        matrix = find_associated(nodes, nominal)
     elif requested:
         columns = schema.model_columns
         for place, others in listed_predictors(requested, schema).items():
@@ -238,7 +238,7 @@ def listed_predictors(requested: Mapping, schema: Schema) -> dict[int, list[int]
     return listed
 
 
-def associated(nodes: np.ndarray, nominal: Sequence[bool]) -> np.ndarray:
+def find_associated(nodes: np.ndarray, nominal: Sequence[bool]) -> np.ndarray:
     """Find columns that are correlated with a column, or with its being observed.
 
     The correlation of a nominal column is the largest one of its indicators.
@@ -283,13 +283,6 @@ _MASKS = 5  # of a row; a fifth of its cells is hidden at a time
 _MOST = 400  # held-out rows
 
 
-class HeldOutRows(NamedTuple):
-    """Held-out rows, once for each mask."""
-
-    nodes: np.ndarray  # (n, n_nodes)
-    hidden: np.ndarray  # (n, n_nodes), bool, observed cells
-
-
 def hold_out_rows(nodes: np.ndarray) -> np.ndarray:  # (n,), bool
     """Choose about a tenth of the rows, by ranks, without which each column varies."""
     held_out = row_folds(nodes, _PARTS).numpy() == 0
@@ -300,12 +293,15 @@ def hold_out_rows(nodes: np.ndarray) -> np.ndarray:  # (n,), bool
     return held_out
 
 
-def mask_cells(rows: np.ndarray) -> HeldOutRows:
-    """Hide each observed cell of rows (n, n_nodes) in one of five copies of them."""
+def mask_cells(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Hide each observed cell of rows (n, n_nodes) in one of five copies of them.
+
+    Returns the copies that hide a cell, and whether a cell is hidden.
+    """
     mask = (Keys.of(rows).uniform_cells(0) * _MASKS).astype(int)
     hidden = np.concatenate([(mask == i) & ~np.isnan(rows) for i in range(_MASKS)])
     has_hidden = hidden.any(1)
-    return HeldOutRows(np.tile(rows, (_MASKS, 1))[has_hidden], hidden[has_hidden])
+    return np.tile(rows, (_MASKS, 1))[has_hidden], hidden[has_hidden]
 
 
 # ----------------------------------------
@@ -317,7 +313,7 @@ _LEFT = 0.0025  # share of the variance that a repeated number leaves open
 _FEWEST_REPEATED = 20  # rows that show it
 
 
-def repeated(nodes, n_levels):  # (n_nodes,), bool
+def find_repeated(nodes, is_number):  # (n_nodes,), bool
     """Find the columns of numbers that another column nearly determines."""
     observed = ~np.isnan(nodes)
     z = np.where(observed, nodes - np.nanmean(nodes, 0), 0.0) / np.nanstd(nodes, 0)
@@ -328,9 +324,8 @@ def repeated(nodes, n_levels):  # (n_nodes,), bool
     # multiplied out, because a variance may be 0
     close = covariance**2 > (1 - _LEFT) * variance * variance.T
     close &= (both >= _FEWEST_REPEATED) & (variance > 0) & (variance.T > 0)
-    number = np.asarray(n_levels) == 0
     np.fill_diagonal(close, False)
-    return (close & number[:, None] & number).any(1)
+    return (close & is_number[:, None] & is_number).any(1)
 
 
 def refit(model, cells, weights, seed):
@@ -601,7 +596,7 @@ def _weights(table, chosen, weight, order, equal):
         chosen[-1].copy() if isinstance(weight, str) else np.full(width, float(weight))
     )
     # a residual is wider than what a column leaves open that this repeats
-    same = repeated(table.nodes, table.is_categorical)
+    same = find_repeated(table.nodes, ~table.is_categorical)
     if isinstance(weight, str):
         of_column[same] = 0.0
     of_column[~with_model] = 0.0
@@ -637,7 +632,7 @@ def _choose(table, joint, columns, rng):
     """Choose weights of models by held-out rows, and draws that choose their spread."""
     if not table.held_out.any():
         return None, None
-    nodes, hidden = held_out = mask_cells(table.nodes[table.held_out])
+    nodes, hidden = mask_cells(table.nodes[table.held_out])
     visible = np.where(hidden, np.nan, nodes)
     draws = [_complete(model, visible, _DRAWS, rng) for model in joint]
     if columns:
@@ -652,7 +647,7 @@ def _choose(table, joint, columns, rng):
         places = list(columns)
         of_columns = weights_of(losses.of_columns(places), table.is_categorical)
         weights[:, places] = of_columns[:, places]
-    return weights, HeldOutDraws(draws, *held_out)
+    return weights, HeldOutDraws(draws, nodes, hidden)
 
 
 def _draw_each(columns, mixed, missing, rng):

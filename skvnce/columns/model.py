@@ -173,7 +173,7 @@ _FLOOR = 0.003  # least probability in a geometric mean
 
 def average(
     filled: Sequence[np.ndarray], shares: Sequence[dict], weights: np.ndarray
-) -> tuple[np.ndarray, dict]:
+) -> Filled:
     """Average predictions: numbers arithmetically, probabilities geometrically.
 
     The weights (n_models, n_nodes) of a column add up to one.

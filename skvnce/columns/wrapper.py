@@ -10,11 +10,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 from skvnce._imputer.fitted import Fitted
 from skvnce._imputer.imputer import Imputer
 from skvnce._imputer.parts.tables import reject_groups
-from skvnce._imputer.validation import (
-    MISSING_VALUES,
-    OF_CATEGORIES,
-    warn_of_unused_by_levels,
-)
+from skvnce._imputer.validation import OF_IMPUTERS, warn_of_unused_by_levels
 from skvnce._tables.model_columns import rows_with_data
 from skvnce._tables.schema import Encoded, column_of_groups
 from skvnce._tables.values import column_moments
@@ -28,11 +24,11 @@ _DRAWN = 30  # models of which tables are drawn during a fit
 # classes of errors of a model in a stack, which are raised again
 _ERRORS = (InvalidParameterError, DivergenceError, TypeError, ValueError)
 PASSED_ON = {  # constraints of parameters for `model`; None leaves those of `model`
-    "missing_values": MISSING_VALUES,
+    "missing_values": OF_IMPUTERS["missing_values"],
     "keep_empty_features": ["boolean", None],
     "add_indicator": ["boolean", None],
-    "categorical_features": OF_CATEGORIES["categorical_features"],
-    "handle_unknown": [*OF_CATEGORIES["handle_unknown"], None],
+    "categorical_features": OF_IMPUTERS["categorical_features"],
+    "handle_unknown": [*OF_IMPUTERS["handle_unknown"], None],
 }
 
 

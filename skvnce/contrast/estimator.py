@@ -22,7 +22,14 @@ from skvnce._core.training.adam import NotFinite
 from skvnce._core.warnings import warn_user
 from skvnce._imputer import callbacks, validation
 from skvnce._imputer.fill import chunks
-from skvnce._imputer.fitted import Fitted, n_chains, number_or_nan, without_columns
+from skvnce._imputer.fitted import (
+    Densities,
+    Filled,
+    Fitted,
+    n_chains,
+    number_or_nan,
+    without_columns,
+)
 from skvnce._imputer.held_out import HELD_OUT, hold_out
 from skvnce._imputer.imputer import Imputer
 from skvnce._imputer.parts.tables import by_parts
@@ -30,17 +37,6 @@ from skvnce._imputer.validation import LBFGS, Adam
 from skvnce._tables.values import NO_LIMITS, Limits, column_moments, into_dtype
 from skvnce._types import ByColumn, Seed, TableLike
 from skvnce.contrast import fit, models
-from skvnce.contrast.fit import (
-    CANDIDATES,
-    EVALUATED,
-    LARGEST_GAP,
-    PER_ROUND,
-    REFERENCE_RATIO,
-    FittedModel,
-    Settings,
-    fit_table,
-    fit_with_enough_draws,
-)
 from skvnce.contrast.models import FreeGaussian, initial_normal
 from skvnce.contrast.noise import ColumnSummary, Marginals, Rescaled
 
@@ -89,7 +85,7 @@ def settings_of(parameters, seed, nodes):
         criterion = parameters["criterion"]
         averages = criterion == "importance-weighted" or np.isnan(nodes).any()
         n_draws, more_draws = _DRAWS_OF_CELLS if averages else _DRAWS_OF_LATENTS
-    return Settings(
+    return fit.Settings(
         **{name: parameters[name] for name in _OF_FIT},
         **solver_fields(solver),
         noise=noise,
@@ -129,7 +125,7 @@ def warn_of_gap(log_scale_gap, noise_ratio):
 
 def warn_of_bound(bound_gap, n_draws):
     """Warn if more draws of missing cells give rows another log-density."""
-    if bound_gap > LARGEST_GAP:
+    if bound_gap > fit.LARGEST_GAP:
         more = _more(n_draws)
         warn_user(
             f"The {n_draws} draws of missing cells of each row miss "
@@ -143,7 +139,7 @@ def warn_of_bound(bound_gap, n_draws):
 
 def bias_of_latents(gap, table_fit, n_draws):
     """Say that the posterior of the latents may bias the parameters, or nothing."""
-    if gap.mean <= LARGEST_GAP:
+    if gap.mean <= fit.LARGEST_GAP:
         return ""
     remedy = ""
     if table_fit.outcome.averages:
@@ -173,18 +169,16 @@ _CELLS, _LATENTS = 0, 1  # places of `FittedModel.one_draw`
 class ScaledDensity(NamedTuple):
     """A density of scaled columns, perhaps with latent variables."""
 
-    fitted: FittedModel
+    fitted: fit.FittedModel
     units: Units
 
     def n_chains(self, n_draws: int | None) -> int:
         """Return how many numbers a cell are in memory at a time."""
-        number = EVALUATED if n_draws is None else CANDIDATES * n_draws
+        number = fit.EVALUATED if n_draws is None else fit.CANDIDATES * n_draws
         return number * self.fitted.n_states
 
     @torch.no_grad()
-    def fill(
-        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    def fill(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> Filled:
         """Fill missing cells by their means; see `CellModel`."""
         filled = self.fitted.filled(self._scaled(nodes), row_lattice(nodes, 0))
         return self.units.restored(filled.cpu()), {}
@@ -192,7 +186,7 @@ class ScaledDensity(NamedTuple):
     @torch.no_grad()
     def points(
         self, nodes: np.ndarray, levels: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    ) -> Filled:
         """Find quantiles of missing cells; see `_imputer.fill`."""
         numbers, levels = row_lattice(nodes, 0), torch.tensor(levels)
         quantiles = self.fitted.quantiles(self._scaled(nodes), numbers, levels)
@@ -214,9 +208,7 @@ class ScaledDensity(NamedTuple):
         """Draw the latents with torch's global stream; (n_draws, n, n_components)."""
         return self._draw(nodes, n_draws, _LATENTS).numpy()
 
-    def log_density(
-        self, nodes: np.ndarray, *, with_errors: bool = True
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def log_density(self, nodes: np.ndarray, *, with_errors: bool = True) -> Densities:
         """Compute log-densities of rows and their standard errors; each (n,)."""
         with torch.no_grad():
             log_prob, error = self.fitted.log_prob(
@@ -240,7 +232,7 @@ class ScaledDensity(NamedTuple):
 
 
 _POOL = 10_000  # rows of the reference noise from which that of each row is chosen
-_NU = REFERENCE_RATIO
+_NU = fit.REFERENCE_RATIO
 _CHANCE = _NU * log(_NU) - (1 + _NU) * log(1 + _NU)  # the objective of a random guess
 
 
@@ -420,11 +412,8 @@ class VNCEEstimator(callbacks.CallbackSupportMixin, Imputer):
         "n_init": [_COUNT],
         "max_iter": [_COUNT],
         "strategy": validation.STRATEGY,
-        "on_misfit": validation.ON_MISFIT,
-        "missing_values": validation.MISSING_VALUES,
-        "keep_empty_features": ["boolean"],
-        "random_state": validation.RANDOM_STATE,
-        "verbose": ["verbose"],
+        **validation.OF_TABLES,
+        **validation.OF_FITS,
     }
 
     def __init__(
@@ -500,7 +489,7 @@ class VNCEEstimator(callbacks.CallbackSupportMixin, Imputer):
         table = self._chosen(schema, cells, is_whole=False)
         columns = table.schema.model_columns
         self._report_tails(table.schema, table.cells.table, columns)
-        most = self.n_init * self.max_iter * PER_ROUND
+        most = self.n_init * self.max_iter * fit.PER_ROUND
         on_round, finish = callbacks.report_rounds(self, most, X=cells)
         # the caller may have disabled gradients
         with (
@@ -652,7 +641,7 @@ class VNCEEstimator(callbacks.CallbackSupportMixin, Imputer):
         with runtime.one_thread(), seeded(0), torch.no_grad():
             noise = self._reference()
             pool = noise.sample(_POOL)
-            n_chains = EVALUATED * (1 + _NU) * self._modules().n_states
+            n_chains = fit.EVALUATED * (1 + _NU) * self._modules().n_states
             values = [
                 self._objective_values(noise, pool, nodes).numpy()
                 for _, nodes in chunks(self._schema, rows, n_chains)
@@ -725,7 +714,7 @@ class VNCEEstimator(callbacks.CallbackSupportMixin, Imputer):
                 for module, state in zip(built, states, strict=True)
             )
             exact = models.is_integrated(posterior, model)
-            rebuilt = FittedModel(model, steps, self.n_components_, exact)
+            rebuilt = fit.FittedModel(model, steps, self.n_components_, exact)
             arrays.cache["fitted"] = rebuilt
         return arrays.cache["fitted"].on(
             runtime.device_in_use(device_name(self.solver))
@@ -739,14 +728,14 @@ class VNCEEstimator(callbacks.CallbackSupportMixin, Imputer):
         with callbacks.failures_named(_DIVERGED):
             settings = settings_of(self.get_params(deep=False), seed, cells.nodes)
             fit_with = partial(
-                fit_table,
+                fit.fit_table,
                 nodes=cells.nodes,
                 mean=cells.location,
                 scale=cells.scale,
                 initial_normal=_initial_normal,
                 on_round=on_round,
             )
-            table_fit, settings = fit_with_enough_draws(fit_with, settings)
+            table_fit, settings = fit.fit_with_enough_draws(fit_with, settings)
             report = _report_of(table_fit)
             with step("checking the scale by fresh noise"):
                 report["log_scale_gap_"] = table_fit.scale_gap(settings)
@@ -804,7 +793,7 @@ class VNCEEstimator(callbacks.CallbackSupportMixin, Imputer):
             rows_of_fit = visible[~np.isnan(visible).all(1)]
             moments = column_moments(rows_of_fit, np.ones(len(rows_of_fit)))
             try:
-                table_fit = fit_table(
+                table_fit = fit.fit_table(
                     settings, rows_of_fit, *moments, _initial_normal, tell_round
                 )
             except (NotFinite, torch.linalg.LinAlgError):

@@ -86,7 +86,7 @@ class Calibration(NamedTuple):
     def _moved(self, k: int, scores: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
         """Calibrate scores (*batch, n) of the k-th calibrated column."""
         z = (scores - mean) / deviation
-        shift = _interpolated(self.centres[k], self.shifts[k], mean.expand_as(z), z)
+        shift = _shifts_at(self.centres[k], self.shifts[k], mean.expand_as(z), z)
         return scores + deviation * shift
 
     def before(self, scores: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
@@ -97,7 +97,7 @@ class Calibration(NamedTuple):
             m, s = mean[rows, j, None], deviation[rows, j, None]
             levels = _normal_levels(mean).expand(len(m), -1).contiguous()
             at = m.expand_as(levels).contiguous()
-            after = levels + _interpolated(self.centres[k], self.shifts[k], at, levels)
+            after = levels + _shifts_at(self.centres[k], self.shifts[k], at, levels)
             z = _inverse(levels, after, (scores[rows, j, None] - m) / s)
             inverse[rows, j] = (m + s * z)[:, 0]
         return inverse
@@ -109,7 +109,7 @@ class Calibration(NamedTuple):
         for k, j in enumerate(self.columns.tolist()):
             m, s = mean[:, j, None], deviation[:, j, None]
             z = levels.expand(len(m), -1)
-            shift = _interpolated(
+            shift = _shifts_at(
                 self.centres[k], self.shifts[k], m.expand_as(z).contiguous(), z
             )
             before = to_cells(j, m + s * z)
@@ -202,7 +202,7 @@ def _choose(column: Residuals, to_cells: Callable[[Tensor], Tensor]) -> float | 
             part, fitted = column.of(inside), column.of(~inside)
             levels = _normal_levels(part.mean, _N_SCORED).expand(len(part.mean), -1)
             m = part.mean[:, None].expand_as(levels).contiguous()
-            shift = _interpolated(*_quantile_shifts(fitted, share), m, levels)
+            shift = _shifts_at(*_quantile_shifts(fitted, share), m, levels)
             after[inside] = _crps(part, shift, to_cells)
         gain = before - after
         total = column.weights @ gain
@@ -232,8 +232,8 @@ def _quantile_shifts(column: Residuals, share: float) -> tuple[Tensor, Tensor]:
     at = torch.linspace(share / 2, 1 - share / 2, _N_CENTRES).to(mean)
     knots = torch.linspace(0, 1, 2 * _N_CENTRES - 1).to(mean)
     grid = _quantiles(mean, column.weights[None], knots)[0]
-    centres = _interpolated_1d(knots, grid, at)
-    rank, at = (_interpolated_1d(grid, knots, part) for part in (mean, centres))
+    centres = interpolate(knots, grid, at)
+    rank, at = (interpolate(grid, knots, part) for part in (mean, centres))
     distance = (rank - at[:, None]).abs() / (share / 2)
     kernel = (1 - distance.clamp(max=1) ** 3) ** 3 * column.weights
     square = (kernel**2 / column.weights).sum(1)
@@ -264,7 +264,8 @@ def _normal_levels(like: Tensor, n: int = _N_LEVELS) -> Tensor:
     return torch.special.ndtri(midpoint_levels(n, like))
 
 
-def _interpolated_1d(at: Tensor, values: Tensor, x: Tensor) -> Tensor:
+def interpolate(at: Tensor, values: Tensor, x: Tensor) -> Tensor:
+    """Interpolate values at increasing places; constant beyond them."""
     piece, part = _piece(at, x)
     return values[piece] + part * (values[piece + 1] - values[piece])
 
@@ -290,7 +291,7 @@ def _piece(at: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     return piece, ((x - at[piece]) / width).clamp(0, 1)
 
 
-def _interpolated(centres: Tensor, shifts: Tensor, mean: Tensor, z: Tensor) -> Tensor:
+def _shifts_at(centres: Tensor, shifts: Tensor, mean: Tensor, z: Tensor) -> Tensor:
     """Interpolate shifts between centres and levels."""
     levels = _normal_levels(z)
     i, s = _piece(centres, mean)

@@ -165,17 +165,14 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
     _parameter_constraints = {
         "shrinkage": [checks.AUTO, checks.Number(Real, 0, None, closed="neither")],
         "marginals": [StrOptions({"auto", "normal"})],
-        "min_value": checks.BOUND,
-        "max_value": checks.BOUND,
+        **checks.OF_LIMITS,
         "n_parameter_draws": [checks.integer_from(0)],
         "max_iter": [checks.integer_from(1)],
         "tol": [checks.Number(Real, 0, None, closed="left")],
-        "on_misfit": checks.ON_MISFIT,
         "strategy": checks.STRATEGY,
         **checks.OF_IMPUTERS,
         "groups": [str, Integral, dict, None],
-        "random_state": checks.RANDOM_STATE,
-        "verbose": ["verbose"],
+        **checks.OF_FITS,
     }
 
     _takes_limits = True

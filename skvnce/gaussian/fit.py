@@ -158,7 +158,7 @@ def _limits(schema, units):
     """Return ranges, bounds and repeated values of scaled columns."""
     columns, values = schema.model_columns, schema.values
     scaled = (values.ranges[:, columns] - units.location) / units.scale
-    by_user, bounds = values.given[:, columns], None
+    by_user, bounds = values.by_user[:, columns], None
     if (by_user & np.isfinite(scaled)).any():
         far = np.array([[-np.inf], [np.inf]])
         # only the user's bounds truncate; learned ranges clip what is filled

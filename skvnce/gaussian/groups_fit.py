@@ -493,7 +493,7 @@ def fit_groups(cells, schema, settings, on_round=tell_round):
 def bounds_of(schema):
     """Return the user's bounds of the columns of the model; None if there are none."""
     values, columns = schema.values, schema.model_columns
-    by_user, ends = values.given[:, columns], values.ranges[:, columns]
+    by_user, ends = values.by_user[:, columns], values.ranges[:, columns]
     bounds = tuple(np.where(by_user, ends, [[-np.inf], [np.inf]]))
     return bounds if by_user.any() else None
 

@@ -194,8 +194,8 @@ def marginals_of(schema, data, weights, limits):
     valid, signs, marginals, doubts = schema.values, signs_of(schema), {}, {}
     for j in limits.columns:
         place, observed = schema.model_columns[j], data.observed[:, j]
-        lowest = float(valid.low[place]) if valid.given[0, place] else 0.0
-        limited = limits.known[:, j]
+        lowest = float(valid.low[place]) if valid.by_user[0, place] else 0.0
+        limited = limits.has_limit[:, j]
         marginals[j], doubts[j] = censored.censored(
             data.x[observed, j],
             weights[observed],

@@ -15,7 +15,7 @@ from torch import Tensor
 from skvnce._core.distributions.normal import Normal
 from skvnce._core.incomplete import Incomplete, Units
 from skvnce._core.random import row_keyed, row_lattice
-from skvnce._imputer.fitted import Filled, make_in_turn, repeated
+from skvnce._imputer.fitted import Densities, Filled, make_in_turn, repeated
 from skvnce._tables.values import NO_LIMITS, Limits
 from skvnce.gaussian import copula
 from skvnce.gaussian.copula import Copula
@@ -122,9 +122,7 @@ class CopulaModel(NamedTuple):
         scaled, model = self.units.scaled(nodes), self._within(limits)
         return self.units.restored(copula.draw(model, scaled, n_draws))
 
-    def log_density(
-        self, nodes: np.ndarray, *, with_errors: bool = False
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def log_density(self, nodes: np.ndarray, *, with_errors: bool = False) -> Densities:
         """Compute log-densities of rows, and their standard errors, 0; each (n,)."""
         log_probs = copula.log_prob(self.model, self.units.scaled(nodes)).numpy()
         return log_probs - self.units.log_scales(nodes), np.zeros(len(nodes))
@@ -205,9 +203,7 @@ class LatentNormal(NamedTuple):
         ]
         return torch.cat(tables, 1).numpy()
 
-    def log_density(
-        self, nodes: np.ndarray, *, with_errors: bool = False
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def log_density(self, nodes: np.ndarray, *, with_errors: bool = False) -> Densities:
         """Estimate log-probabilities, with the first of the parameters; each (n,).
 
         Errors are the standard deviations of other estimates: points of a lattice are
@@ -245,7 +241,7 @@ class LatentNormal(NamedTuple):
             yield Pairs(self.latents, models, data, _PREDICTING, numbers, ends)
 
 
-def filled_by(predicted: Predictions, nodes: np.ndarray) -> tuple[np.ndarray, dict]:
+def filled_by(predicted: Predictions, nodes: np.ndarray) -> Filled:
     """Fill nodes by means, or by the most probable levels; see `LatentNormal.fill`."""
     cells, probabilities = predicted.means.clone(), {}
     for j, shares in enumerate(predicted.probabilities):

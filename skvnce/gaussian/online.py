@@ -27,8 +27,7 @@ from skvnce._core.incomplete import Rows
 from skvnce._imputer.determined import still_determined
 from skvnce._imputer.parts.chunks import rows_in_memory
 from skvnce._tables.model_columns import rows_with_data
-from skvnce._tables.schema import Encoded
-from skvnce._tables.values import ends_of
+from skvnce._tables.schema import Encoded, ends_of
 from skvnce.gaussian import em
 from skvnce.gaussian.em import Moments
 from skvnce.gaussian.marginals import (

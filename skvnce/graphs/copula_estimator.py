@@ -151,12 +151,9 @@ class CopulaGraphLearner(GraphEstimator):
         "alpha": [validation.Number(Real, 0, None, closed="left")],
         "max_iter": [validation.integer_from(1)],
         "tol": [validation.Number(Real, 0, None, closed="left")],
-        "on_misfit": validation.ON_MISFIT,
-        "missing_values": validation.MISSING_VALUES,
-        "keep_empty_features": ["boolean"],
+        **validation.OF_TABLES,
         **validation.OF_CATEGORIES,
-        "random_state": validation.RANDOM_STATE,
-        "verbose": ["verbose"],
+        **validation.OF_FITS,
     }
 
     def __init__(

@@ -52,17 +52,6 @@ REMEDY = (
 )
 
 
-def remedy(algorithm, ridge):
-    """Say which parameters to change if a fit diverges."""
-    text = (
-        "Look for columns with extreme values or that nearly repeat others, for too "
-        f"few rows, and for an extreme penalty. Another ridge than ridge={ridge!r}"
-    )
-    if algorithm == "score-matching":
-        return f"{text} may help."
-    return f"{text}, or algorithm='score-matching', may help."
-
-
 def predict_held_out(problem, theta, training, rows, *, alpha, n_steps):
     """Continue the fit without held-out cells, and fill them; (n_rows, n_nodes).
 
@@ -316,11 +305,8 @@ class TruncatedGaussianGraphLearner(GraphEstimator):
         "n_steps": [validation.integer_from(1)],
         "max_iter": [validation.integer_from(1)],
         "tol": [validation.AUTO, _NOT_NEGATIVE],
-        "on_misfit": validation.ON_MISFIT,
-        "missing_values": validation.MISSING_VALUES,
-        "keep_empty_features": ["boolean"],
-        "random_state": validation.RANDOM_STATE,
-        "verbose": ["verbose"],
+        **validation.OF_TABLES,
+        **validation.OF_FITS,
     }
 
     def __init__(
@@ -485,7 +471,14 @@ class TruncatedGaussianGraphLearner(GraphEstimator):
 
     def _remedy(self):
         """Say which parameters to change if a fit diverges."""
-        return remedy(self.algorithm, self.ridge)
+        text = (
+            "Look for columns with extreme values or that nearly repeat others, for "
+            "too few rows, and for an extreme penalty. Another ridge than "
+            f"ridge={self.ridge!r}"
+        )
+        if self.algorithm == "score-matching":
+            return f"{text} may help."
+        return f"{text}, or algorithm='score-matching', may help."
 
     def _without_effect(self):
         """Return why parameters have no effect, by name."""

@@ -16,7 +16,7 @@ from skvnce._core.random import (
     global_stream,
     row_keyed,
 )
-from skvnce._imputer.fitted import repeated
+from skvnce._imputer.fitted import Densities, Filled, repeated
 from skvnce._tables.values import NO_LIMITS, Limits
 from skvnce.graphs import samplers
 from skvnce.graphs.truncated_gaussian import TruncatedGaussian
@@ -151,9 +151,7 @@ class GraphModel(NamedTuple):
         """Return how many copies of the rows are in memory at a time."""
         return _N_TABLES if n_draws is None else n_draws
 
-    def fill(
-        self, nodes: np.ndarray, limits: Limits = NO_LIMITS
-    ) -> tuple[np.ndarray, dict]:
+    def fill(self, nodes: np.ndarray, limits: Limits = NO_LIMITS) -> Filled:
         """Fill missing cells by their conditional means; see `CellModel`."""
         return self._chains(nodes).mean().numpy(), {}
 
@@ -165,9 +163,7 @@ class GraphModel(NamedTuple):
         data, start = Incomplete.from_array(nodes), torch.from_numpy(self.location)
         return draw(self.module(), data, start, n_draws, n_steps).numpy()
 
-    def log_density(
-        self, nodes: np.ndarray, *, with_errors: bool = False
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def log_density(self, nodes: np.ndarray, *, with_errors: bool = False) -> Densities:
         """Score rows by their held-out cells, and estimate errors; each (n,)."""
         return repeated(partial(self._log_predictive, nodes), with_errors=with_errors)
 

@@ -17,14 +17,8 @@ from skvnce._core.incomplete import Incomplete
 from skvnce._core.models import Draws, observed_log_prob, with_missing
 from skvnce._core.random import Uniforms, stream
 from skvnce._core.training.lbfgs import minimise_parameters
-from skvnce.contrast import objective
+from skvnce.contrast import objective, posteriors
 from skvnce.contrast.objective import Contrast, Rows, data_loss, draw_both
-from skvnce.contrast.posteriors import (
-    DefensiveCells,
-    NormalCells,
-    SequentialPosterior,
-    normal_scale,
-)
 from skvnce.graphs import em
 from skvnce.graphs.truncated_gaussian import TruncatedGaussian, log_phi
 
@@ -124,10 +118,10 @@ class MarginalCells(nn.Module):
         return self.dist().log_prob(x).where(~observed, 0.0).sum(-1)
 
 
-class DefendedCells(DefensiveCells):
+class DefendedCells(posteriors.DefensiveCells):
     """Draw missing cells from a mixture of a learned normal and any fixed part."""
 
-    def __init__(self, learnt: NormalCells, fixed: nn.Module) -> None:
+    def __init__(self, learnt: posteriors.NormalCells, fixed: nn.Module) -> None:
         super().__init__(learnt)
         self.fixed = fixed
 
@@ -163,14 +157,14 @@ _TOL = (3e-3, 1e-6)  # see `em.MStep`
 _FLOOR = 0.01  # smallest cell in logarithms, relative to the mean of its column
 
 
-def lognormal(data: Incomplete, noise: TruncatedNormal) -> NormalCells:
+def lognormal(data: Incomplete, noise: TruncatedNormal) -> posteriors.NormalCells:
     """Make the joint lognormal, at independent columns with the observed moments."""
     floor = _FLOOR * em.observed_mean(data.x, data.observed)
     positive = torch.ones_like(floor).bool()
-    logs = normal_scale(data.x, positive, floor)
+    logs = posteriors.normal_scale(data.x, positive, floor)
     mean = em.observed_mean(logs, data.observed)
     variance = em.observed_mean((logs - mean).square(), data.observed)
-    return NormalCells(Normal(mean, variance.diag()), positive, floor=floor)
+    return posteriors.NormalCells(Normal(mean, variance.diag()), positive, floor=floor)
 
 
 def defended(data: Incomplete, noise: TruncatedNormal) -> DefendedCells:
@@ -227,7 +221,7 @@ def vnce_lognormal(
     of_noise = new_stream()
 
     def init() -> nn.Module:
-        return SequentialPosterior([defended(data, noise)], n_draws)
+        return posteriors.SequentialPosterior([defended(data, noise)], n_draws)
 
     def step(q: nn.Module, model: TruncatedGaussian) -> tuple[nn.Module, Both]:
         uniforms = new_stream(), of_noise

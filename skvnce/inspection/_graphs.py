@@ -6,14 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skvnce._core.numbers import check_count
-from skvnce.inspection._common import (
-    axes_or_new,
-    fitted_attributes,
-    room,
-    shown_name,
-    sign_colours,
-    sign_legend,
-)
+from skvnce.inspection import _common
 
 # ----------------------------------------
 # Plot of a learned graph.
@@ -90,7 +83,7 @@ class GraphDisplay:
         -------
         GraphDisplay
         """
-        (to_networkx,) = fitted_attributes(estimator, "to_networkx")
+        (to_networkx,) = _common.fitted_attributes(estimator, "to_networkx")
         graph = to_networkx().copy()
         if max_edges is None:
             max_edges = 60 if len(graph) <= _CIRCLE else 2 * len(graph)
@@ -117,11 +110,11 @@ class GraphDisplay:
         import networkx as nx
 
         check_count(n_labels, "n_labels")
-        names = [shown_name(node) for node in self.graph]
+        names = [_common.shown_name(node) for node in self.graph]
         # by number, as a missing value is no safe key
         graph = nx.convert_node_labels_to_integers(nx.Graph(self.graph))
         _weakest_first(graph)
-        self.ax_ = axes_or_new(ax, 8, 8)
+        self.ax_ = _common.axes_or_new(ax, 8, 8)
         self.figure_ = self.ax_.figure
         self.ax_.set_axis_off()
         if len(graph) <= _CIRCLE:
@@ -137,7 +130,7 @@ class GraphDisplay:
         place = nx.circular_layout(_seriate(graph))
         self.lines_ = _draw_links(self.ax_, graph, place, widest=7)
         # names begin at 0.08 of the 3.2 units of the axes from the centre of a node
-        size = min(300, (0.13 * min(room(self.ax_)) / 3.2) ** 2)
+        size = min(300, (0.13 * min(_common.room(self.ax_)) / 3.2) ** 2)
         self.points_ = self.ax_.scatter(
             *_columns(place),
             s=size,
@@ -148,7 +141,7 @@ class GraphDisplay:
         self.labels_ = [
             _radial_label(self.ax_, xy, names[node]) for node, xy in place.items()
         ]
-        sign_legend(self.ax_, loc="lower left")
+        _common.sign_legend(self.ax_, loc="lower left")
         self.ax_.set(xlim=(-1.6, 1.6), ylim=(-1.6, 1.6), aspect="equal")
 
     def _plot_largest_part(self, graph, names, n_labels):
@@ -172,9 +165,9 @@ class GraphDisplay:
             zorder=2,
         )
         count = f"{len(part)} of {len(graph)} nodes, {part.number_of_edges()} edges:"
-        space = " " if room(self.ax_)[0] > 400 else "\n"
+        space = " " if _common.room(self.ax_)[0] > 400 else "\n"
         self.ax_.set_title(f"{count}{space}the largest connected component")
-        sign_legend(self.ax_, loc="upper left", bbox_to_anchor=(0, 0), ncols=2)
+        _common.sign_legend(self.ax_, loc="upper left", bbox_to_anchor=(0, 0), ncols=2)
         nodes = list(place)
         hubs = [nodes[i] for i in np.argsort(-degree, kind="stable")[:n_labels]]
         self.labels_ = _label_apart(self.ax_, [(place[i], names[i]) for i in hubs])
@@ -185,9 +178,10 @@ def _weakest_first(graph):
     edges = list(graph.edges(data="weight", default=1.0))
     for source, target, weight in edges:
         if not np.isfinite(weight):
+            ends = map(_common.shown_name, (source, target))
             raise ValueError(
-                f"weights must be finite, got {weight} between {shown_name(source)} "
-                f"and {shown_name(target)}; remove that edge"
+                f"weights must be finite, got {weight} between {' and '.join(ends)}; "
+                "remove that edge"
             )
     return sorted(edges, key=lambda edge: abs(edge[2]))
 
@@ -208,7 +202,7 @@ def _draw_links(ax, graph, place, widest):
         linewidths=widest
         # initial: all weights may be 0, and there may be no edge
         * (0.15 + 0.85 * np.abs(weight) / np.abs(weight).max(initial=1e-12)),
-        colors=sign_colours(ax, weight),
+        colors=_common.sign_colours(ax, weight),
         alpha=0.7,
         zorder=1,
     )
@@ -338,7 +332,7 @@ class EdgePathDisplay:
         self.alphas, self.path = np.asarray(alphas), np.asarray(path)
         if len(self.alphas) < 2:
             raise ValueError(f"A single penalty has no path, got alphas={alphas}.")
-        self.names, self.alpha = [shown_name(name) for name in names], alpha
+        self.names, self.alpha = [_common.shown_name(name) for name in names], alpha
 
     @classmethod
     def from_estimator(
@@ -360,7 +354,7 @@ class EdgePathDisplay:
         -------
         EdgePathDisplay
         """
-        alphas, path, names, alpha = fitted_attributes(
+        alphas, path, names, alpha = _common.fitted_attributes(
             estimator, "alphas_", "path_", "nodes_", "alpha_"
         )
         return cls(alphas, path, names, alpha).plot(ax=ax, n_labels=n_labels)
@@ -381,7 +375,7 @@ class EdgePathDisplay:
             Itself.
         """
         check_count(n_labels, "n_labels")
-        self.ax_ = axes_or_new(ax, 9, 6)
+        self.ax_ = _common.axes_or_new(ax, 9, 6)
         self.figure_ = self.ax_.figure
         pairs, values = self._linked_pairs()
         drawn = values[-_MOST:]
@@ -396,7 +390,7 @@ class EdgePathDisplay:
         # in a small picture it may cover lines
         style = {"frameon": True, "framealpha": 0.5, "edgecolor": "none"}
         style |= {"loc": "lower left", "fontsize": "small", "handlelength": 1}
-        sign_legend(self.ax_, **style)
+        _common.sign_legend(self.ax_, **style)
         if len(values) > _MOST:
             self.ax_.set_title(f"the {_MOST} strongest of {len(values):,} linked pairs")
         return self
@@ -447,7 +441,7 @@ class EdgePathDisplay:
         """Write the names of pairs beside the ends of their lines."""
         bottom, top = self.ax_.get_ylim()
         # a row of text is 11 points high
-        gap = max(0.04, min(11 / room(self.ax_)[1], 1 / max(len(values), 1)))
+        gap = max(0.04, min(11 / _common.room(self.ax_)[1], 1 / max(len(values), 1)))
         heights = _spread(values[:, -1], gap * (top - bottom), bottom, top)
         return [
             self.ax_.annotate(
@@ -475,7 +469,7 @@ def _draw_lines(ax, place, values):
     strongest = np.abs(values).argmax(axis=1)
     lines = LineCollection(
         [np.column_stack([place, value]) for value in values],
-        colors=sign_colours(ax, values[np.arange(len(values)), strongest]),
+        colors=_common.sign_colours(ax, values[np.arange(len(values)), strongest]),
         linewidths=1.5 if len(values) <= 60 else 0.8,
         alpha=0.7,
     )
@@ -493,7 +487,7 @@ def _log_places(alphas, all_alphas):
 def _tick_places(ax, place):
     """Return indices of positions far enough apart, with the first and the last."""
     place = np.log(place)
-    gap = (place[0] - place[-1]) * _TICK / room(ax)[0]
+    gap = (place[0] - place[-1]) * _TICK / _common.room(ax)[0]
     ticks = [0]
     for i in range(1, len(place) - 1):
         if min(place[ticks[-1]] - place[i], place[i] - place[-1]) >= gap:

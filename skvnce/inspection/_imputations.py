@@ -8,18 +8,7 @@ from numpy.typing import ArrayLike
 
 from skvnce._core.numbers import check_count
 from skvnce._tables.frames import reject_parts
-from skvnce.inspection._common import (
-    FAINT,
-    axes_or_new,
-    colours,
-    fitted_attributes,
-    missing_patterns,
-    panels,
-    read,
-    room,
-    set_date_axis,
-    text_size,
-)
+from skvnce.inspection import _common
 
 # ----------------------------------------
 # Plot of observed cells beside drawn ones.
@@ -78,7 +67,7 @@ class ImputationDisplay:
         draws: Sequence[Any],
         columns: Sequence[str | int] | None = None,
     ) -> None:
-        table, draws = read(X), list(draws)
+        table, draws = _common.read(X), list(draws)
         missing = np.isnan(table.cells)
         for k, draw in enumerate(draws):
             reject_parts(draw, f"draws[{k}]")
@@ -90,7 +79,7 @@ class ImputationDisplay:
                     "columns without observed cells"
                 )
         draws = [
-            read(draw, table.columns, f"draws[{k}]").cells
+            _common.read(draw, table.columns, f"draws[{k}]").cells
             for k, draw in enumerate(draws)
         ]
         if not draws:
@@ -168,7 +157,7 @@ class ImputationDisplay:
             raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
         if kind == "scatter":
             return self._scatter()
-        self.figure_, self.axes_ = panels(len(self._places), _PER_ROW, _PANEL)
+        self.figure_, self.axes_ = _common.panels(len(self._places), _PER_ROW, _PANEL)
         draw = {"density": _density, "strip": _strip}[kind]
         for ax, place in zip(self.axes_, self._places, strict=True):
             column, groups = self._table.columns[place], self._groups(place)
@@ -176,7 +165,9 @@ class ImputationDisplay:
                 _shares(ax, groups, column.levels)
             else:
                 draw(ax, groups)
-                set_date_axis(ax.xaxis if kind == "density" else ax.yaxis, column)
+                _common.set_date_axis(
+                    ax.xaxis if kind == "density" else ax.yaxis, column
+                )
             # a $ in a name is no formula
             ax.set_title(self._table.names[place], fontsize="medium", parse_math=False)
             _name_axes(ax, kind, column)
@@ -192,7 +183,9 @@ class ImputationDisplay:
         style = {"marker": "o", "ls": ""} if kind == "strip" else {}
         handles = [
             Line2D([], [], color=colour, label=label, **style)
-            for colour, label in zip(colours(self.axes_[0]), labels, strict=True)
+            for colour, label in zip(
+                _common.colours(self.axes_[0]), labels, strict=True
+            )
         ]
         self.figure_.legend(
             handles=handles, loc="outside upper center", ncols=2, frameon=False
@@ -210,8 +203,8 @@ class ImputationDisplay:
                 'kind="scatter" draws two columns against each other, got '
                 f"{len(self._places)}; pass columns=[..., ...]"
             )
-        self.figure_, self.axes_ = panels(1, 1, (4.0, 4.0))
-        [ax], (rise, fall) = self.axes_, colours(self.axes_[0])
+        self.figure_, self.axes_ = _common.panels(1, 1, (4.0, 4.0))
+        [ax], (rise, fall) = self.axes_, _common.colours(self.axes_[0])
         cells = self._table.cells[:, self._places]
         drawn = self._missing[:, self._places].any(1)
         columns = [self._table.columns[place] for place in self._places]
@@ -235,7 +228,7 @@ class ImputationDisplay:
             (ax.xaxis, ax.yaxis), columns, self.columns, strict=True
         ):
             axis.set_label_text(name, parse_math=False)
-            set_date_axis(axis, column)
+            _common.set_date_axis(axis, column)
             if column.levels is not None:
                 _name_levels(axis, column.levels)
         ax.legend(frameon=False)
@@ -284,7 +277,7 @@ def _density(ax, groups):
     pooled = np.concatenate(groups)
     low, high = pooled.min(), pooled.max()
     margin = 0.1 * (high - low)
-    rise, fall = colours(ax)
+    rise, fall = _common.colours(ax)
     grid = np.linspace(low - margin, high + margin, 200)
     for k, cells in enumerate(groups):
         colour, width = (rise, 2.0) if k == 0 else (fall, 0.7)
@@ -316,13 +309,13 @@ def _strip(ax, groups):
     rng = np.random.default_rng(0)
     for k, cells in enumerate(groups):
         places = k + rng.uniform(-_JITTER, _JITTER, len(cells))
-        ax.plot(places, cells, "o", color=colours(ax)[k > 0], ms=2, alpha=0.5)
+        ax.plot(places, cells, "o", color=_common.colours(ax)[k > 0], ms=2, alpha=0.5)
     _number_draws(ax, len(groups))
 
 
 def _shares(ax, groups, levels):
     """Draw shares of levels."""
-    places, (rise, fall) = np.arange(len(levels)), colours(ax)
+    places, (rise, fall) = np.arange(len(levels)), _common.colours(ax)
     for k, codes in enumerate(groups):
         if not len(codes):
             continue
@@ -338,7 +331,7 @@ def _shares(ax, groups, levels):
 
 def _number_draws(ax, n_groups):
     ax.set_xlim(-0.7, n_groups - 0.3)
-    every = max(1, (n_groups - 1) // (5 if room(ax)[0] > 120 else 2))
+    every = max(1, (n_groups - 1) // (5 if _common.room(ax)[0] > 120 else 2))
     numbers = [0, *range(every, n_groups, every)]
     ax.set_xticks(numbers, ["obs.", *numbers[1:]])
 
@@ -346,7 +339,7 @@ def _number_draws(ax, n_groups):
 def _name_levels(axis, levels):
     texts, places = [str(level) for level in levels], range(len(levels))
     # a letter of a small text takes about 6 points
-    longest = room(axis.axes)[0] / 6
+    longest = _common.room(axis.axes)[0] / 6
     turned = axis.axis_name == "x" and sum(map(len, texts)) > min(longest, 20)
     axis.set_ticks(
         places, texts, rotation=90 if turned else 0, fontsize="small", parse_math=False
@@ -393,7 +386,7 @@ class MissingnessDisplay:
     def __init__(self, missing: ArrayLike, names: Sequence[str]) -> None:
         missing = np.asarray(missing, dtype=bool)
         self.missing, self.names = missing, list(names)
-        self.patterns, self.counts = missing_patterns(missing)
+        self.patterns, self.counts = _common.missing_patterns(missing)
         n_missing = missing.sum(0)
         # the product of booleans would be boolean
         together = missing.T.astype(float) @ missing
@@ -437,7 +430,7 @@ class MissingnessDisplay:
         >>> int(display.counts[0]), display.patterns.shape
         (430, (338, 25))
         """
-        table = read(X)
+        table = _common.read(X)
         display = cls(np.isnan(table.cells), table.names)
         return display.plot(kind=kind, max_patterns=max_patterns, ax=ax)
 
@@ -479,18 +472,18 @@ class MissingnessDisplay:
 
         shown = self.patterns[:max_patterns]
         width = len(self.names)
-        self.ax_ = axes_or_new(ax, 3.3 + 0.3 * width, 2 + 0.22 * len(shown))
+        self.ax_ = _common.axes_or_new(ax, 3.3 + 0.3 * width, 2 + 0.22 * len(shown))
         self.ax_.pcolormesh(
             shown,
-            cmap=ListedColormap(colours(self.ax_)),
+            cmap=ListedColormap(_common.colours(self.ax_)),
             vmin=0,
             vmax=1,
             edgecolors=self.ax_.get_facecolor(),
             linewidth=1,
         )
         self.ax_.set_ylim(len(shown), 0)
-        across, down = room(self.ax_)
-        size = text_size(down / max(len(shown), 1))
+        across, down = _common.room(self.ax_)
+        size = _common.text_size(down / max(len(shown), 1))
         counts = self.counts[: len(shown)]
         self.ax_.set_yticks(np.arange(len(shown)) + 0.5, counts, fontsize=size)
         self.ax_.yaxis.tick_right()
@@ -505,7 +498,7 @@ class MissingnessDisplay:
             np.arange(width) + 0.5,
             self.missing.sum(0),
             rotation=90,
-            fontsize=min(text_size(across / width), 8),
+            fontsize=min(_common.text_size(across / width), 8),
         )
         above.set_xlabel("missing cells")
         above.tick_params(length=0)
@@ -516,7 +509,7 @@ class MissingnessDisplay:
             raise ValueError("X has no missing cell, so there are no pairs to draw")
         names = [self.names[place] for place in places]
         size = 3 + 0.35 * len(names)
-        self.ax_ = axes_or_new(ax, size + 1, size)
+        self.ax_ = _common.axes_or_new(ax, size + 1, size)
         image = self.ax_.pcolormesh(
             self.pairs[np.ix_(places, places)], cmap="Blues", vmin=0, vmax=1
         )
@@ -528,7 +521,7 @@ class MissingnessDisplay:
         self.ax_.set_yticks(
             np.arange(len(names)) + 0.5,
             labels,
-            fontsize=text_size(0.8 * room(self.ax_)[1] / len(names)),
+            fontsize=_common.text_size(0.8 * _common.room(self.ax_)[1] / len(names)),
             parse_math=False,
         )
         self.ax_.set_ylabel("if this one is missing\n(share of rows)")
@@ -542,7 +535,7 @@ def _explain(ax):
     """Add a legend at the left, where a plot of patterns has no ticks."""
     from matplotlib.patches import Patch
 
-    meanings = zip(colours(ax), ("observed", "missing"), strict=True)
+    meanings = zip(_common.colours(ax), ("observed", "missing"), strict=True)
     ax.legend(
         handles=[Patch(color=colour, label=text) for colour, text in meanings],
         **{"loc": "upper right", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2},
@@ -551,7 +544,7 @@ def _explain(ax):
 
 
 def _label_columns(ax, names, share=1.0):
-    size = text_size(share * room(ax)[0] / len(names))
+    size = _common.text_size(share * _common.room(ax)[0] / len(names))
     places = np.arange(len(names)) + 0.5
     ax.set_xticks(places, names, rotation=90, fontsize=size, parse_math=False)
     ax.tick_params(length=0)
@@ -638,10 +631,10 @@ class ConvergenceDisplay:
         >>> ConvergenceDisplay.from_estimator(imputer).axes_.shape
         (6,)
         """
-        (losses,) = fitted_attributes(estimator, "loss_curve_")
+        (losses,) = _common.fitted_attributes(estimator, "loss_curve_")
         chain = {}
         if hasattr(estimator, "trace_"):
-            trace, r_hat, names, burn_in = fitted_attributes(
+            trace, r_hat, names, burn_in = _common.fitted_attributes(
                 estimator, "trace_", "r_hat_", "latent_names_", "n_burn_in_"
             )
             chain = dict(trace=trace, r_hat=r_hat, names=names, n_burn_in=burn_in)
@@ -659,8 +652,8 @@ class ConvergenceDisplay:
             Itself.
         """
         chosen = self._slowest()
-        self.figure_, self.axes_ = panels(1 + len(chosen), 3, _CURVE_PANEL)
-        rise, fall = colours(self.axes_[0])
+        self.figure_, self.axes_ = _common.panels(1 + len(chosen), 3, _CURVE_PANEL)
+        rise, fall = _common.colours(self.axes_[0])
         rounds = np.arange(1, 1 + len(self.loss_curve))
         self.axes_[0].plot(rounds, self.loss_curve, color=rise, lw=1)
         self.axes_[0].set_title("loss", fontsize="medium")
@@ -678,7 +671,7 @@ class ConvergenceDisplay:
             )
         for ax in self.axes_:
             if self.n_burn_in:
-                ax.axvspan(1, self.n_burn_in, lw=0, zorder=0, **FAINT)
+                ax.axvspan(1, self.n_burn_in, lw=0, zorder=0, **_common.FAINT)
             ax.set_xlabel("round")
         return self
 

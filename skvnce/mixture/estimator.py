@@ -157,13 +157,10 @@ class MixtureImputer(CallbackSupportMixin, Imputer):
         "n_estimators": [validation.integer_from(1)],
         "marginals": [StrOptions(set(MARGINALS))],
         "max_iter": [validation.integer_from(1)],
-        "min_value": validation.BOUND,
-        "max_value": validation.BOUND,
+        **validation.OF_LIMITS,
         **validation.OF_IMPUTERS,
-        "on_misfit": validation.ON_MISFIT,
         "n_jobs": validation.N_JOBS,
-        "random_state": validation.RANDOM_STATE,
-        "verbose": ["verbose"],
+        **validation.OF_FITS,
     }
 
     def __init__(

@@ -6,7 +6,7 @@ from typing import NamedTuple, Self
 import numpy as np
 import torch
 
-from skvnce._imputer.fitted import Filled, average_density
+from skvnce._imputer.fitted import Densities, Filled, average_density
 from skvnce._tables.values import NO_LIMITS, Limits
 from skvnce.mixture import density
 from skvnce.mixture.density import Arranged, Mixture
@@ -74,9 +74,7 @@ class MixtureModel(NamedTuple):
         levels = torch.rand(n_classes, *sizes, dtype=torch.float64).numpy()
         return uniform, noise, levels
 
-    def log_density(
-        self, nodes: np.ndarray, *, with_errors: bool = False
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def log_density(self, nodes: np.ndarray, *, with_errors: bool = False) -> Densities:
         """Compute log-densities of rows, and their standard errors, 0; each (n,)."""
         data = self._rows(nodes)
         log_density = np.empty(len(nodes))
@@ -124,8 +122,6 @@ class Averaged(NamedTuple):
             drawn[:, rows] = self.models[turn].draw(nodes[rows], n_draws)
         return drawn
 
-    def log_density(
-        self, nodes: np.ndarray, *, with_errors: bool = False
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def log_density(self, nodes: np.ndarray, *, with_errors: bool = False) -> Densities:
         """Compute the log of the average density, and errors, 0; each (n,)."""
         return average_density([model.log_density(nodes) for model in self.models])

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import t as student
 
-from skvnce._core.numbers import check_share
+from skvnce._core.numbers import check_bool, check_share
 from skvnce._tables.frames import readable
 
 if TYPE_CHECKING:
@@ -150,8 +150,7 @@ class Pooled(NamedTuple):
         """
         import pandas as pd
 
-        if not isinstance(exponentiate, bool | np.bool_):
-            raise TypeError(f"exponentiate must be a bool, got {exponentiate!r}.")
+        check_bool(exponentiate, "exponentiate")
         columns = self._columns(level)
         if exponentiate:
             with np.errstate(over="ignore"):  # a ratio may be infinite

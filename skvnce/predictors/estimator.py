@@ -39,12 +39,7 @@ from skvnce._core.random import seed_from
 from skvnce._core.runtime import one_thread
 from skvnce._core.warnings import without_pooling
 from skvnce._imputer import validation
-from skvnce._imputer.fitted import (
-    Fitted,
-    with_fit,
-    with_plain_fit,
-    without_fit,
-)
+from skvnce._imputer.fitted import Fitted, get_state, set_state, without_fit
 from skvnce._tables.cells import is_frame, is_missing
 from skvnce._tables.mixed import check_rows
 from skvnce._tables.model_columns import checked_weights
@@ -133,13 +128,7 @@ class MultipleImputation(BaseEstimator):
         self.__dict__ = {**without_fit(vars(self)), **report, "_fitted": fitted}
         return self
 
-    def __getstate__(self):
-        """Return the state with plain values, which skops can store."""
-        return with_plain_fit(super().__getstate__())
-
-    def __setstate__(self, state):
-        """Restore the values of the state."""
-        super().__setstate__(with_fit(state))
+    __getstate__, __setstate__ = get_state, set_state
 
     def get_metadata_routing(self) -> Any:
         """Get the metadata routing of this object.

@@ -87,7 +87,7 @@ def projected_latent(
 
     def state_at(data: Incomplete, u: Tensor, y: Tensor) -> Projected:
         x = data.with_values(y)
-        log_target = log_projected(model, data, x, y, proposal.sigma)
+        log_target = log_projected(model, x, y, proposal.sigma)
         return Projected(x, u, counted(log_target))
 
     @torch.no_grad()
@@ -121,7 +121,7 @@ def projected_latent(
 
 
 def log_projected(
-    model: Flow, data: Incomplete, x: Tensor, y: Tensor, sigma: float
+    model: Flow, x: Tensor, y: Tensor, sigma: float
 ) -> Tensor:  # (*chains, n)
     """Compute the log-density of u, eq. (1), up to a constant of the row.
 

@@ -15,6 +15,7 @@ from skvnce._core.incomplete import Incomplete
 from skvnce._core.models import accept, iwelbo, run_chain, standard_error
 from skvnce._core.progress import tell
 from skvnce._core.random import Uniforms, at_quantiles, inside, row_keyed
+from skvnce._imputer.fitted import Densities, Filled
 from skvnce._tables.values import NO_LIMITS, Limits
 from skvnce.autoencoder.model import of_rows, of_stream
 from skvnce.gaussian import em
@@ -418,7 +419,7 @@ class ChainModel(NamedTuple):
             drawn[:, rows.numpy()] = self.scores.cells(tables.cpu()).numpy()
         return drawn
 
-    def log_density(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def log_density(self, nodes: np.ndarray) -> Densities:
         """Estimate log-densities of rows and their standard errors; each (n,)."""
         n_draws = self.n_scored
         data, log_slopes = self.scores.scores(Incomplete.from_array(nodes))
@@ -446,9 +447,7 @@ class ChainMember(NamedTuple):
     model: ChainModel
     n_sweeps: int
 
-    def draws(
-        self, nodes: np.ndarray, n_draws: int, numbers: Callable
-    ) -> tuple[np.ndarray, dict]:
+    def draws(self, nodes: np.ndarray, n_draws: int, numbers: Callable) -> Filled:
         """Draw cells that will be summarised; see `Member`."""
         n_chains = min(n_draws, _SUMMED)
         sizes = {"n_chains": n_chains, "n_tables": -(-n_draws // n_chains)}
@@ -462,13 +461,11 @@ class ChainMember(NamedTuple):
         sizes = {"n_chains": n_draws, "n_sweeps": self.n_sweeps, "n_tables": 1}
         return self.model.draws(nodes, of_stream, **sizes)
 
-    def mean(self, nodes: np.ndarray) -> tuple[np.ndarray, dict]:
+    def mean(self, nodes: np.ndarray) -> Filled:
         """Approximate means; see `Member`."""
         drawn = self.model.draws(nodes, partial(of_rows, 0), **_APPROXIMATE)
         return drawn.mean(0), {}
 
-    def log_density(
-        self, nodes: np.ndarray, *, with_errors: bool = True
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def log_density(self, nodes: np.ndarray, *, with_errors: bool = True) -> Densities:
         """Estimate log-densities and their standard errors; see `CellModel`."""
         return self.model.log_density(nodes)

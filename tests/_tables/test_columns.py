@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from skvnce import GaussianImputer, MixtureImputer, TableImputer
 from skvnce._core.numbers import MOST_CODES
 from skvnce._tables.cells import UNITS
-from skvnce._tables.output import as_objects, decoded, in_frames
+from skvnce._tables.output import as_objects, decode, in_frames
 from skvnce._tables.schema import Column, encode, read_columns
 
 pytestmark = pytest.mark.usefixtures("short_training")
@@ -177,11 +177,11 @@ def test_times_are_exact_to_the_microsecond():
     [column], codes = read_columns(days.to_frame("t")), None
     codes = encode(days.to_frame("t"), [column])
     assert codes[0, 0] == -86_400e6
-    assert decoded([column], codes)[:, 0].tolist() == days.tolist()
+    assert decode([column], codes)[:, 0].tolist() == days.tolist()
     zone = pd.DataFrame({"t": zoned([MOMENTS[0]] * 2)})
     [column] = read_columns(zone)
     assert column.zone == ZONE and column.kind == "numeric"
-    assert decoded([column], encode(zone, [column]))[0, 0] == zone.t[0]
+    assert decode([column], encode(zone, [column]))[0, 0] == zone.t[0]
     late = pd.DataFrame({"t": pandas("datetime64[ns]")(["2020-01-01", None])})
     late.t += pd.Timedelta(1, "ns")
     assert encode(late, read_columns(late))[0, 0] == pytest.approx(
@@ -208,7 +208,7 @@ def test_times_are_rounded_down_to_the_unit_of_their_column(kind, unit, tick):
 
 def test_dates_are_rounded_to_the_nearest_day():
     day = 86_400e6
-    found = decoded([Column("numeric", dtype="date")], np.array([[0.4], [-0.6]]) * day)
+    found = decode([Column("numeric", dtype="date")], np.array([[0.4], [-0.6]]) * day)
     assert found[:, 0].tolist() == [dt.date(1970, 1, 1), dt.date(1969, 12, 31)]
 
 
@@ -259,7 +259,7 @@ def test_days_begin_at_midnight_by_the_clock_of_their_zone():
 @pytest.mark.parametrize("dtype", ["date", "datetime"])
 def test_numbers_beyond_all_dates_are_the_ends(zone, dtype):
     column = Column("numeric", dtype=dtype, zone=zone, unit=UNITS[0])
-    found = decoded([column], np.array([[-1e30], [1e30]]))[:, 0]
+    found = decode([column], np.array([[-1e30], [1e30]]))[:, 0]
     assert [one.year for one in found] == [1, 9999]
 
 

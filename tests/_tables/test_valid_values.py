@@ -41,7 +41,7 @@ def test_ranges_of_the_rule(frame):
     found = learnt(frame)
     expected = [[-np.inf, 0.0, 0.0, 0.0, 0.0], [np.inf, np.inf, 4.0, np.inf, 0.0]]
     np.testing.assert_array_equal(found.ranges, expected)
-    assert not found.given.any()
+    assert not found.by_user.any()
     assert found.integers.tolist() == [False, False, True, True, False]
     assert found.codes.tolist() == [False, False, True, False, False]
     np.testing.assert_array_equal(found.values[2], np.arange(5.0))

@@ -385,10 +385,9 @@ def marginal(model, x, observed):
 def objectives(model, x, observed):
     """The objectives at a state of the chains, with exact conditionals."""
     parts = Linear(), Decoded()
-    everything = torch.ones_like(x[0]).bool()
     return {
         "both": lambda x, z: vbgi(model, *parts, x, z, observed, global_stream),
-        "A": lambda x, z: of_latents(model, parts[0], x, everything, global_stream),
+        "A": lambda x, z: of_latents(model, parts[0], x, global_stream),
         "B": lambda x, z: of_cells(model, parts[1], x, z, observed),
         "marginal": lambda x, z: vbgi_marginal(
             model, parts[0], x, observed, global_stream

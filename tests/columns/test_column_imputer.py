@@ -25,7 +25,7 @@ from skvnce import (
     MixtureImputer,
     VNCEEstimator,
 )
-from skvnce.columns.fit import associated, hold_out_rows, options_of_quantiles
+from skvnce.columns.fit import find_associated, hold_out_rows, options_of_quantiles
 from skvnce.columns.model import Classification, Design, Quantiles, Regression
 
 pytestmark = pytest.mark.usefixtures("short_training")
@@ -317,7 +317,7 @@ def test_associations_are_correlations_of_rows_that_observe_both():
     missing = [[abs(seen[j].corr(values[k])) for k in values] for j in seen]
     with np.errstate(all="ignore"):
         expected = np.fmax(own, np.nan_to_num(missing)) >= 0.1
-    found = associated(nodes, [False] * 6)
+    found = find_associated(nodes, [False] * 6)
     few = np.array([4])
     np.testing.assert_array_equal(np.delete(found, few, 1), np.delete(expected, few, 1))
     assert not found[:, [4, 5]].any()

@@ -23,7 +23,7 @@ from skvnce._tables.cells import (
 )
 from skvnce._tables.findings import Counted, count_levels, passed_through
 from skvnce._tables.frames import is_in_parts
-from skvnce._tables.output import decoded
+from skvnce._tables.output import decode
 from skvnce._tables.schema import Column, asked_kinds, in_order, read_columns
 from skvnce._types import Method
 
@@ -127,7 +127,7 @@ def _missing_row(chunk):
 
 def typical_row(schema, frame):
     """Make a row of a data frame's types, of values that `fit` has seen."""
-    [values] = decoded(schema.columns, schema.ends[:1]).tolist()
+    [values] = decode(schema.columns, schema.ends[:1]).tolist()
     cells = {}
     for value, (name, dtype) in zip(values, frame.dtypes.items(), strict=True):
         is_level = value in getattr(dtype, "categories", [value])

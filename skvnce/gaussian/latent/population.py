@@ -42,6 +42,7 @@ from skvnce._core.distributions.normal import Normal
 from skvnce._core.incomplete import Incomplete, Rows
 from skvnce._core.random import inside, normal_cdf
 from skvnce.gaussian import em
+from skvnce.gaussian.calibration import interpolate
 from skvnce.gaussian.latent.columns import Latents, Limits, Marginal
 from skvnce.gaussian.marginals import (
     PiecewiseLinear,
@@ -93,23 +94,23 @@ class Population(NamedTuple):
         columns = columns[table.depends(columns, weights)]  # else nothing changes
         if not len(columns):
             return cls(latents, torch.zeros(latents.size, dtype=torch.float64))
-        pieces, normal = _fitted(table, weights, columns)
-        latents = latents._replace(marginals=_moved(latents, columns, pieces))
+        pieces, normal = _fit_pieces(table, weights, columns)
+        latents = latents._replace(marginals=_move_marginals(latents, columns, pieces))
         return cls(latents, _means(normal, latents))
 
 
-def _moved(
+def _move_marginals(
     latents: Latents, columns: Tensor, pieces: PiecewiseLinear
 ) -> list[Marginal | None]:
     """Map the scores of some of the ordered columns by T."""
     marginals = list(latents.marginals)
     for place in columns.tolist():
         j = latents.ordered[place][0]
-        marginals[j] = marginals[j].moved(partial(_mapped, pieces.take([place])))
+        marginals[j] = marginals[j].moved(partial(_map_scores, pieces.take([place])))
     return marginals
 
 
-def _mapped(pieces: PiecewiseLinear, scores: Tensor) -> Tensor:
+def _map_scores(pieces: PiecewiseLinear, scores: Tensor) -> Tensor:
     """Map scores (n,) by the T of one column; infinite ones stay infinite."""
     finite = scores.where(scores.isfinite(), 0.0)
     mapped = pieces.forward(finite[:, None])[0][:, 0]
@@ -220,7 +221,7 @@ def _indicators(levels: Tensor, size: int) -> tuple[Tensor, Tensor]:
     return ((x - mean) / scale).where(observed, 0.0), observed
 
 
-def _fitted(
+def _fit_pieces(
     table: ScoreTable, weights: Tensor, columns: Tensor
 ) -> tuple[PiecewiseLinear, Normal]:
     """Fit T of some columns to all rows, in turn with the distribution of scores."""
@@ -235,13 +236,13 @@ def _fitted(
         stopping = {"max_iter": _STEPS[number > 0], "tol": _TOL}
         normal = em.fit_table(scores, strength, normal, **stopping).normal
         before = pieces
-        pieces = _updated(pieces, normal, scores, table.spread, columns)
+        pieces = _update_pieces(pieces, normal, scores, table.spread, columns)
         if float((pieces.scores - before.scores)[:, 1:-1].abs().max()) < _SETTLED:
             break
     return pieces, normal
 
 
-def _updated(
+def _update_pieces(
     pieces: PiecewiseLinear,
     normal: Normal,
     rows: Rows,
@@ -318,14 +319,6 @@ def _shares(present: Mixture, missing: Mixture, p: Tensor, knots: Tensor) -> Ten
     """Compute the right side of eq. (2) at knots (n_knots,)."""
     low, high = present.ends()
     at = low + (high - low) * torch.linspace(0, 1, _N_SCORES).to(low)
-    observed_scores = torch.special.ndtri(inside(present.cdf(at))).contiguous()
-    after = torch.searchsorted(observed_scores, knots.contiguous()).clamp(
-        1, _N_SCORES - 1
-    )
-    before = after - 1
-    part = (
-        (knots - observed_scores[before])
-        / (observed_scores[after] - observed_scores[before])
-    ).clamp(0, 1)
-    predicted = at[before] + part * (at[after] - at[before])
+    observed_scores = torch.special.ndtri(inside(present.cdf(at)))
+    predicted = interpolate(observed_scores, at, knots)
     return p * normal_cdf(knots) + (1 - p) * missing.cdf(predicted)
