@@ -418,21 +418,21 @@ def _is_of_skewness(expansion, product, completions, X, weights):
         return False
     used = weights > 0
     completions, X, weights = completions[:, used], X[used], weights[used]
-    A = completions[..., others]
+    A, x, y = (
+        completions[..., columns]
+        for columns in (others, factor.base[0], target.base[0])
+    )
+    observed = ~np.isnan(X[:, factor.base[0]])
     if not factor.is_number and factor.n_levels > 2:
-        grades = factor.base[0]
         values = factor.coded[:, 0]
-        codes = abs(completions[..., grades, None] - values).argmin(-1)
-        observed = ~np.isnan(X[:, grades])
-        y = completions[..., target.base[0]]
+        codes = abs(x[..., None] - values).argmin(-1)
         return is_of_grades(y, codes, values, A, observed, weights)
     rng = np.random.default_rng(0)
     x, y = (
-        completions[..., part.base[0]]
-        + rng.uniform(-0.5, 0.5, completions.shape[:2]) * _step_of(part)
-        for part in (factor, target)
+        cells + rng.uniform(-0.5, 0.5, cells.shape) * _step_of(part)
+        for cells, part in ((x, factor), (y, target))
     )
-    return is_of_skewness(y, x, A, weights)
+    return is_of_skewness(y, x, A, observed, weights)
 
 
 def _step_of(part):

@@ -500,26 +500,42 @@ def is_of_spread_by_level(target, factor, A, weights):
     return bool(gain + weights.sum() / 2 * sizes > _EVIDENCE)
 
 
-def is_of_skewness(target, factor, A, weights):
+def is_of_skewness(target, factor, A, is_observed, weights):
     """Say whether the square of a factor is the skewness of its distribution.
 
     If the factor is linear in the target with skewed residuals, the target bends with
     it.  Compared are p(target | factor, square) p(factor) and p(target) p(factor |
-    target), of any distribution of residuals (Shimizu et al. 2006), in tables (C, n).
+    target), of any distribution of residuals (Shimizu et al. 2006), in tables (C, n),
+    whose missing cells of the factor are drawn by the first.  Such tables speak for
+    it, and others for the second: the ratio of the likelihoods of observed cells is
+    between their means, and near the mean of these (Gelman and Meng 1998, path
+    sampling).
 
-    `target`, `factor` (C, n); `A` (C, n, m): all others; `weights` (n,).
+    `target`, `factor` (C, n); `A` (C, n, m): all others; `is_observed` (n,), bool,
+    where the factor is; `weights` (n,).
     """
-    root = np.sqrt(weights)
+    rng, root, gains = np.random.default_rng(0), np.sqrt(weights), []
 
     def cost(x, *columns):
         columns = np.column_stack([np.ones(len(x)), *columns])
         return entropy(_rest(root, columns, x) / root, weights)
 
-    gains = [
-        cost(t, Z, f, f**2) + cost(f, Z) - cost(t, Z) - cost(f, Z, t)
-        for t, f, Z in zip(target, factor, A, strict=True)
-    ]
+    for t, f, Z in zip(target, factor, A, strict=True):
+        drawn = _drawn_by(f, np.column_stack([Z, t]), is_observed, weights, rng)
+        gains += [
+            cost(t, Z, x, x**2) + cost(x, Z) - cost(t, Z) - cost(x, Z, t)
+            for x in (f, drawn)
+        ]
     return bool(np.mean(gains) > 0)
+
+
+def _drawn_by(x, A, is_observed, weights, rng):
+    """Draw missing cells of x (n,) by its regression on A (n, m), with residuals."""
+    A, w = np.column_stack([np.ones(len(A)), A]), weights * is_observed
+    root = np.sqrt(w)
+    mean = A @ np.linalg.lstsq(root[:, None] * A, root * x, rcond=None)[0]
+    noise = rng.choice(x - mean, len(x), p=w / w.sum())
+    return np.where(is_observed, x, mean + noise)
 
 
 def is_of_grades(target, codes, values, A, is_observed, weights):

@@ -275,12 +275,12 @@ def test_skewness_is_no_square(seed):
         rng = np.random.default_rng([seed, i, 300])
         x, z, noise = rng.normal(size=(3, 300))
         skewed, A = 2 * x + z + rng.chisquare(3, 300), z[:, None]
-        of_skewness.append(is_of_skewness([x], [skewed], [A], weights))
+        of_skewness.append(is_of_skewness([x], [skewed], [A], everywhere, weights))
         y = x**2 + x + z + noise
-        of_square.append(is_of_skewness([y], [x], [A], weights))
+        of_square.append(is_of_skewness([y], [x], [A], everywhere, weights))
     assert np.mean(of_skewness) > 0.9 > 0.1 > np.mean(of_square)
     many = rng.normal(size=(300, 300))
-    assert not is_of_skewness([x], [skewed], [many], weights)
+    assert not is_of_skewness([x], [skewed], [many], everywhere, weights)
 
 
 def test_bends_of_grades_are_no_squares(seed):
