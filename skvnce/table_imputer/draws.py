@@ -23,6 +23,7 @@ from skvnce.table_imputer.normal import (
     Conditional,
     Normal,
     Normals,
+    Prior,
     completed,
     joined,
     operations,
@@ -78,16 +79,16 @@ class Chain(NamedTuple):
 
     X: np.ndarray  # (n, d), NaN where missing
     weights: np.ndarray  # (n,)
-    strength: float  # of the prior, in rows
+    prior: Prior
     n_draws: int
     rng: np.random.Generator
 
     @classmethod
-    def of(cls, X, weights, share, n_draws, rng):
+    def of(cls, X, weights, share, correlation, n_draws, rng):
         """Begin a chain, whose prior has a share of a row for each column."""
         d = X.shape[1]
         strength = max(share * d, d + _PROPER - weights.sum())
-        return cls(X, weights, strength, n_draws, rng)
+        return cls(X, weights, Prior(strength, correlation), n_draws, rng)
 
 
 def run_chain(expansion, fit, chain, total=0.0):
@@ -162,7 +163,7 @@ def _steps(fit, chain, spacing):
     for step in range(1 - 2 * spacing, chain.n_draws * spacing + 1):  # with burn-in
         noise = chain.rng.normal(size=size)
         F = completed(chain.X, gone, Normal.of(mean, S), noise, order=order)
-        mean, S = posterior_draw(F, chain.weights, chain.strength, chain.rng)
+        mean, S = posterior_draw(F, chain.weights, chain.prior, chain.rng)
         if step > 0 and step % spacing == 0:
             yield F, (mean, S)
 
@@ -251,7 +252,7 @@ def _compatible_round(expansion, chain, S, draws, active, logits=None):
         else:
             codes = _levels(expansion, part, laws, targets, states, rng)
             put_cells(expansion, S, part, codes, rows)
-    return [posterior_draw(s, chain.weights, chain.strength, rng) for s in S]
+    return [posterior_draw(s, chain.weights, chain.prior, rng) for s in S]
 
 
 def parts_told(expansion, part):

@@ -31,6 +31,7 @@ _BEYOND = 2.0
 # the same of logarithms, in standard deviations: a line from there is as far as numbers
 # go that are predicted as they are
 _BEYOND_LOGARITHMS = 0.5
+_MOST_CORRELATED = 0.999  # of the prior: a number and its scores
 _LEAST_SHARE = 1e-4  # variance of an indicator
 
 NUMBER, GRADE, LEVELS, EMBEDDED, ALONE = range(5)
@@ -226,6 +227,20 @@ class Expansion(NamedTuple):
         self.multiply(X)
         return X
 
+    def correlation(self, X):
+        """Return the identity (width, width), but for numbers and their scores.
+
+        A prior without this correlation would attenuate differences of their slopes,
+        and by that a line that is observed on one side would bend.
+        """
+        R = np.eye(self.width)
+        for part in self.parts:
+            if part.score:
+                pair = part.block[:2]
+                rows = X[~np.isnan(X[:, pair[0]])][:, pair]
+                R[np.ix_(pair, pair)] = _correlation(rows)
+        return R
+
     def put_scores(self, X, part, rows=slice(None)):
         """Compute the normal scores of a column in X."""
         if part.score:
@@ -412,6 +427,15 @@ def _with_embeddings(parts, n_base, cells, weights):
         )
         n_base += size
     return parts, n_base
+
+
+def _correlation(rows):
+    """Compute the correlation (2, 2) of two columns, below 1."""
+    Z = rows - rows.mean(0)
+    root = np.sqrt(np.maximum((Z**2).sum(0), 1e-300))
+    R = _MOST_CORRELATED * (Z.T @ Z) / np.outer(root, root)
+    np.fill_diagonal(R, 1.0)
+    return R
 
 
 def _moments(x, weights):

@@ -23,7 +23,7 @@ from skvnce.table_imputer.model import (
     TableModel,
     Training,
 )
-from skvnce.table_imputer.normal import Normal, Normals, fit_em, joined
+from skvnce.table_imputer.normal import Normal, Normals, Prior, fit_em, joined
 from skvnce.table_imputer.products import (
     Regressions,
     choose_products,
@@ -121,17 +121,17 @@ def _mates(order, relations):
 def _fit_normal(source, expansion, training, settings):
     """Fit the normal distribution to the training rows, and without each fold."""
     X, weights = expansion.matrix(training.cells), training.weights
-    strength = settings.share * X.shape[1]
     if not X.shape[1]:
         fit, held_out = None, []
     else:
-        fit = fit_em(X, weights, strength)
+        prior = Prior(settings.share * X.shape[1], expansion.correlation(X))
+        fit = fit_em(X, weights, prior)
         held_out = []
         for fold in range(_FOLDS):
             rest = training.folds != fold
             rest = rest if rest.any() else ~rest
             start = fit.mean, fit.covariance
-            of_rest = fit_em(X[rest], weights[rest], strength, _ROUNDS, start)
+            of_rest = fit_em(X[rest], weights[rest], prior, _ROUNDS, start)
             held_out.append(Normal.of(of_rest.mean, of_rest.covariance))
     return TableModel(
         source,
@@ -240,8 +240,8 @@ def _fit_all(model, cells, weights):
     """Continue EM with all rows of a long table."""
     X = model.expansion.matrix(cells)
     start = model.normal.mean, model.normal.covariance
-    strength = model.settings.share * X.shape[1]
-    return fit_em(X, weights, strength, _ROUNDS, start)._replace(rate=model.normal.rate)
+    prior = Prior(model.settings.share * X.shape[1], model.expansion.correlation(X))
+    return fit_em(X, weights, prior, _ROUNDS, start)._replace(rate=model.normal.rate)
 
 
 def _confirmed(model, chosen):

@@ -257,9 +257,9 @@ class TableModel(NamedTuple):
         rows = draws.some_rows(np.arange(len(X)), ROWS_OF_CHAIN, settings.seed)
         rng = np.random.default_rng([settings.seed, 1])
         weights = training.weights[rows]
-        return rows, draws.Chain.of(
-            X[rows], weights, settings.share, settings.n_draws, rng
-        )
+        correlation = self.expansion.correlation(X)
+        options = settings.share, correlation, settings.n_draws, rng
+        return rows, draws.Chain.of(X[rows], weights, *options)
 
     def with_one_draw(self):
         """List models that have one draw of the parameters each."""

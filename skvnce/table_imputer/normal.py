@@ -86,14 +86,25 @@ class Fallback(NamedTuple):
     size: float  # of the step to it
 
 
-def fit_em(X, weights, strength, n_rounds=None, start=None):
+class Prior(NamedTuple):
+    """Of a covariance: rows that are seen before those of the data."""
+
+    strength: float  # number of rows
+    correlation: np.ndarray  # (d, d), of their columns, which have variance 1
+
+    @property
+    def scatter(self):
+        """Sum of the products of the rows (d, d)."""
+        return self.strength * self.correlation
+
+
+def fit_em(X, weights, prior, n_rounds=None, start=None):
     """Fit mean and covariance by EM, with a prior.
 
     Slow fits are extrapolated: where a row far outside lacks columns that others
     predict, EM moves towards these predictions by a thousandth a round.
 
-    `X` (n, d): standardised; NaN marks missing cells; `weights` (n,); `strength`,
-    float: number of rows that the prior counts as: independent columns of variance 1;
+    `X` (n, d): standardised; NaN marks missing cells; `weights` (n,); `prior`: Prior;
     `n_rounds`, int: at most; None: as many as are affordable; `start`, tuple of mean
     and covariance.  Returns Fit.
     """
@@ -102,7 +113,7 @@ def fit_em(X, weights, strength, n_rounds=None, start=None):
     trail = [start or (_weighted_means(X, weights), np.eye(X.shape[1]))]
     last, rate, fallback = np.inf, 0.5, None
     for n_round in range(1, n_rounds + 1):
-        point = _step(X, gone, order, weights, strength, trail[-1])
+        point = _step(X, gone, order, weights, prior, trail[-1])
         steps = [new - old for old, new in zip(trail[-1], point, strict=True)]
         size = np.sqrt(sum((step**2).sum() for step in steps))
         if fallback is not None and size > _FARTHER * fallback.size:
@@ -122,7 +133,7 @@ def fit_em(X, weights, strength, n_rounds=None, start=None):
     return Fit(mean, covariance, min(rate, _MOST_RATE), n_round)
 
 
-def _step(X, gone, order, weights, strength, point):
+def _step(X, gone, order, weights, prior, point):
     """Make a step of EM from a mean and a covariance."""
     n, d = weights.sum(), X.shape[1]
     C = np.zeros((d, d))
@@ -130,8 +141,8 @@ def _step(X, gone, order, weights, strength, point):
     _check_size(F)
     mean = weights @ F / n
     Z = F - mean
-    scatter = Z.T @ (weights[:, None] * Z) + C + strength * np.eye(d)
-    return mean, scatter / (n + strength)
+    scatter = Z.T @ (weights[:, None] * Z) + C + prior.scatter
+    return mean, scatter / (n + prior.strength)
 
 
 def operations(gone):
@@ -166,7 +177,7 @@ def _weighted_means(X, weights):
     return weights @ np.nan_to_num(X) / np.maximum(total, 1e-12)
 
 
-def posterior_draw(F, weights, strength, rng):
+def posterior_draw(F, weights, prior, rng):
     """Draw mean and covariance given a completed table (n, d), by Bartlett's factors.
 
     The prior is that of `fit_em`, and flat for the mean.
@@ -175,9 +186,9 @@ def posterior_draw(F, weights, strength, rng):
     n, d = weights.sum(), F.shape[1]
     mean = weights @ F / n
     Z = F - mean
-    L = np.linalg.cholesky(Z.T @ (weights[:, None] * Z) + strength * np.eye(d))
+    L = np.linalg.cholesky(Z.T @ (weights[:, None] * Z) + prior.scatter)
     A = np.tril(rng.normal(size=(d, d)), -1)
-    freedom = np.maximum(n - 1 + strength - np.arange(d), 1.0)
+    freedom = np.maximum(n - 1 + prior.strength - np.arange(d), 1.0)
     A[np.diag_indices(d)] = np.sqrt(rng.chisquare(freedom))
     W = np.linalg.solve(A, L.T)
     S = W.T @ W

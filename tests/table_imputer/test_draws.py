@@ -21,7 +21,7 @@ from skvnce.table_imputer.draws import (
 from skvnce.table_imputer.expansion import expand
 from skvnce.table_imputer.fit import Problem, fit_table
 from skvnce.table_imputer.model import Settings
-from skvnce.table_imputer.normal import Normals, fit_em
+from skvnce.table_imputer.normal import Normals, Prior, fit_em
 from skvnce.table_imputer.products import Candidate
 
 COVARIANCE = 0.8 + 0.2 * np.eye(4)
@@ -60,17 +60,24 @@ def test_cells_are_drawn_from_their_conditional_distribution(seed, rng, gone):
     assert abs((plain**2).mean(0) - 1).max() > limit * np.sqrt(2 / n) * 2
 
 
+def independent(strength, X):
+    """Make a prior of independent columns."""
+    return Prior(strength, np.eye(X.shape[-1]))
+
+
 def test_draws_of_parameters_are_about_the_fit(rng, monkeypatch):
     """Of monotone gaps the posterior mean is that of EM, not of complete rows."""
     monkeypatch.setattr(normal, "_CHANGE", 1e-8)
     x = rng.normal(size=(150, 1))
     X = np.column_stack([x, 2 * x + rng.normal(size=(150, 1))])
     X[x[:, 0] < 0, 1] = np.nan
-    fit, ones = fit_em(X, np.ones(150), 0.1, 1000), np.ones(150)
+    fit, ones = fit_em(X, np.ones(150), independent(0.1, X), 1000), np.ones(150)
     expansion = expand(X, ones, np.zeros(2, int), [None] * 2)
     parts = [part._replace(block=part.base, score=()) for part in expansion.parts]
     expansion = expansion._replace(parts=parts)
-    found = run_chain(expansion, fit, Chain.of(X, ones, 0.05, 400, rng))
+    found = run_chain(
+        expansion, fit, Chain.of(X, ones, 0.05, np.eye(X.shape[1]), 400, rng)
+    )
     assert found.normals.mean.shape == (400, 2) and found.states.shape == (5, 150, 2)
     assert p_mean(found.normals.mean, fit.mean) > FAILURE
     assert p_mean(found.normals.mean, np.nanmean(X, 0)) < FAILURE
@@ -82,7 +89,7 @@ def test_draws_of_a_sample_of_rows_are_those_of_all(rng):
     """Their centre is the fit of all rows, and their deviations shrink by a half."""
     fit = normal.Fit(rng.normal(size=2), np.array([[1.0, 0.3], [0.3, 2.0]]), 0.5, 9)
     F, ones = rng.normal(size=(100, 2)), np.ones(100)
-    some = [normal.posterior_draw(F, ones, 1.0, rng) for _ in range(50)]
+    some = [normal.posterior_draw(F, ones, independent(1.0, F), rng) for _ in range(50)]
     moved = module._of_all_rows(some, fit, 0.5)
     pairs = zip(*some, strict=True), zip(*moved, strict=True), fit[:2]
     for one, other, centre in zip(*pairs, strict=True):
@@ -95,7 +102,9 @@ def chain_of(n, d, n_gone):
     """Make a chain of which each row has as many missing cells."""
     X = np.zeros((n, d))
     X[:, :n_gone] = np.nan
-    return Chain.of(X, np.ones(n), 0.05, 20, np.random.default_rng(0))
+    return Chain.of(
+        X, np.ones(n), 0.05, np.eye(X.shape[1]), 20, np.random.default_rng(0)
+    )
 
 
 def test_chains_of_wide_tables_are_bounded():
@@ -114,8 +123,8 @@ def test_draws_of_slow_chains_are_apart(monkeypatch):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(100, 1)) + rng.normal(size=(100, 4))
     X[rng.random(X.shape) < 0.65] = np.nan
-    chain = Chain.of(X, np.ones(100), 0.05, 60, rng)
-    fit = fit_em(X, chain.weights, chain.strength)
+    chain = Chain.of(X, np.ones(100), 0.05, np.eye(X.shape[1]), 60, rng)
+    fit = fit_em(X, chain.weights, chain.prior)
     likeness = {}
     for times in (4, 1):  # control: 1
         monkeypatch.setattr(module, "_TIMES_OF_SLOW", times)
@@ -154,7 +163,7 @@ def with_product(rng, n_levels, grades=0):
     found = found._replace(parts=parts)
     X = found.matrix(cells)
     found = found.with_products(X, ones, [Candidate(0, 1, 2, 1.0, 500.0)])
-    fit = fit_em(found.matrix(cells), ones, 0.1)
+    fit = fit_em(found.matrix(cells), ones, independent(0.1, found.matrix(cells)))
     normals = Normals.of([(fit.mean, fit.covariance)], np.ones((1, 4), dtype=bool))
     return found, normals, targets_of(found, normals, 0)
 
@@ -218,7 +227,9 @@ def with_proxy(rng, n_levels):
     )
     chosen = [Candidate(j, x_column, y_column, 1.0, 500.0) for j in g_columns[-2:]]
     expansion = expansion.with_products(expansion.matrix(cells), ones, chosen)
-    fit = fit_em(expansion.matrix(cells), ones, 1.0)
+    fit = fit_em(
+        expansion.matrix(cells), ones, independent(1.0, expansion.matrix(cells))
+    )
     normals = Normals.of([fit[:2]], np.ones((1, expansion.width), dtype=bool))
     return expansion, normals, (x_column, y_column, u_column)
 
@@ -266,8 +277,8 @@ def test_products_of_the_levels_of_a_column_are_in_the_same_draws(rng):
     expansion = expansion._replace(products=products)
     cells = np.column_stack([rng.integers(0, 3, 60), rng.normal(size=(60, 3))])
     X, ones = expansion.matrix(cells.astype(float)), np.ones(60)
-    chain = Chain.of(X, ones, 0.05, 30, rng)
-    normals = run_chain(expansion, fit_em(X, ones, 1.0), chain).normals
+    chain = Chain.of(X, ones, 0.05, np.eye(X.shape[1]), 30, rng)
+    normals = run_chain(expansion, fit_em(X, ones, independent(1.0, X)), chain).normals
     first, second = (normals.precision[:, one.at, 0] != 0 for one in products)
     np.testing.assert_array_equal(first, second)
     assert 0 < first.sum() < 30

@@ -8,6 +8,7 @@ from skvnce.table_imputer import normal
 from skvnce.table_imputer.normal import (
     Normal,
     Normals,
+    Prior,
     completed,
     fit_em,
     patterns_together,
@@ -18,6 +19,11 @@ from skvnce.table_imputer.normal import (
 def covariance_of(rng, d):
     A = rng.normal(size=(d, d))
     return A @ A.T / d + 0.3 * np.eye(d)
+
+
+def independent(strength, X):
+    """Make a prior of independent columns."""
+    return Prior(strength, np.eye(X.shape[-1]))
 
 
 def table_of(rng, n=60, d=3):
@@ -42,7 +48,7 @@ def test_completion_leaves_its_table(rng):
 
 def test_em_of_complete_rows_is_the_closed_form(rng):
     X, weights = np.nan_to_num(table_of(rng)), rng.uniform(0.5, 2, 60)
-    fit, n = fit_em(X, weights, 1.5), weights.sum()
+    fit, n = fit_em(X, weights, independent(1.5, X)), weights.sum()
     mean = np.average(X, axis=0, weights=weights)
     scatter = np.cov(X.T, aweights=weights, ddof=0) * n
     np.testing.assert_allclose(fit.mean, mean, atol=1e-12)
@@ -65,7 +71,7 @@ def test_em_maximises_the_posterior(rng, monkeypatch):
     """Slopes of the observed cells' log-density are 0 there, in random directions."""
     monkeypatch.setattr(normal, "_CHANGE", 1e-11)
     X, weights, strength = table_of(rng), rng.uniform(0.5, 2, 60), 2.0
-    fit = fit_em(X, weights, strength, 5000)
+    fit = fit_em(X, weights, independent(strength, X), 5000)
     A = rng.normal(size=(10, 3, 3))
     pairs = rng.normal(size=(10, 3)), A + A.transpose(0, 2, 1)
     directions = list(zip(*pairs, strict=True))
@@ -82,11 +88,16 @@ def test_em_maximises_the_posterior(rng, monkeypatch):
 
 def test_weights_are_repeated_rows(rng):
     X, weights = table_of(rng), rng.integers(1, 4, 60)
-    weighted = fit_em(X, weights.astype(float), 1.0)
-    counted = fit_em(np.repeat(X, weights, axis=0), np.ones(weights.sum()), 1.0)
+    weighted = fit_em(X, weights.astype(float), independent(1.0, X))
+    counted = fit_em(
+        np.repeat(X, weights, axis=0), np.ones(weights.sum()), independent(1.0, X)
+    )
     for one, other in zip(weighted, counted, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-10)
-    assert abs(fit_em(X, np.ones(60), 1.0).mean - counted.mean).max() > 1e-3  # control
+    assert (
+        abs(fit_em(X, np.ones(60), independent(1.0, X)).mean - counted.mean).max()
+        > 1e-3
+    )  # control
 
 
 def outlying(rng):
@@ -105,34 +116,36 @@ def test_a_row_far_outside_is_filled_by_its_other_cells(rng, monkeypatch):
     """Plain EM moves there by some thousandths in a round."""
     X, ones = outlying(rng), np.ones(200)
     monkeypatch.setattr(normal, "_CHANGE", 1e-9)
-    exact = filled_by(fit_em(X, ones, 0.3, 20_000), X)[0, :2]
+    exact = filled_by(fit_em(X, ones, independent(0.3, X), 20_000), X)[0, :2]
     monkeypatch.undo()
-    filled = filled_by(fit_em(X, ones, 0.3), X)[0, :2]
+    filled = filled_by(fit_em(X, ones, independent(0.3, X)), X)[0, :2]
     np.testing.assert_allclose(filled, exact, rtol=0.1)
     monkeypatch.setattr(normal, "_PLAIN_ROUNDS", np.inf)
-    plain = filled_by(fit_em(X, ones, 0.3, 60), X)[0, :2]
+    plain = filled_by(fit_em(X, ones, independent(0.3, X), 60), X)[0, :2]
     assert (plain < 0.6 * exact).all()
 
 
 def test_jumps_too_far_are_taken_back(rng, monkeypatch):
     X, ones = outlying(rng), np.ones(200)
     monkeypatch.setattr(normal, "_CHANGE", 1e-6)
-    exact = fit_em(X, ones, 0.3, 20_000)
+    exact = fit_em(X, ones, independent(0.3, X), 20_000)
 
     def far(first, second, third, is_valid):
         return third[0] + 1e4, 1e4 * third[1]
 
     monkeypatch.setattr(normal, "extrapolate", far)
-    fit = fit_em(X, ones, 0.3, 20_000)
+    fit = fit_em(X, ones, independent(0.3, X), 20_000)
     np.testing.assert_allclose(fit.mean, exact.mean, atol=0.02)
     monkeypatch.setattr(normal, "_FARTHER", np.inf)
-    assert abs(fit_em(X, ones, 0.3, 60).mean - exact.mean).max() > 1  # control
+    assert (
+        abs(fit_em(X, ones, independent(0.3, X), 60).mean - exact.mean).max() > 1
+    )  # control
 
 
 def test_em_starts_where_it_is_told(rng):
     X, ones = table_of(rng), np.ones(60)
-    first = fit_em(X, ones, 1.0)
-    again = fit_em(X, ones, 1.0, start=(first.mean, first.covariance))
+    first = fit_em(X, ones, independent(1.0, X))
+    again = fit_em(X, ones, independent(1.0, X), start=(first.mean, first.covariance))
     assert again.n_rounds == 1 < first.n_rounds and 0 <= first.rate <= 0.95
 
 
@@ -143,7 +156,9 @@ def test_posterior_draws_have_the_moments_of_theory(rng):
     mean = np.average(F, axis=0, weights=weights)
     scale = np.cov(F.T, aweights=weights, ddof=0) * n + strength * np.eye(d)
     freedom = n - 1 + strength
-    draws = [posterior_draw(F, weights, strength, rng) for _ in range(4000)]
+    draws = [
+        posterior_draw(F, weights, independent(strength, F), rng) for _ in range(4000)
+    ]
     means, S = (np.stack(one) for one in zip(*draws, strict=True))
     i = np.triu_indices(d)
     inverse, gap = np.linalg.inv(S), means - mean
@@ -211,3 +226,16 @@ def test_columns_that_are_not_active_are_independent(normals):
     np.testing.assert_array_equal(turns.mean, found.mean[[2, 1, 1]])
     for one, k in zip(turns.each(), (2, 1, 1), strict=True):
         np.testing.assert_array_equal(one.precision, found.precision[k])
+
+
+def test_the_prior_of_scores_bends_no_line(rng):
+    """A column and its function, observed on one side, where they are nearly one."""
+    x = rng.uniform(1, 2, size=(100, 1))
+    X = np.column_stack([x, np.sqrt(x), 3 * x])
+    X = (X - X.mean(0)) / X.std(0)
+    R = np.eye(3)
+    R[0, 1] = R[1, 0] = X[:, 0] @ X[:, 1] / 100
+    for correlation, (least, most) in ((R, (0, 0.01)), (np.eye(3), (0.3, 1))):
+        fit = fit_em(X, np.ones(100), Prior(0.2, correlation))
+        slopes = np.linalg.solve(fit.covariance[:2, :2], fit.covariance[:2, 2])
+        assert least <= abs(slopes[1]) <= most  # the second is the control

@@ -270,7 +270,8 @@ def test_the_spread_of_a_group_is_no_square(seed):
 
 
 def test_skewness_is_no_square(seed):
-    weights, of_skewness, of_square = np.ones(300), [], []
+    weights, everywhere = np.ones(300), np.ones(300, bool)
+    of_skewness, of_square = [], []
     for i in range(40):
         rng = np.random.default_rng([seed, i, 300])
         x, z, noise = rng.normal(size=(3, 300))
@@ -281,6 +282,31 @@ def test_skewness_is_no_square(seed):
     assert np.mean(of_skewness) > 0.9 > 0.1 > np.mean(of_square)
     many = rng.normal(size=(300, 300))
     assert not is_of_skewness([x], [skewed], [many], everywhere, weights)
+
+
+def completed_by_square(y, z, is_observed, rng):
+    """Draw missing y from those observed, by p(z | y, square)."""
+    seen = np.flatnonzero(is_observed)
+    fit = np.polyfit(y[seen], z[seen], 2)
+    rest = z[:, None] - np.polyval(fit, y[seen])
+    p = np.exp(-(rest**2) / (2 * np.var(z[seen] - np.polyval(fit, y[seen]))))
+    drawn = [rng.choice(y[seen], p=row / row.sum()) for row in p]
+    return np.where(is_observed, y, drawn)
+
+
+def test_skewness_is_no_square_where_the_target_hides_cells(seed):
+    """The tables are completed with the square; as if complete, some speak for it."""
+    n, found = 300, {True: [], False: []}
+    for i in range(30):
+        rng = np.random.default_rng([seed, i, n])
+        z = rng.normal(size=n)
+        y = 2 * z + rng.chisquare(3, n)
+        is_observed = rng.random(n) > expit(2 * z)
+        y = completed_by_square((y - y.mean()) / y.std(), z, is_observed, rng)
+        for is_told, rows in ((True, is_observed), (False, np.ones(n, bool))):
+            A = np.empty((1, n, 0))
+            found[is_told].append(is_of_skewness([z], [y], A, rows, np.ones(n)))
+    assert np.mean(found[True]) > 0.5 > np.mean(found[False])
 
 
 def test_bends_of_grades_are_no_squares(seed):
