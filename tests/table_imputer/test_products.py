@@ -122,17 +122,19 @@ def truncated(rng, n, columns, square=0.0):
 
 def test_no_product_where_a_target_hides_cells(seed, monkeypatch):
     """Candidates, of observed rows, are the control: most of them are false."""
-    candidates, confirm = [], fit_module._confirmed
     n_tables = 24  # so that the control is certain
+    candidates, confirm = [{} for _ in range(n_tables)], fit_module._confirmed
 
     def confirmed(model, chosen):
-        candidates.append(triples(model, chosen))
+        first = candidates[len(found)]  # of the first round
+        candidates[len(found)] = first or triples(model, chosen)
         return confirm(model, chosen)
 
     monkeypatch.setattr(fit_module, "_confirmed", confirmed)
     rngs = [np.random.default_rng([seed, i]) for i in range(n_tables)]
-    tables = [truncated(rng, 1500, 2) for rng in rngs]
-    found = [fitted(X) for X in tables]
+    tables, found = [truncated(rng, 1500, 2) for rng in rngs], []
+    for X in tables:
+        found.append(fitted(X))
     most = [[max([0, *one.values()]) for one in each] for each in (found, candidates)]
     counts = (np.array(most) > 0.5).sum(1)
     assert p_share(counts[0], n_tables, 0.3, "greater") > FAILURE
