@@ -430,8 +430,8 @@ def _with_embeddings(parts, n_base, cells, weights):
 
 
 def _correlation(rows):
-    """Compute the correlation (2, 2) of two columns, below 1."""
-    Z = rows - rows.mean(0)
+    """Compute the correlation (2, 2) of two columns, below 1; of no rows it is 0."""
+    Z = rows - rows.sum(0) / max(len(rows), 1)
     root = np.sqrt(np.maximum((Z**2).sum(0), 1e-300))
     R = _MOST_CORRELATED * (Z.T @ Z) / np.outer(root, root)
     np.fill_diagonal(R, 1.0)

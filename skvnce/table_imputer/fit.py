@@ -423,6 +423,8 @@ def _is_of_skewness(expansion, product, completions, X, weights):
         for columns in (others, factor.base[0], target.base[0])
     )
     observed = ~np.isnan(X[:, factor.base[0]])
+    if observed.sum() < FEWEST:  # of the rows of the chain
+        return False
     if not factor.is_number and factor.n_levels > 2:
         values = factor.coded[:, 0]
         codes = abs(x[..., None] - values).argmin(-1)

@@ -10,6 +10,7 @@ _LEAST = 1e-3  # of a linear probability, whose logarithm is taken
 _RIDGE = 1.0  # of log-odds, a prior of a standard deviation of 1
 _ROWS_OF_LOGIT, _ITERATIONS = 1500, 30
 _FAR = 700.0  # log-odds between two cuts, whose exponential is finite
+_LEAST_GAP = 1e-9  # of log-odds between two cuts
 _LEAST_NOISE = 0.1  # variance beside linear predictions, from which slopes begin
 _NEAR = 20, 60  # at least and at most so many predictions decide the shares of grades
 _POWERS, _PRIOR_OF_POWER = (0.6, 0.8, 1.0, 1.25, 1.6, 2.0, 2.5, 3.0), 20.0
@@ -146,7 +147,7 @@ def fit_proportional_odds(X, levels, slopes):
     """
     below = levels.sum(0).cumsum() + 0.5 * np.arange(1, levels.shape[1] + 1)
     odds = np.log(below[:-1] / (below[-1] - below[:-1]))
-    gaps = np.log(np.diff(odds))
+    gaps = np.log(np.diff(odds).clip(_LEAST_GAP))
     start = np.concatenate([odds[:1] + X.mean(0) @ slopes, gaps, slopes])
     k = len(odds)
 
