@@ -212,7 +212,7 @@ def fit_grades(part, codes, L, weights):
     levels = np.eye(part.n_levels)[codes[row]] * weights[row, None]
     least, most = _NEAR
     size = C * min(max(least, min(most, n // 4)), n)
-    step = max(1, len(L) // _ROWS_OF_LOGIT)
+    step = max(1, len(predictions) // _ROWS_OF_LOGIT)
     some = predictions[::step, None], levels[::step]
     odds = fit_proportional_odds(*some, np.array([_logistic_slope(predictions)]))
     return GradeShares(predictions, levels, row, size, odds.slopes[0], part.shares)
