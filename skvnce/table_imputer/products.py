@@ -521,10 +521,13 @@ def is_of_skewness(target, factor, A, is_observed, weights):
         return entropy(_rest(root, columns, x) / root, weights)
 
     for t, f, Z in zip(target, factor, A, strict=True):
-        drawn = _drawn_by(f, np.column_stack([Z, t]), is_observed, weights, rng)
+        factors, of_target = [f], cost(t, Z)
+        if not is_observed.all():
+            both = np.column_stack([Z, t])
+            factors.append(_drawn_by(f, both, is_observed, weights, rng))
         gains += [
-            cost(t, Z, x, x**2) + cost(x, Z) - cost(t, Z) - cost(x, Z, t)
-            for x in (f, drawn)
+            cost(t, Z, x, x**2) + cost(x, Z) - of_target - cost(x, Z, t)
+            for x in factors
         ]
     return bool(np.mean(gains) > 0)
 
