@@ -525,9 +525,10 @@ def test_random_slopes_predict_better(rng):
     assert spread[0] == pytest.approx(1.5, abs=0.75) and spread[1] < 0.5
 
 
-def test_a_reference_group_has_its_own_model(fitted):
+def test_a_reference_group_has_its_own_model():
+    fitted = imputer(max_iter=80).fit(X)  # 40 rounds move the draws by less
     high = X[X["g"].isin([f"p{i}" for i in range(15)])].copy()
-    high["y"] += 6
+    high["y"] += 3
     [plain] = fitted.sample(X, 1, 0)
     [found] = fitted.sample(X, 1, 0, reference=high)
     assert are_constant(found, "w")
