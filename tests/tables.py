@@ -9,6 +9,7 @@ from scipy.sparse import csr_array
 from skvnce.exceptions import MisfitWarning
 from skvnce.missingness import mcar
 from skvnce.noisy_or.estimator import torch_rows
+from skvnce.table_imputer.normal import Prior
 
 
 def cells_of(table):
@@ -35,3 +36,8 @@ def covariance_of(d, seed, n=60):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(n, d)) + 0.7 * rng.normal(size=(n, 1))
     return torch.tensor(np.corrcoef(x.T))
+
+
+def independent(strength, X):
+    """Make a prior of `TableImputer`'s normal distribution: independent columns."""
+    return Prior(strength, np.eye(X.shape[-1]))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from statistical import FAILURE, p_mean, standard_errors
+from tables import independent
 
 from skvnce import TableImputer
 from skvnce._core.random import seeded
@@ -21,7 +22,7 @@ from skvnce.table_imputer.draws import (
 from skvnce.table_imputer.expansion import expand
 from skvnce.table_imputer.fit import Problem, fit_table
 from skvnce.table_imputer.model import Settings
-from skvnce.table_imputer.normal import Normals, Prior, fit_em
+from skvnce.table_imputer.normal import Normals, fit_em
 from skvnce.table_imputer.products import Candidate
 
 COVARIANCE = 0.8 + 0.2 * np.eye(4)
@@ -58,11 +59,6 @@ def test_cells_are_drawn_from_their_conditional_distribution(seed, rng, gone):
     plain = (rng.normal(size=(n, 4)) @ root.T)[:, gone] - full[:, o] @ slopes
     plain = plain @ np.linalg.inv(np.linalg.cholesky(covariance)).T
     assert abs((plain**2).mean(0) - 1).max() > limit * np.sqrt(2 / n) * 2
-
-
-def independent(strength, X):
-    """Make a prior of independent columns."""
-    return Prior(strength, np.eye(X.shape[-1]))
 
 
 def test_draws_of_parameters_are_about_the_fit(rng, monkeypatch):

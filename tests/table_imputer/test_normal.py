@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from statistical import FAILURE, p_mean
+from tables import independent
 
 from skvnce.table_imputer import normal
 from skvnce.table_imputer.normal import (
@@ -19,11 +20,6 @@ from skvnce.table_imputer.normal import (
 def covariance_of(rng, d):
     A = rng.normal(size=(d, d))
     return A @ A.T / d + 0.3 * np.eye(d)
-
-
-def independent(strength, X):
-    """Make a prior of independent columns."""
-    return Prior(strength, np.eye(X.shape[-1]))
 
 
 def table_of(rng, n=60, d=3):
