@@ -20,6 +20,7 @@ from sklearn.utils.validation import has_fit_parameter
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.progress import steps
 from skvnce._core.random import seeded
+from skvnce._core.windows import sorted_predictions
 from skvnce._imputer.fitted import CellModel
 from skvnce._imputer.held_out import Keys, row_folds
 from skvnce._tables.schema import Encoded, Schema
@@ -124,11 +125,9 @@ class EstimatorLearner(NamedTuple):
         if not np.isfinite(predicted).all():
             raise ValueError("predict returns NaN or infinite numbers.")
         model.fit(predictors, target, **arguments)
-        order = _order(predicted, weights)
-        residuals = target - predicted
-        return Regression(
-            self.column, model, self.design, predicted[order], residuals[order]
-        )
+        order, predictions = _sorted(predicted, weights)
+        residuals = (target - predicted)[order]
+        return Regression(self.column, model, self.design, predictions, residuals)
 
 
 def _out_of_fold(model, predictors, target, arguments, rows):
@@ -144,14 +143,18 @@ def _out_of_fold(model, predictors, target, arguments, rows):
     return predicted
 
 
-def _order(predictions, weights):
-    """Sort rows by predictions; with weights, repeat them in proportion."""
-    order = np.argsort(predictions, kind="stable")
+def _sorted(predictions, weights):
+    """Sort rows by predictions; with weights, repeat them in proportion.
+
+    Returns their order, and the predictions.
+    """
+    order, predictions = sorted_predictions(predictions)
     if weights is None:
-        return order
+        return order, predictions
     ends = weights[order].cumsum()
     places = (np.arange(len(order)) + 0.5) / len(order) * ends[-1]
-    return order[np.searchsorted(ends, places)]
+    repeated = np.searchsorted(ends, places)
+    return order[repeated], predictions[repeated]
 
 
 def classifies(model: Any) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from skvnce._core.random import row_keyed
+from skvnce._core.windows import windows
 from skvnce._imputer.fitted import CellModel, Filled, in_turn, n_chains
 from skvnce._tables.values import NO_LIMITS, Limits
 
@@ -92,16 +93,16 @@ class Regression(NamedTuple):
         predicted = self.design.call(self.model, "predict", rows)
         means = np.ravel(predicted).astype(float)
         size = min(_NEAR, len(self.residuals))
-        middle = np.searchsorted(self.predictions, means) - size // 2
-        first = np.clip(middle, 0, len(self.residuals) - size)
-        picked = first + (uniform * size).astype(int)
+        _, first, last = windows(self.predictions, means, size)
+        picked = first + (uniform * (last - first)).astype(int)
         drawn = means + self.residuals[picked]
         sign = self.design.sign
         if sign:
             # the cells of the same rows, which have the sign, take their place
             cells = self.predictions + self.residuals
             drawn = np.where(sign * drawn > 0, drawn, cells[picked])
-            near = cells[first[:, None] + np.arange(size)].mean(1)
+            total = np.append(0.0, cells.cumsum())
+            near = (total[last] - total[first]) / (last - first)
             means = np.where(sign * means > 0, means, near)
         return drawn, means[:, None] if with_means else None
 

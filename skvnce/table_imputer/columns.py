@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skvnce._core.numbers import grid_of, masses_at_ends
+from skvnce._core.windows import sorted_predictions, windows
 from skvnce.table_imputer.expansion import EMBEDDED, GRADE
 from skvnce.table_imputer.kernels import grow_forest, predict_forest
 from skvnce.table_imputer.levels import (
@@ -24,7 +25,6 @@ from skvnce.table_imputer.levels import (
     levels_at,
     sharpened,
     sharpness,
-    window,
 )
 
 # rows of all trees, and the trees at least and at most, of a completion and of several:
@@ -91,14 +91,14 @@ class Shape(NamedTuple):
 class Residuals(NamedTuple):
     """Held-out residuals in the order of the predictions."""
 
-    prediction: np.ndarray
-    residual: np.ndarray
+    prediction: np.ndarray  # by the mean of the parameters
+    residual: np.ndarray  # of predictions by draws of them
     donor: np.ndarray  # the observed cell
     row: np.ndarray  # int, of which there is a residual in each completion
     weight: np.ndarray  # of the rows
     spread: np.ndarray  # by which the residuals are divided
 
-    def bootstrapped(self, first, size, rng):
+    def bootstrapped(self, first, last, rng):
         """Pick a residual of each window (n_cells,), and average it, by one draw.
 
         A draw has weights of its own, those of a Bayesian bootstrap of the rows (Rubin
@@ -108,12 +108,12 @@ class Residuals(NamedTuple):
         sums, totals = np.zeros((2, len(weight) + 1))
         np.cumsum(weight, out=sums[1:])
         np.cumsum(weight * self.residual, out=totals[1:])
-        low, high = sums[first], sums[first + size]
+        low, high = sums[first], sums[last]
         pick = np.searchsorted(
             sums, low + rng.random(len(first)) * (high - low), "right"
         )
-        local = (totals[first + size] - totals[first]) / (high - low)
-        return (pick - 1).clip(first, first + size - 1), local
+        local = (totals[last] - totals[first]) / (high - low)
+        return (pick - 1).clip(first, last - 1), local
 
 
 class Spread(NamedTuple):
@@ -229,29 +229,40 @@ class ColumnModel(NamedTuple):
         best = best[..., 0]
         return best if self.part.link is None else best.clip(*self.part.link.ends)
 
+    def centre_of(self, rows, predicted):
+        """Predict numbers (C, n) by the mean of the parameters, given `predict`."""
+        rows = rows.on(self.part)
+        centre = predicted + (1 - self.gain) * self.a * (rows.M - rows.L)[..., 0]
+        return centre if self.part.link is None else centre.clip(*self.part.link.ends)
+
     def spread_of(self, rows):
         """Compute factors of the residuals of numbers (C, n)."""
         if self.spread is None:
             return np.ones((len(rows.X), 1))
         return self.spread.of(rows.X[..., self.others])
 
-    def draw(self, predicted, rng, spread=1.0):
-        """Draw numbers or levels (C, n) given what `predict` and `spread_of` return."""
+    def draw(self, predicted, rng, spread=1.0, centre=None):
+        """Draw numbers or levels (C, n) given what `predict` and `spread_of` return.
+
+        `centre` (C, n): what `centre_of` returns; None: the predictions of numbers.
+        """
         if self.part.is_number:
-            return self._draw_numbers(predicted, rng, spread)
+            centre = predicted if centre is None else centre
+            return self._draw_numbers(predicted, rng, spread, centre)
         return levels_at(predicted, rng.random(predicted.shape[:-1]))
 
-    def _draw_numbers(self, mean, rng, spread):
+    def _draw_numbers(self, mean, rng, spread, centre):
         """Add the residual of a row of similar prediction, and keep the shape."""
         residuals, shape = self.residuals, self.shape
         size = self._size_of_window()
-        at, first = window(residuals.prediction, mean, size)
+        is_beyond, *ends = windows(residuals.prediction, centre, size)
         # one draw after the other, as all weights of many draws take memory
-        drawn = [residuals.bootstrapped(windows, size, rng) for windows in first]
+        of_draws = zip(*ends, strict=True)
+        drawn = [residuals.bootstrapped(*of_draw, rng) for of_draw in of_draws]
         pick, local = (np.stack(parts) for parts in zip(*drawn, strict=True))
         # beyond the outermost window its local mean is one error, which all cells there
         # would share, and of which the draws do not know
-        noise = residuals.residual[pick] - np.where(at == first, 0.0, local)
+        noise = residuals.residual[pick] - np.where(is_beyond, local, 0.0)
         if self.spread is not None:
             # an outlier of a small spread, times a large one, would be far from all
             largest = abs(residuals.residual * residuals.spread).max()
@@ -296,8 +307,9 @@ class ColumnModel(NamedTuple):
     def quantiles(self, predicted, levels, spread=1.0):
         """Find quantiles (n_levels, n) of numbers, given the same."""
         size = self._size_of_window()
-        _, first = window(self.residuals.prediction, predicted, size)
-        near = self.residuals.residual[first[:, None] + np.arange(size)]
+        _, first, last = windows(self.residuals.prediction, predicted, size)
+        steps = (np.arange(size) + 0.5) / size * (last - first)[:, None]
+        near = self.residuals.residual[first[:, None] + steps.astype(int)]
         return self.part.off_scale(
             predicted + spread * np.quantile(near, levels, axis=1)
         )
@@ -324,10 +336,10 @@ def fit_column(expansion, part, cells, rows, weights, n_trees, seed):
         truth = np.eye(part.n_levels)[codes]
     model = _start(expansion, part, truth, codes, rows, weights)
     counted = truth * weights[:, None] if C == 1 else 0.0
-    of_normal = model.of_normal_alone(rows.L, counted)
-    # without the noise of draws, in comparison with which a forest would seem better
-    centre = model.a * rows.M if part.is_number else of_normal
-    best, is_held_out = of_normal, np.ones(n, dtype=bool)
+    # without the noise of draws, in comparison with which a forest would seem better,
+    # and on which slopes of levels would be attenuated
+    centre, gain = model.of_normal_alone(rows.M, counted), 0.0
+    near, is_held_out = centre, np.ones(n, dtype=bool)
     if n_trees != 0 and len(model.others):
         G = model.features(rows)
         n_trees = _default_trees(C, n) if n_trees is None else n_trees
@@ -341,24 +353,25 @@ def fit_column(expansion, part, cells, rows, weights, n_trees, seed):
             of_forest += centre
         is_held_out = counts > 0
         w = _share(truth, centre, of_forest, weights * is_held_out, C)
-        pooled = (1 - w) * centre + w * of_forest
-        pooled = np.where(is_held_out[:, None], pooled, centre)
-        gain = _gain(truth, centre, pooled, weights)
-        best = pooled + (1 - gain) * (of_normal - centre)
+        near = (1 - w) * centre + w * of_forest
+        near = np.where(is_held_out[:, None], near, centre)
+        gain = _gain(truth, centre, near, weights)
         model = model._replace(trees=trees, w=w, gain=gain)
     if not part.is_number:
-        return model._replace(sharpness=sharpness(truth, best, weights * is_held_out))
+        return model._replace(sharpness=sharpness(truth, near, weights * is_held_out))
     truth, donors = (
-        np.broadcast_to(x[..., 0], best.shape[:2]) for x in (truth, numbers)
+        np.broadcast_to(x[..., 0], near.shape[:2]) for x in (truth, numbers)
     )
-    best = best[..., 0]
+    near = near[..., 0]
+    best = near + (1 - gain) * model.a * (rows.L - rows.M)[..., 0]
     if n_trees != 0:  # without trees, weights of draws are those of one spread
         X = rows.X.mean(0)[:, model.others]
         of_rows = X, (truth - best).mean(0), weights
         spread = fit_spread(*(x[is_held_out] for x in of_rows))
         model = model._replace(spread=spread)
     factors = np.broadcast_to(model.spread_of(rows), best.shape)
-    residuals = _residuals(truth, donors, best, factors, weights, is_held_out)
+    of_cells = truth - best, donors, near, factors
+    residuals = _residuals(*of_cells, weights, is_held_out)
     return model._replace(residuals=residuals, shape=shape_of(part))
 
 
@@ -416,14 +429,14 @@ def _start(expansion, part, truth, codes, rows, weights):
         # of heavy tails: the normal's prediction counts as far as cells confirm it
         a = _factor(truth[..., 0].ravel(), rows.L[0, :, 0], weights)
     if part.kind == GRADE and part.n_levels > 2:
-        grades = fit_grades(part, codes, rows.L[..., 0], weights)
+        grades = fit_grades(part, codes, rows.M[..., 0], weights)
     of_normal = [
         _spaced_quantiles(rows.M[..., b].ravel()) if part.is_number else None
         for b in range(rows.M.shape[-1])
     ]
     logit = part.logit
     if part.is_binary and logit is None:
-        logit = fit_logit(rows.L, part.probabilities(rows.L), codes, weights)
+        logit = fit_logit(rows.M, part.probabilities(rows.M), codes, weights)
     return ColumnModel(
         part,
         others,
@@ -503,16 +516,16 @@ def _spaced_quantiles(v):
     return np.array(knots)
 
 
-def _residuals(truth, donors, best, spread, weights, is_held_out):
-    """Sort held-out residuals of predictions (C, n) of cells (C, n)."""
-    C = len(best)
-    prediction, y, donor, spread = (
-        x[:, is_held_out].ravel() for x in (best, truth, donors, spread)
+def _residuals(rest, donors, near, spread, weights, is_held_out):
+    """Sort held-out residuals (C, n) by predictions `near` (C, n)."""
+    C = len(near)
+    prediction, rest, donor, spread = (
+        x[:, is_held_out].ravel() for x in (near, rest, donors, spread)
     )
-    order = np.argsort(prediction, kind="stable")
+    order, prediction = sorted_predictions(prediction)
     row = np.tile(np.flatnonzero(is_held_out), C)[order]
-    columns = (x[order] for x in (prediction, (y - prediction) / spread, donor))
-    return Residuals(*columns, row, weights, spread[order])
+    columns = (x[order] for x in (rest / spread, donor))
+    return Residuals(prediction, *columns, row, weights, spread[order])
 
 
 def shape_of(part):

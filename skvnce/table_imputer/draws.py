@@ -339,22 +339,37 @@ def proposers_of(posterior, expansion, q, cells, weights, n_trees, most_rows, se
     laws = regressed(expansion, posterior.normals.of_turns(np.arange(len(states))), q)
     centres = [law.average() for law in regressed(expansion, posterior.normals, q)]
 
-    def fitted(k, rows, column):
+    def read(k, rows):
         X = states[:, rows]
-        both = Rows(X, laws[k].means(X), centres[k].means(X))
-        model = fit_column(expansion, part, column, both, weights[rows], n_trees, seed)
-        return Proposer(model, centres[k])
+        return Rows(X, laws[k].means(X), centres[k].means(X))
+
+    def fitted(k, rows, column):
+        of_rows = read(k, rows), weights[rows], n_trees, seed
+        return Proposer(fit_column(expansion, part, column, *of_rows), centres[k])
 
     rows = observed_rows(cells[:, q], most_rows, seed)
     proposers = [fitted(0, rows, cells[rows, q])]
     if n_trees == 0 and part.is_number and len(laws) > 1:
         rows = some_rows(np.arange(len(cells)), most_rows, seed)
-        column = states[:, rows, part.base[0]] * part.scale[0] + part.centre[0]
+        x = states[:, rows, part.base[0]]
+        if part.link and not _is_factor(expansion, part):
+            # a normal distribution has neither their zeros nor their tail
+            model, of_rows = proposers[0].model, read(0, rows)
+            mean = model.predict(of_rows)
+            drawn = model.draw(mean, np.random.default_rng(seed), 1.0, mean)
+            x = np.where(np.isnan(cells[rows, q]), drawn, x)
+        column = x * part.scale[0] + part.centre[0]
         # completions are normal: those of positive columns are to be positive
         column = abs(column) if part.values[0] >= 0 else column
         proposers.append(fitted(1, rows, column))
     posterior.columns[q] = proposers
     return proposers
+
+
+def _is_factor(expansion, part):
+    """Say whether a column is a factor of a product."""
+    pairs = [(product.first, product.second) for product in expansion.products]
+    return np.isin(part.base, pairs).any()
 
 
 def some_rows(rows, most, seed):
@@ -410,15 +425,23 @@ def draw_cells(normals, expansion, X, proposers, rng):
                 model.predict(of_law, rng)
                 for model, of_law in zip(models, read, strict=True)
             ]
+            if part.is_number:
+                centres = [
+                    model.centre_of(of_law, mean)
+                    for model, of_law, mean in zip(models, read, predicted, strict=True)
+                ]
+            else:
+                centres = [None]
             if targets is None:
-                spread = models[0].spread_of(read[0])
-                drawn[q] = models[0].draw(predicted[0].clip(*ends), rng, spread)
+                spread, clipped = models[0].spread_of(read[0]), predicted[0].clip(*ends)
+                drawn[q] = models[0].draw(clipped, rng, spread, centres[0])
             else:
                 # with the last draw the choice leaves its target invariant (Andrieu,
                 # Lee and Vihola 2018, iterated sampling importance resampling)
                 proposals = [drawn[q]] if q in drawn else []
-                for model, mean in zip(models, predicted, strict=True):
-                    proposals += [model.draw(mean, rng) for _ in range(_PROPOSALS)]
+                for model, mean, centre in zip(models, predicted, centres, strict=True):
+                    for _ in range(_PROPOSALS):
+                        proposals.append(model.draw(mean, rng, centre=centre))
                 drawn[q] = _chosen(
                     expansion, part, laws, targets, proposals, states, rng
                 )

@@ -6,6 +6,8 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit, log_softmax, softmax
 
+from skvnce._core.windows import sorted_predictions, windows
+
 _LEAST = 1e-3  # of a linear probability, whose logarithm is taken
 _RIDGE = 1.0  # of log-odds, a prior of a standard deviation of 1
 _ROWS_OF_LOGIT, _ITERATIONS = 1500, 30
@@ -14,12 +16,6 @@ _LEAST_GAP = 1e-9  # of log-odds between two cuts
 _LEAST_NOISE = 0.1  # variance beside linear predictions, from which slopes begin
 _NEAR = 20, 60  # at least and at most so many predictions decide the shares of grades
 _POWERS, _PRIOR_OF_POWER = (0.6, 0.8, 1.0, 1.25, 1.6, 2.0, 2.5, 3.0), 20.0
-
-
-def window(predictions, L, size):
-    """Find where windows of sorted predictions near L would, and do, begin."""
-    at = np.searchsorted(predictions, L) - size // 2
-    return at, at.clip(0, len(predictions) - size)
 
 
 class Logit(NamedTuple):
@@ -184,15 +180,14 @@ class GradeShares(NamedTuple):
 
     def of(self, L, counted=0.0):
         """Predict probabilities (..., k), without the weights `counted` (..., k)."""
-        size = self.size
-        _, at = window(self.predictions, L, size)
+        _, first, last = windows(self.predictions, L, self.size)
         count, total = (
             np.concatenate([np.zeros_like(x[:1]), x.cumsum(0)])
             for x in (self.levels, self.predictions)
         )
-        P = count[at + size] - count[at] + 0.5 * self.shares
+        P = count[last] - count[first] + 0.5 * self.shares
         P = (P - counted).clip(1e-12)
-        distance = L - (total[at + size] - total[at]) / size
+        distance = L - (total[last] - total[first]) / (last - first)
         lower = P.cumsum(-1)
         odds = np.log((lower[..., -1:] / lower[..., :-1] - 1).clip(1e-12))
         higher = expit(odds + self.slope * distance[..., None])
@@ -207,8 +202,8 @@ class GradeShares(NamedTuple):
 def fit_grades(part, codes, L, weights):
     """Sort predictions (C, n) of grades with their levels, and fit the slope."""
     C, n = L.shape
-    order = np.argsort(L.ravel(), kind="stable")
-    row, predictions = np.tile(np.arange(n), C)[order], L.ravel()[order]
+    order, predictions = sorted_predictions(L.ravel())
+    row = np.tile(np.arange(n), C)[order]
     levels = np.eye(part.n_levels)[codes[row]] * weights[row, None]
     least, most = _NEAR
     size = C * min(max(least, min(most, n // 4)), n)

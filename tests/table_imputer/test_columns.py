@@ -128,21 +128,72 @@ def test_a_row_is_predicted_without_its_grade(rng):
     assert abs(found - model.of_normal_alone(rows.L)[0]).max() > 0.005  # control
 
 
-def test_rows_outside_of_their_window_lose_the_grade_of_another_row(rng):
-    """Limitation: more rows have equal predictions than a window has."""
+def test_all_rows_of_equal_predictions_count_but_the_row_itself(rng):
+    """More rows have equal predictions than a window has, and they are sorted."""
     x = rng.integers(0, 2, (400, 1)).astype(float)
-    y = rng.integers(0, 3, 400).astype(float)
+    y = np.sort(rng.integers(0, 3, 400)).astype(float)
     model, rows = model_of(y, x, x[:, 0], n_trees=0)
     model, truth = by_shares_alone(model), np.eye(3)[model.part.codes(y)]
-    v, size, L = model.grades.predictions, model.grades.size, rows.L[0, :, 0]
-    place = np.argsort(np.argsort(L, kind="stable"))
-    first = (np.searchsorted(v, L) - size // 2).clip(0, len(L) - size)
-    is_inside = (first <= place) & (place < first + size)
-    exact = np.array(list(grades_of_others(model, rows, truth)))
-    off = abs(model.of_normal_alone(rows.L, truth)[0] - exact).max(1)
-    assert 0.1 < is_inside.mean() < 0.9
-    np.testing.assert_allclose(off[is_inside], 0, atol=1e-9)
-    assert 1e-3 < off[~is_inside].max() < 1 / (size - 0.5)  # the share of one row
+    assert model.grades.size < min(x.sum(), (1 - x).sum())
+    exact = truth.copy()
+    for value in (0, 1):
+        is_equal = x[:, 0] == value
+        counts = truth[is_equal].sum(0) + 0.5 * model.part.shares
+        exact[is_equal] = (counts - truth[is_equal]).clip(1e-12)
+    exact /= exact.sum(1, keepdims=True)
+    found = model.of_normal_alone(rows.L, truth)[0]
+    np.testing.assert_allclose(found, exact, atol=1e-9)
+
+
+def with_noise(rows, rng, size):
+    """Give predictions by C draws of the parameters, not by their mean."""
+    factors = 1 + size * np.resize([1.0, -1.0], (len(rows.L), 1, 1))
+    return rows._replace(L=rows.M * factors)
+
+
+def test_slopes_of_draws_are_not_attenuated_by_the_noise_of_the_parameters(rng):
+    n, size = 4000, 0.7
+    x = rng.normal(size=(n, 2))
+    y = 0.5 * x[:, 0] + rng.normal(size=n)
+    cells = np.column_stack([y, x])
+    expansion = expand(cells, np.ones(n), np.zeros(3, int), [None] * 3)
+    part, X = expansion.parts[0], np.stack([expansion.matrix(cells)] * 2)
+    slope = (x[:, 0] @ (y - y.mean())) / (x[:, 0] @ x[:, 0])
+    M = np.stack([slope * x[:, :1] / part.scale] * 2)
+    rows = with_noise(Rows(X, M, M), rng, size)
+    model = fit_column(expansion, part, y, rows, np.ones(n), 0, 0)
+    L = rows.L[..., 0]
+    draw = model.draw(model.predict(rows), rng, 1.0, model.centre_of(rows, L))
+    products = (draw - L) * L
+    assert p_mean(products.ravel(), 0) > FAILURE
+    # control: residuals of similar predictions by the same draw of the parameters
+    residuals = by_draws(model.residuals, (y - y.mean()) / part.scale, L)
+    attenuated = (model._replace(residuals=residuals).draw(L, rng) - L) * L
+    assert p_mean(attenuated.ravel(), 0) < FAILURE
+
+
+def by_draws(residuals, truth, L):
+    """Sort residuals by predictions that have the noise of the parameters."""
+    order = np.argsort(L.ravel())
+    rest = (truth - L).ravel()[order]
+    return residuals._replace(prediction=L.ravel()[order], residual=rest)
+
+
+@pytest.mark.parametrize("n_levels", [0, 2, 3])
+def test_probabilities_do_not_know_the_noise_of_the_parameters(rng, n_levels):
+    """Grades, indicators of two levels, and of three."""
+    x = rng.normal(size=(600, 1))
+    y = (x[:, 0] + rng.normal(size=600)).round().clip(0, 2)
+    y = np.minimum(y, n_levels - 1) if n_levels else y
+    levels = (y[:, None] == np.arange(n_levels)).astype(float)[:, 1 - n_levels % 2 :]
+    L = (levels.mean(0) + 0.1 * x) if n_levels else x[:, 0]
+    model, rows = model_of(y, x, L, n_levels=n_levels, C=2, n_trees=0)
+    noisy = with_noise(rows, rng, 0.5)
+    cells = np.column_stack([y, x])
+    expansion = expand(cells, np.ones(600), np.array([n_levels, 0]), [None] * 2)
+    again = fit_column(expansion, model.part, y, noisy, np.ones(600), 0, 0)
+    np.testing.assert_array_equal(again.predict(rows), model.predict(rows))
+    assert abs(again.predict(noisy) - again.predict(rows)).max() > 0.01  # control
 
 
 def test_grades_go_on_beyond_the_ends_of_predictions(rng):

@@ -317,6 +317,29 @@ def test_a_factor_that_a_forest_knows_is_drawn_from_it(seed, monkeypatch):
     assert drawn < 0.8 * error_of_draws(X, f)
 
 
+def test_the_law_without_targets_keeps_zeros(seed, monkeypatch):
+    """Money with zeros, in which another column is linear."""
+    rng, n = np.random.default_rng(seed), 1500
+    z = rng.normal(size=n)
+    money = np.where(rng.random(n) < 0.3, 0, np.exp(z + rng.normal(size=n) / 2))
+    X = np.column_stack([money, money + rng.normal(size=n), z])
+    X[rng.random(n) < 0.4, 0] = np.nan
+    problem = Problem(X, np.ones(n), np.zeros(3, int), [None] * 3)
+    model = fit_table(problem, None, Settings(0, 5, 0.05, 0))
+    q = int(np.flatnonzero(model.source.order == 0)[0])
+    assert model.expansion.parts[q].tells
+
+    def share():
+        donors = model._proposers_of(model.posterior(), q)[1].model.residuals.donor
+        low = (0 - model.expansion.parts[q].centre) / model.expansion.parts[q].scale
+        return (abs(donors - low) < 1e-9).mean()
+
+    assert 0.26 < share() < 0.34
+    model.posterior().columns.clear()
+    monkeypatch.setattr(module, "_is_factor", lambda *_: True)  # control: normal
+    assert share() < 0.22
+
+
 def places(seed, n=300):
     """Make latitudes, longitudes and temperatures of four countries."""
     rng = np.random.default_rng(seed)
