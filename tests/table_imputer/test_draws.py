@@ -322,7 +322,7 @@ def test_the_law_without_targets_keeps_zeros(seed, monkeypatch):
     rng, n = np.random.default_rng(seed), 1500
     z = rng.normal(size=n)
     money = np.where(rng.random(n) < 0.3, 0, np.exp(z + rng.normal(size=n) / 2))
-    X = np.column_stack([money, money + rng.normal(size=n), z])
+    X = np.column_stack([money, money + 3 * rng.normal(size=n), z])
     X[rng.random(n) < 0.4, 0] = np.nan
     problem = Problem(X, np.ones(n), np.zeros(3, int), [None] * 3)
     model = fit_table(problem, None, Settings(0, 5, 0.05, 0))
