@@ -7,7 +7,9 @@ is by a draw of the parameters, and M by their mean: a forest that made up for t
 errors of one draw would not do so for those of others.  The weights a and w, from 0 to
 1, are least-squares estimates on held-out cells, shrunk to 1 and 0; g is the share of
 the squared errors of a M that the forest explains, so that draws vary as the parameters
-do where these decide.
+do where these decide.  What is fitted to predictions, as logits, shares of grades and
+windows of residuals, is fitted to those by M: the noise of L would attenuate slopes, as
+errors of measurement do.
 """
 
 from typing import NamedTuple
