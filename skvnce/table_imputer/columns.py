@@ -232,7 +232,12 @@ class ColumnModel(NamedTuple):
         return best if self.part.link is None else best.clip(*self.part.link.ends)
 
     def centre_of(self, rows, predicted):
-        """Predict numbers (C, n) by the mean of the parameters, given `predict`."""
+        """Predict numbers (C, n) by the mean of the parameters, given `predict`.
+
+        None for levels.
+        """
+        if not self.part.is_number:
+            return None
         rows = rows.on(self.part)
         centre = predicted + (1 - self.gain) * self.a * (rows.M - rows.L)[..., 0]
         return centre if self.part.link is None else centre.clip(*self.part.link.ends)
@@ -372,8 +377,7 @@ def fit_column(expansion, part, cells, rows, weights, n_trees, seed):
         spread = fit_spread(*(x[is_held_out] for x in of_rows))
         model = model._replace(spread=spread)
     factors = np.broadcast_to(model.spread_of(rows), best.shape)
-    of_cells = truth - best, donors, near, factors
-    residuals = _residuals(*of_cells, weights, is_held_out)
+    residuals = _residuals(truth - best, donors, near, factors, weights, is_held_out)
     return model._replace(residuals=residuals, shape=shape_of(part))
 
 

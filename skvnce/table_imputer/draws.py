@@ -355,8 +355,8 @@ def proposers_of(posterior, expansion, q, cells, weights, n_trees, most_rows, se
         if part.link and not _is_factor(expansion, part):
             # a normal distribution has neither their zeros nor their tail
             model, of_rows = proposers[0].model, read(0, rows)
-            mean = model.predict(of_rows)
-            drawn = model.draw(mean, np.random.default_rng(seed), 1.0, mean)
+            mean, rng = model.predict(of_rows), np.random.default_rng(seed)
+            drawn = model.draw(mean, rng, centre=model.centre_of(of_rows, mean))
             x = np.where(np.isnan(cells[rows, q]), drawn, x)
         column = x * part.scale[0] + part.centre[0]
         # completions are normal: those of positive columns are to be positive
@@ -425,13 +425,10 @@ def draw_cells(normals, expansion, X, proposers, rng):
                 model.predict(of_law, rng)
                 for model, of_law in zip(models, read, strict=True)
             ]
-            if part.is_number:
-                centres = [
-                    model.centre_of(of_law, mean)
-                    for model, of_law, mean in zip(models, read, predicted, strict=True)
-                ]
-            else:
-                centres = [None]
+            centres = [
+                model.centre_of(of_law, mean)
+                for model, of_law, mean in zip(models, read, predicted, strict=True)
+            ]
             if targets is None:
                 spread, clipped = models[0].spread_of(read[0]), predicted[0].clip(*ends)
                 drawn[q] = models[0].draw(clipped, rng, spread, centres[0])
