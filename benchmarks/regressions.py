@@ -92,7 +92,7 @@ def with_gaps(full, columns, driver, rng):
     lines = STRENGTH * rng.choice([-1, 1]) * rank
     start = brentq(lambda a: expit(a + lines).mean() - RATE, -20, 20)
     gap = full.copy()
-    for column in set(columns) - {driver}:
+    for column in [c for c in columns if c != driver]:
         gap[column] = gap[column].mask(rng.random(len(full)) < expit(start + lines))
     return gap
 
