@@ -69,12 +69,12 @@ class Rows(NamedTuple):
     def on(self, part):
         """Select the predictions of numbers on the scale of their link.
 
-        Those of a column whose log-odds bend get these columns; they are by the mean of
-        the parameters, as its draws are by coefficients of the log-odds.
+        Those of a column whose log-odds bend get these columns.
         """
         if part.bent:
-            M = np.concatenate([self.M, self.X[..., part.bent]], -1)
-            return self._replace(L=M, M=M)
+            bent = self.X[..., part.bent]
+            both = (np.concatenate([x, bent], -1) for x in (self.L, self.M))
+            return Rows(self.X, *both)
         if not part.is_number:
             return self
         place = [part.place]

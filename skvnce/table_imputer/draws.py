@@ -234,7 +234,7 @@ def _compatible_round(expansion, chain, S, draws, active, logits=None):
         targets = targets_of(expansion, normals, q)
         is_told = part.n_levels == 2 and part.base[0] in told
         if targets is None and is_told:
-            law, logit = _by_log_odds(laws[0], normals, q)
+            law, logit = _by_log_odds(laws[0], normals, q, part)
             bent = [states[..., j] for j in part.bent]
             p = _chances(part, logit, law.means(states)[..., 0], bent)
             codes = levels_at(p, rng.random(p.shape[:-1]))
@@ -312,17 +312,20 @@ def targets_of(expansion, normals, q):
     for part in parts:
         block = joined(part.block, block)
         law = normals.conditional(block, len(part.responses))
-        laws.append(_by_log_odds(law, normals, expansion.owners[part.base[0]]))
+        place = expansion.owners[part.base[0]]
+        laws.append(_by_log_odds(law, normals, place, part))
     return Targets(parts, *zip(*laws, strict=True)) if parts else None
 
 
-def _by_log_odds(law, normals, q):
+def _by_log_odds(law, normals, q, part):
     """Return the law and the log-odds of a column of two values that asks for products.
 
-    Draws of such a column are by draws of its log-odds, and the mean of the law.
+    Slopes of the products and their factors are drawn with the log-odds, and those of
+    other columns with the law.
     """
-    logit = normals.logits.get(q)
-    return (law, None) if logit is None else (law.average(), logit)
+    if q not in normals.logits:
+        return law, None
+    return law.with_mean_slopes(list(part.bent)), normals.logits[q]
 
 
 def proposers_of(posterior, expansion, q, cells, weights, n_trees, most_rows, seed):
@@ -405,6 +408,7 @@ def draw_cells(normals, expansion, X, proposers, rng):
             targets = targets_of(expansion, normals, q)
         else:  # a forest has learned what the targets tell
             laws, targets = laws_of_forest(expansion, normals, q), None
+        laws[0] = _by_log_odds(laws[0], normals, q, model.part)[0]
         plans[q] = rows, laws, targets, ends_of(expansion, model)
     for _ in range(_SWEEPS):
         for q, of_laws in proposers.items():

@@ -211,6 +211,13 @@ class Conditional(NamedTuple):
         """Average over the M distributions, as one."""
         return Conditional(*(values.mean(0, keepdims=True) for values in self))
 
+    def with_mean_slopes(self, columns):
+        """Average the intercepts, and the slopes of some columns."""
+        intercept, slopes = self.intercept.copy(), self.slopes.copy()
+        intercept[:] = intercept.mean(0)
+        slopes[:, columns] = slopes[:, columns].mean(0)
+        return self._replace(intercept=intercept, slopes=slopes)
+
     def draw(self, X, rng, number=1):
         """Draw the columns given the others; (number, M, n, n_base)."""
         size = self.covariance.shape[-1]
