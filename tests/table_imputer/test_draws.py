@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.special import expit
 from statistical import FAILURE, p_mean, standard_errors
 from tables import independent
 
@@ -338,6 +339,37 @@ def test_the_law_without_targets_keeps_zeros(seed, monkeypatch):
     model.posterior().columns.clear()
     monkeypatch.setattr(module, "_is_factor", lambda *_: True)  # control: normal
     assert share() < 0.22
+
+
+def test_bent_log_odds_vary_by_the_slopes_of_other_columns(seed, monkeypatch):
+    """The errors of a slope in many new rows are those of the parameters."""
+    rng, n, n_new, n_draws = np.random.default_rng(seed), 400, 4000, 60
+    x, z = rng.normal(size=(2, n + n_new))
+    b = rng.integers(0, 2, n + n_new)
+    chance = expit(1.5 * x * (2 * b - 1))
+    y = np.where(np.arange(n + n_new) < n, rng.random(n + n_new) < chance, np.nan)
+    A = np.column_stack([np.ones(n + n_new), x, b, x * b])
+    both = np.column_stack([A, y])[:n]
+    z[:n] -= both @ np.linalg.lstsq(both, z[:n], rcond=None)[0]  # its slope is 0
+    X = np.column_stack([x, b, z, y])
+    problem = Problem(X[:n], np.ones(n), np.zeros(4, int), [None] * 4)
+    model = fit_table(problem, [(0, 1)], Settings(0, n_draws, 0.05, 0))
+    rest = y[:n] - A[:n] @ np.linalg.lstsq(A[:n], y[:n], rcond=None)[0]
+    exact = (rest @ rest) / (n - 5) * (1 / (z[:n] @ z[:n]) + 1 / (z[n:] @ z[n:]))
+    A = np.column_stack([A, z])[n:]
+
+    def p_smaller():
+        with seeded(0):
+            drawn = model.draw(X[n:], n_draws)[..., 3]
+        slopes = np.linalg.lstsq(A, drawn.T, rcond=None)[0][-1]
+        ratio = (n_draws - 1) * slopes.var(ddof=1) / exact
+        return stats.chi2(n_draws - 1).cdf(ratio)
+
+    assert p_smaller() > FAILURE
+    monkeypatch.setattr(
+        normal.Conditional, "with_mean_slopes", lambda law, _: law.average()
+    )
+    assert p_smaller() < FAILURE  # control
 
 
 def places(seed, n=300):

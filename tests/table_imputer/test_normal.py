@@ -199,6 +199,16 @@ def test_conditionals_equal_dense_algebra(rng, normals):
     assert abs(other.means(X) - law.means(X)).max() > 0.01
 
 
+def test_some_slopes_are_those_of_the_mean_of_the_parameters(normals):
+    law = normals[1].conditional(np.array([1, 3, 4]), 2)
+    one, mean = law.with_mean_slopes([2]), law.average()
+    np.testing.assert_array_equal(one.intercept, mean.intercept.repeat(3, 0))
+    np.testing.assert_array_equal(one.slopes[:, 2], mean.slopes[:, 2].repeat(3, 0))
+    others = [0, 1, 3, 4]
+    np.testing.assert_array_equal(one.slopes[:, others], law.slopes[:, others])
+    assert abs(one.slopes - law.slopes).max() > 0.01  # control, and law has not changed
+
+
 def test_draws_of_conditionals_have_their_moments(rng, normals):
     _, found = normals
     law, X = found.conditional(np.array([1, 3, 4]), 2), rng.normal(size=(3, 1, 5))
