@@ -234,7 +234,7 @@ def _compatible_round(expansion, chain, S, draws, active, logits=None):
         targets = targets_of(expansion, normals, q)
         is_told = part.n_levels == 2 and part.base[0] in told
         if targets is None and is_told:
-            law, logit = _by_log_odds(laws[0], normals, q, part)
+            law, logit = _by_log_odds(expansion, laws[0], normals, q)
             bent = [states[..., j] for j in part.bent]
             p = _chances(part, logit, law.means(states)[..., 0], bent)
             codes = levels_at(p, rng.random(p.shape[:-1]))
@@ -313,11 +313,11 @@ def targets_of(expansion, normals, q):
         block = joined(part.block, block)
         law = normals.conditional(block, len(part.responses))
         place = expansion.owners[part.base[0]]
-        laws.append(_by_log_odds(law, normals, place, part))
+        laws.append(_by_log_odds(expansion, law, normals, place))
     return Targets(parts, *zip(*laws, strict=True)) if parts else None
 
 
-def _by_log_odds(law, normals, q, part):
+def _by_log_odds(expansion, law, normals, q):
     """Return the law and the log-odds of a column of two values that asks for products.
 
     Slopes of the products and their factors are drawn with the log-odds, and those of
@@ -325,7 +325,8 @@ def _by_log_odds(law, normals, q, part):
     """
     if q not in normals.logits:
         return law, None
-    return law.with_mean_slopes(list(part.bent)), normals.logits[q]
+    bent = list(expansion.parts[q].bent)
+    return law.with_mean_slopes(bent), normals.logits[q]
 
 
 def proposers_of(posterior, expansion, q, cells, weights, n_trees, most_rows, seed):
@@ -408,7 +409,7 @@ def draw_cells(normals, expansion, X, proposers, rng):
             targets = targets_of(expansion, normals, q)
         else:  # a forest has learned what the targets tell
             laws, targets = laws_of_forest(expansion, normals, q), None
-        laws[0] = _by_log_odds(laws[0], normals, q, model.part)[0]
+        laws[0] = _by_log_odds(expansion, laws[0], normals, q)[0]
         plans[q] = rows, laws, targets, ends_of(expansion, model)
     for _ in range(_SWEEPS):
         for q, of_laws in proposers.items():

@@ -290,12 +290,9 @@ def _with_logits(model):
     for q, part in enumerate(model.expansion.parts):
         if part.bent:
             rows = observed_rows(training.cells[:, q], MOST_ROWS, settings.seed + q)
-            X = model.training_matrix()[rows]
-            gone = np.isnan(X)
-            gone[:, part.block] = True
             # by all rows: predictions without a fold would be its products and factors
             # with noise, and the log-odds would take these from the columns alone
-            L = Rows.of(model.completed(X, gone), part).on(part).L[0]
+            L = Rows.of(model.predictions(q, rows), part).on(part).L[0]
             linear = part.probabilities(L[:, :1])
             codes, weights = part.codes(training.cells[rows, q]), training.weights[rows]
             logit = fit_logit(L[None], linear[None], codes, weights)

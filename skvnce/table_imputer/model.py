@@ -197,9 +197,7 @@ class TableModel(NamedTuple):
         `L` (n_rows, len(responses)).
         """
         part, training = self.expansion.parts[q], self.training
-        X = self.training_matrix()[rows]
-        gone = np.isnan(X) | hidden
-        gone[:, part.block] = True
+        X, gone = self._rows_without(q, rows, hidden)
         filled = self.completed(X, gone)
         L = np.empty((len(rows), len(part.responses)))
         for fold, normal in enumerate(self.held_out):
@@ -208,6 +206,17 @@ class TableModel(NamedTuple):
                 of_fold = completed(X[in_fold], gone[in_fold], normal)
                 L[in_fold] = of_fold[:, part.responses]
         return filled, L
+
+    def _rows_without(self, q, rows, hidden=False):
+        """Return training rows, and their missing cells with those of a column."""
+        X = self.training_matrix()[rows]
+        gone = np.isnan(X) | hidden
+        gone[:, self.expansion.parts[q].block] = True
+        return X, gone
+
+    def predictions(self, q, rows):
+        """Complete training rows as if a column were missing, by the fit of all."""
+        return self.completed(*self._rows_without(q, rows))
 
     def training_matrix(self):
         """Return the matrix (n, d) of the training rows, which is not to be changed."""

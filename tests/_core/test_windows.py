@@ -8,8 +8,6 @@ from statistical import FAILURE, p_mean
 
 from skvnce._core.windows import sorted_predictions, windows
 
-SCALES = pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
-
 
 @given(
     st.lists(st.integers(-5, 5), min_size=3, max_size=40),
@@ -29,7 +27,7 @@ def test_windows_hold_all_equal_predictions(values, size, at):
         assert (predictions[is_near] == at).all()
 
 
-@SCALES
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
 def test_predictions_that_differ_by_rounding_errors_are_equal(rng, scale):
     exact = np.repeat([-1.0, 0.5, 2.0], 50)
     noisy = scale * exact * (1 + 1e-14 * rng.normal(size=150))

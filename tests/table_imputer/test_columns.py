@@ -145,7 +145,7 @@ def test_all_rows_of_equal_predictions_count_but_the_row_itself(rng):
     np.testing.assert_allclose(found, exact, atol=1e-9)
 
 
-def with_noise(rows, rng, size):
+def with_noise(rows, size):
     """Give predictions by C draws of the parameters, not by their mean."""
     factors = 1 + size * np.resize([1.0, -1.0], (len(rows.L), 1, 1))
     return rows._replace(L=rows.M * factors)
@@ -160,7 +160,7 @@ def test_slopes_of_draws_are_not_attenuated_by_the_noise_of_the_parameters(rng):
     part, X = expansion.parts[0], np.stack([expansion.matrix(cells)] * 2)
     slope = (x[:, 0] @ (y - y.mean())) / (x[:, 0] @ x[:, 0])
     M = np.stack([slope * x[:, :1] / part.scale] * 2)
-    rows = with_noise(Rows(X, M, M), rng, size)
+    rows = with_noise(Rows(X, M, M), size)
     model = fit_column(expansion, part, y, rows, np.ones(n), 0, 0)
     L = rows.L[..., 0]
     draw = model.draw(model.predict(rows), rng, 1.0, model.centre_of(rows, L))
@@ -188,7 +188,7 @@ def test_probabilities_do_not_know_the_noise_of_the_parameters(rng, n_levels):
     levels = (y[:, None] == np.arange(n_levels)).astype(float)[:, 1 - n_levels % 2 :]
     L = (levels.mean(0) + 0.1 * x) if n_levels else x[:, 0]
     model, rows = model_of(y, x, L, n_levels=n_levels, C=2, n_trees=0)
-    noisy = with_noise(rows, rng, 0.5)
+    noisy = with_noise(rows, 0.5)
     cells = np.column_stack([y, x])
     expansion = expand(cells, np.ones(600), np.array([n_levels, 0]), [None] * 2)
     again = fit_column(expansion, model.part, y, noisy, np.ones(600), 0, 0)
