@@ -16,10 +16,9 @@ import numpy as np
 import pandas as pd
 from _report import Texts, specs, table
 from _runner import main_of
+from _validity_designs import chances
 from _validity_methods import METHODS
 from _wild_tables import CATEGORY, GRADE, NUMBER, kind_of, names, read
-from scipy.optimize import brentq
-from scipy.special import expit
 from scipy.stats import t as student
 
 TEXTS = Texts("regressions", globals())
@@ -88,12 +87,11 @@ def has_derived(full):
 
 def with_gaps(full, columns, driver, rng):
     """Hide cells of columns at random, given the rank of one that stays complete."""
-    rank = full[driver].rank().to_numpy() / len(full) - 0.5
-    lines = STRENGTH * rng.choice([-1, 1]) * rank
-    start = brentq(lambda a: expit(a + lines).mean() - RATE, -20, 20)
+    rank = full[driver].rank().to_numpy() / len(full)
+    share = chances(rank, RATE, STRENGTH * rng.choice([-1, 1]) * rank.std())
     gap = full.copy()
     for column in [c for c in columns if c != driver]:
-        gap[column] = gap[column].mask(rng.random(len(full)) < expit(start + lines))
+        gap[column] = gap[column].mask(rng.random(len(full)) < share)
     return gap
 
 
