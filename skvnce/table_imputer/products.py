@@ -370,14 +370,22 @@ class _Test:
         return self.factors[:, first] * self.factors[:, second]
 
     def statistics(self, chosen):
-        """Compute t of each product, given those chosen; 0 where impossible."""
+        """Compute t of each product, given those chosen; 0 where impossible.
+
+        They are roots of likelihood ratios, as if there were many degrees of freedom.
+        """
         A = np.column_stack([self.linear, self._products(chosen)])
         both = np.column_stack([self._products(self.possible), self.residual])
-        root = np.sqrt(self.weights)[:, None]
-        scale = root * self.precision
-        both = _without(scale * A, scale * both) / root
-        t = np.zeros(len(self.possible))
-        t[self.possible] = _slopes_over_errors(both[:, :-1], both[:, -1], root**2)
+        w, t = self.weights[:, None], np.zeros(len(self.possible))
+        scale = np.sqrt(w) * self.precision
+        Q, both = _basis(scale * A), scale * both
+        freedom = w.sum() - Q.shape[1]
+        if freedom > 1:
+            both = (both - Q @ (Q.T @ both)) / np.sqrt(w)
+            leverage = (Q**2).sum(1, keepdims=True) / w
+            ratio = _slopes_over_errors(both[:, :-1], both[:, -1:], w, leverage)
+            t[self.possible] = ratio
+            t = np.sign(t) * np.sqrt(freedom * np.log1p(t**2 / freedom))
         t[chosen] = 0.0
         return t
 
@@ -418,24 +426,32 @@ def _chances(y, A, weights):
 
 def _without(A, Y):
     """Subtract from columns of Y (n, k) their regression on those of A (n, m)."""
-    R = np.linalg.qr(A, mode="r")
-    if len(A) <= A.shape[1]:
-        return np.zeros_like(Y)  # as many columns as rows explain all
-    size = abs(np.diag(R))
-    # others depend on columns before them
-    Q = np.linalg.qr(A[:, size > 1e-8 * size.max()])[0]
+    Q = _basis(A)
     return Y - Q @ (Q.T @ Y)
 
 
-def _slopes_over_errors(P, R, w):
-    """Compute t of slopes of R (n,) on each column of P alone, with errors of HC3."""
+def _basis(A):
+    """Compute an orthonormal basis (n, r) of the columns of A (n, m)."""
+    if len(A) <= A.shape[1]:
+        return np.eye(len(A))  # as many columns as rows explain all
+    size = abs(np.diag(np.linalg.qr(A, mode="r")))
+    # others depend on columns before them
+    return np.linalg.qr(A[:, size > 1e-8 * size.max()])[0]
+
+
+def _slopes_over_errors(P, R, w, leverage):
+    """Compute t of slopes of R (n, 1) on each column of P alone, with errors of HC3.
+
+    `leverage` (n, 1): of columns on which P and R have been regressed (HC2: residuals
+    of many terms are smaller than the errors).
+    """
     size = (w * P**2).sum(0)
     with np.errstate(all="ignore"):
-        slopes = P.T @ (w[:, 0] * R) / size
-        leverage = w * P**2 / size
-        rest = (R[:, None] - P * slopes) / (1 - leverage)
-        errors = np.sqrt((w * P**2 * rest**2).sum(0)) / size
-        return np.nan_to_num(slopes / errors, posinf=0.0, neginf=0.0)
+        slopes = (w * R).T @ P / size
+        rest = (R - P * slopes) / (1 - P**2 / size)
+        squares = w * P**2 * rest**2 / (1 - leverage)
+        t = slopes[0] * size / np.sqrt(squares.sum(0))
+    return np.nan_to_num(t, posinf=0.0, neginf=0.0)
 
 
 def is_normal(x, score, A, products, knots, weights):

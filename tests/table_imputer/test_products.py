@@ -151,7 +151,8 @@ def test_a_true_square_is_found_where_a_target_hides_cells(seed):
 def test_the_chain_that_confirms_products_forgets_its_start(seed):
     """Slopes on a square begin as that of observed rows, which selection bends.
 
-    Their t has a standard error of about .07 over chains; with 20 draws alone .1 to .4.
+    The standard error of their t over chains is .08 to .16 times that of a t of few
+    draws, which rises with t (ten tables); with 20 draws alone up to .4.
     """
     X = truncated(np.random.default_rng([seed, 0]), 300, 2)
     ts = []
@@ -163,7 +164,7 @@ def test_the_chain_that_confirms_products_forgets_its_start(seed):
         half = len(slopes) // 2
         shift = slopes[:half].mean() - slopes[half:].mean()
         assert abs(shift) < 0.6 * slopes.std()
-    assert np.std(ts) < 0.2
+    assert np.std(ts) < 0.25 * np.sqrt(1 + np.mean(ts) ** 2 / 2)
 
 
 @pytest.mark.slow
@@ -209,6 +210,32 @@ def test_t_has_variance_one_where_there_is_no_product(seed):
     assert p_mean(np.square(robust), 1.1, alternative="greater") > FAILURE
     assert p_mean(np.square(robust), 0.8, alternative="less") > FAILURE
     assert p_mean(np.square(usual), 1.1, alternative="greater") < FAILURE
+
+
+def test_wide_tables_show_few_products_by_chance(seed):
+    """Of 60 rows of 30 columns, half of the degrees of freedom are left."""
+    ratios, plain = [], []
+    pairs = [(0, 1), (2, 3), (4, 4)]
+    for i in range(300):
+        rng = np.random.default_rng([seed, i])
+        X = rng.normal(size=(60, 30))
+        X[:, 4] = rng.exponential(size=60) - 1  # its square has large leverages
+        A = np.column_stack([np.ones(60), X[:, :29]])
+
+        def predict(target, rows, partner=None, X=X):
+            return X, np.zeros(60)
+
+        binary = np.zeros(30, bool)
+        regressions = Regressions(
+            X, np.ones(60), 30, np.array([29]), binary, predict, {}
+        )
+        ratios.append(_Test(29, pairs, regressions, 30).statistics([]))
+        P, r = X[:, [0, 2, 4]] * X[:, [1, 3, 4]], X[:, 29]
+        P, r = (y - A @ np.linalg.lstsq(A, y, rcond=None)[0] for y in (P, r))
+        plain.append(r @ P / np.sqrt((P**2).T @ r**2))
+    squares = np.square(ratios).mean(1)
+    assert p_mean(squares, 1.4, alternative="greater") > FAILURE
+    assert p_mean(np.square(plain).mean(1), 1.4, alternative="greater") < FAILURE
 
 
 def test_residuals_weigh_less_beside_missing_cells(rng):
@@ -366,14 +393,17 @@ def test_draws_have_the_spread_of_each_group(seed):
 
 def test_products_of_a_binary_target_are_no_bends_of_its_probability(seed):
     """d is logistic in x, and e in x squared and in g x, which both show."""
-    rng = np.random.default_rng(seed)
-    a, b, g = rng.random((3, 2000)) < 0.5
-    x = rng.normal(size=2000)
-    c = rng.random(2000) < 0.1 + 0.2 * a + 0.2 * b + 0.4 * (a & b)
-    d = rng.random(2000) < expit(3 * x + 3 * a)
-    found = fitted(sparse(rng, np.column_stack([a, b, c, d, x]) * 1.0))
-    assert found[0, 1, 2] > 0.99
-    assert (4, 4, 3) not in found and (0, 4, 3) not in found
+    n_bends = 0
+    for i in range(8):
+        rng = np.random.default_rng([seed, i])
+        a, b, g = rng.random((3, 2000)) < 0.5
+        x = rng.normal(size=2000)
+        c = rng.random(2000) < 0.1 + 0.2 * a + 0.2 * b + 0.4 * (a & b)
+        d = rng.random(2000) < expit(3 * x + 3 * a)
+        found = fitted(sparse(rng, np.column_stack([a, b, c, d, x]) * 1.0))
+        assert found[0, 1, 2] > 0.9
+        n_bends += (4, 4, 3) in found or (0, 4, 3) in found
+    assert p_share(n_bends, 8, 0.15, "greater") > FAILURE
     e = rng.random(2000) < expit(x**2 - 1 + 1.5 * g * x)
     found = fitted(sparse(rng, np.column_stack([x, g, e]) * 1.0))
     assert found[0, 0, 2] > 0.99
@@ -619,19 +649,21 @@ def test_an_interaction_has_a_product_for_each_level_but_one(rng):
     expansion = model.expansion
     place = {int(node): q for q, node in enumerate(model.source.order)}
     g, x, y, proxy = (expansion.parts[place[j]].base for j in range(4))
-    factors = [{one.first, one.second} for one in expansion.products]
     most = np.bincount(X[:, 0].astype(int)).argmax()
-    assert factors == [{*x.tolist(), j} for j in np.delete(g, most)]
-    (target,) = {one.target for one in expansion.products}
+    expected = [{*x.tolist(), j} for j in np.delete(g, most)]
+    products = [p for p in expansion.products if {p.first, p.second} & {*g.tolist()}]
+    assert [{p.first, p.second} for p in products] == expected
+    (target,) = {one.target for one in products}
     assert target in (y[0], proxy[0])
-    assert {y[0], proxy[0]} in [{*one.tells} for one in expansion.products]
+    assert {y[0], proxy[0]} in [{*one.tells} for one in products]
 
 
 def test_asked_for_levels_have_a_product_each_but_one(rng):
     X = with_levels(rng)
     products = fitted_with_levels(X, [(1, 0)]).expansion.products
     auto = fitted_with_levels(X).expansion.products
-    assert [one[:3] for one in products] == [one[:3] for one in auto]
+    triples = {(one.first, one.second, one.target) for one in auto}
+    assert {(one.first, one.second, one.target) for one in products} <= triples
     assert len({one.target for one in products}) == 1
     assert [one.probability for one in products] == [1.0, 1.0]
 
