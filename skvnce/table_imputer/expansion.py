@@ -21,6 +21,8 @@ _MOST_DIFFERENT = 0.9  # different levels, as a share of the cells, likewise
 _N_EMBEDDED = 3  # numbers that stand for a level of many
 _PRIOR_CELLS = 3.0  # at the overall mean, in the mean of an embedded level
 _SAME = 0.995  # correlation of a column and its normal scores, above which one will do
+_QUANTILE = 1.645  # of a normal distribution, at a level of .05
+_FEWEST_OF_TEST = 5.0  # numbers
 # that of logarithms and normal scores, from which on logarithms are the scores: beyond
 # the observed cells they go on as amounts of money do
 _LOGNORMAL = 0.95
@@ -450,10 +452,25 @@ def _score(x, weights):
     """Map standardised numbers to standardised normal scores, if they differ."""
     x, weights, values, first, z = _sorted_scores(x, weights)
     count = np.add.reduceat(weights, first)
-    if count @ (values * z) / weights.sum() >= _SAME:
+    n = weights.sum()
+    if not _is_skewed(count @ (values * z) / n, n):
         return None
     # repeated, so that the outer tenth that `follow` extends is a tenth of the cells
     return Ranks(x, np.repeat(z, np.diff([*first, len(x)])))
+
+
+def _is_skewed(correlation, n):
+    """Say whether n numbers are not normal, by their correlation with their scores.
+
+    Scores of a normal column differ from it by noise, by which others would be
+    predicted.  The test is that of Shapiro and Francia (1972), its level by Royston
+    (1993).
+    """
+    log_n = np.log(max(n, _FEWEST_OF_TEST))
+    least = np.log(max(1 - correlation**2, 1e-300))
+    mean = -1.2725 + 1.0521 * (np.log(log_n) - log_n)
+    spread = 1.0308 - 0.26758 * (np.log(log_n) + 2 / log_n)
+    return bool(correlation < _SAME and least > mean + _QUANTILE * spread)
 
 
 def _sorted_scores(x, weights):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from statistical import FAILURE, p_share
 
 from skvnce._core.numbers import grid_of
 from skvnce.table_imputer.columns import shape_of
@@ -45,7 +46,7 @@ def test_each_kind_of_column_has_its_part(rng):
     found = expanded(table_of(rng))
     assert [part.kind for part in found.parts] == KINDS
     assert [len(part.base) for part in found.parts] == [1, 1, 1, 1, 4, 1, 3, 0]
-    assert found.parts[1].score and not found.parts[0].score
+    assert found.parts[1].score
     assert found.owners.tolist() == [
         q for q, part in enumerate(found.parts) for _ in part.base
     ]
@@ -150,6 +151,18 @@ def with_logarithms(cells):
     return part, logarithms_of(part, x, np.ones(len(x)))
 
 
+@pytest.mark.parametrize("n", [30, 300])
+def test_normal_numbers_have_no_scores(n, seed):
+    """The level of the test is .05; of exponential numbers, the control, most have."""
+    n_scores = []
+    for draw in ("normal", "exponential"):
+        X = getattr(np.random.default_rng(seed), draw)(size=(n, 200))
+        parts = expand(X, np.ones(n), np.zeros(200, int), [None] * 200).parts
+        n_scores.append(sum(part.score is not None for part in parts))
+    assert p_share(n_scores[0], 200, 0.05, "greater") > FAILURE
+    assert p_share(n_scores[1], 200, 0.8, "less") > FAILURE
+
+
 def test_scores_of_lognormal_numbers_are_their_logarithms(rng):
     cells = table_of(rng)
     part, logarithms = with_logarithms(cells)
@@ -162,10 +175,11 @@ def test_scores_of_lognormal_numbers_are_their_logarithms(rng):
     numbers = logarithms.numbers(scores) * part.scale + part.centre
     assert_allclose(numbers[inside], x[inside], rtol=1e-9)
     # beyond the observed cells they go on as their last slope
-    rises = np.diff(numbers) / np.diff(scores, append=np.nan)[:-1]
-    assert_allclose(np.diff(rises[scores[:-1] > logarithms.ends[1]]), 0, atol=1e-6)
-    # the tail of a normal distribution is no line of logarithms
-    cells[:, 1] = abs(rng.normal(size=len(cells))) ** 3
+    beyond = scores > logarithms.ends[1]
+    rises = np.diff(numbers[beyond]) / np.diff(scores[beyond])
+    assert_allclose(np.diff(rises), 0, atol=1e-6)
+    # those of uniform numbers have an exponential tail
+    cells[:, 1] = rng.random(len(cells))
     assert with_logarithms(cells)[1] is None
     cells[:, 1] = rng.exponential(size=len(cells)) - 0.5  # nor has one of two signs any
     assert with_logarithms(cells)[1] is None
