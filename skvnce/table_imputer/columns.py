@@ -229,7 +229,7 @@ class ColumnModel(NamedTuple):
         if not self.part.is_number:
             return sharpened(best, self.sharpness)
         best = best[..., 0]
-        return best if self.part.link is None else best.clip(*self.part.link.ends)
+        return best if self.part.link is None else best.clip(max=self.part.link.end)
 
     def centre_of(self, rows, predicted):
         """Predict numbers (C, n) by the mean of the parameters, given `predict`.
@@ -240,7 +240,7 @@ class ColumnModel(NamedTuple):
             return None
         rows = rows.on(self.part)
         centre = predicted + (1 - self.gain) * self.a * (rows.M - rows.L)[..., 0]
-        return centre if self.part.link is None else centre.clip(*self.part.link.ends)
+        return centre if self.part.link is None else centre.clip(max=self.part.link.end)
 
     def spread_of(self, rows):
         """Compute factors of the residuals of numbers (C, n)."""

@@ -26,6 +26,9 @@ _FEWEST_OF_TEST = 5.0  # numbers
 # that of logarithms and normal scores, from which on logarithms are the scores: beyond
 # the observed cells they go on as amounts of money do
 _LOGNORMAL = 0.95
+# standard deviation of logarithms, below which they and the numbers differ in the tails
+# alone, where cells that are missing by a covariate make any column skewed
+_LEAST_SPREAD = 0.2
 _BELOW = 0.1  # of the smallest observed cell, where draws of other scales have no sign
 # observed ranges beyond the ends, to which a factor of a product counts: there nothing
 # shows whether it goes on, and a row far away would be filled by its square
@@ -58,9 +61,7 @@ class Logarithms(NamedTuple):
     zero: float  # distance from it, below which numbers are 0
     centre: float
     scale: float
-    ends: (
-        np.ndarray
-    )  # (2,), of predictions; beyond the higher one, numbers go on linearly
+    end: float  # of predictions; beyond it numbers go on linearly
 
     @property
     def lowest(self):
@@ -74,7 +75,7 @@ class Logarithms(NamedTuple):
 
     def numbers(self, scores):
         """Map logarithms to standardised numbers."""
-        inside = np.minimum(scores, self.ends[1])
+        inside = np.minimum(scores, self.end)
         size = np.exp(inside * self.scale + self.centre)
         size = np.where(size < self.zero, 0.0, size)
         return size * (1 + self.scale * (scores - inside)) + self.origin
@@ -507,10 +508,10 @@ def logarithms_of(part, x, weights):
         zero = np.sqrt(size[0] * size[1])
     centre, spread = _moments(np.log(size), count)
     scores = (np.log(size) - centre) / spread
-    if count @ (scores * z) / weights.sum() < _LOGNORMAL:
+    if spread < _LEAST_SPREAD or count @ (scores * z) / weights.sum() < _LOGNORMAL:
         return None
-    ends = scores[[0, -1]] + _BEYOND_LOGARITHMS * np.array([-1.0, 1.0])
-    return Logarithms(origin, least, zero, centre, spread, ends)
+    end = float(scores[-1]) + _BEYOND_LOGARITHMS
+    return Logarithms(origin, least, zero, centre, spread, end)
 
 
 def follow(x, knots, values):

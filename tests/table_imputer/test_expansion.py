@@ -170,12 +170,12 @@ def test_scores_of_lognormal_numbers_are_their_logarithms(rng):
     scores = logarithms.of((x - part.centre) / part.scale)
     positive = scores > scores[0]
     assert_allclose(np.diff(scores[positive], 2), 0, atol=1e-9)
-    inside = positive & (scores < logarithms.ends[1])
+    inside = positive & (scores < logarithms.end)
     assert inside.sum() > 100 and (~inside).sum() > 10
     numbers = logarithms.numbers(scores) * part.scale + part.centre
     assert_allclose(numbers[inside], x[inside], rtol=1e-9)
     # beyond the observed cells they go on as their last slope
-    beyond = scores > logarithms.ends[1]
+    beyond = scores > logarithms.end
     rises = np.diff(numbers[beyond]) / np.diff(scores[beyond])
     assert_allclose(np.diff(rises), 0, atol=1e-6)
     # those of uniform numbers have an exponential tail
