@@ -5,6 +5,7 @@ import pytest
 from statistical import FAILURE, p_mean, p_share
 
 from skvnce import TableImputer
+from skvnce.table_imputer import expansion as expansion_module
 from skvnce.table_imputer import fit as fit_module
 from skvnce.table_imputer.columns import are_logarithms_likelier, entropy
 from skvnce.table_imputer.expansion import expand, logarithms_of
@@ -166,6 +167,31 @@ def test_entropies_are_those_of_normal_and_of_uniform_numbers(rng):
     twice = entropy(np.repeat(x, weights), np.ones(weights.sum()))
     assert abs(entropy(x, weights.astype(float)) - twice) < 0.05
     assert abs(entropy(3 * x, weights.astype(float)) - twice - np.log(3)) < 0.05
+
+
+def test_lognormal_numbers_go_on_below_those_that_are_observed(seed):
+    """Logarithms are linear in x, and missing where it is low."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=300)
+    log_y = x + 0.2 * rng.normal(size=300)
+    gone = x < -0.5
+    X = np.column_stack([x, np.exp(np.where(gone, np.nan, log_y))])
+    imputer = TableImputer(n_parameter_draws=10, random_state=0).fit(X)
+    assert any(part.link for part in imputer._fitted.model.expansion.parts)
+    logs = np.log([t[gone, 1] for t in imputer.sample(X, 10, random_state=0)])
+    slopes = [np.polyfit(x[gone], one, 1)[0] for one in logs]
+    # the standard error of a slope by 200 rows is .02; that of a table is twice .06
+    assert np.mean(slopes) == pytest.approx(1, abs=0.2)
+
+
+def test_numbers_that_hardly_spread_have_no_logarithms(rng, monkeypatch):
+    """Where cells are missing by a covariate, normal numbers are as skewed."""
+    cells = np.exp(0.17 * rng.normal(size=(2000, 1)))
+    [part] = expand(cells, np.ones(2000), np.zeros(1, int), [None]).parts
+    x = (cells[:, 0] - part.centre) / part.scale
+    assert part.score and logarithms_of(part, x, np.ones(2000)) is None
+    monkeypatch.setattr(expansion_module, "_LEAST_SPREAD", 0.0)
+    assert logarithms_of(part, x, np.ones(2000)) is not None
 
 
 def test_losses_are_imputed_as_incomes_are(seed):
