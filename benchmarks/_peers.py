@@ -28,7 +28,6 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import numpy as np
-from _mice import installed
 
 VARIABLE = "SKVNCE_RIVALS"
 LIMIT = 300  # seconds of CPU for a table
@@ -64,7 +63,10 @@ class Peer(NamedTuple):
 
     def installed(self):
         """Say whether it can be run here."""
-        return installed(self.package) if self.package in _R else _finds(self.package)
+        if self.package in _R:
+            code = f"quit(status = !requireNamespace('{self.package}', quietly = TRUE))"
+            return _succeeds("Rscript", "-e", code)
+        return _succeeds(interpreter(), "-c", f"import {self.package}")
 
     def run(self, learn, others, columns, n_draws, seed, start=0, limit=None):
         """Learn from rows, and fill these and others from a number on.
@@ -80,15 +82,8 @@ class Peer(NamedTuple):
         """
         table = np.vstack([learn, others])
         shape = *table.shape, len(learn), start
-        with TemporaryDirectory() as folder:
-            folder = Path(folder)
-            table.T.astype("<f8").tofile(folder / "table.bin")
-            (folder / "shape.txt").write_text(" ".join(map(str, shape)))
-            lines = [f"{kind} {levels}\n" for kind, levels in columns]
-            (folder / "columns.txt").write_text("".join(lines))
-            execute([*self.command(), folder, n_draws, seed], limit)
-            drawn = np.fromfile(folder / "draws.bin", "<f8")
-            notes = (folder / "notes.txt").read_text().splitlines()
+        given = (n_draws, seed), table, shape, columns, limit
+        drawn, notes = exchange(self.command(), *given)
         drawn = drawn.reshape(-1, shape[1], shape[0] - start).transpose(0, 2, 1)
         return Run(drawn, float(notes[1]), float(notes[2]) / 2**10, notes[0], notes[3:])
 
@@ -103,12 +98,34 @@ def interpreter():
 
 
 @cache
-def _finds(module):
-    ask = [interpreter(), "-c", f"import {module}"]
+def _succeeds(*command):
     try:
-        return not subprocess.run(ask, capture_output=True, check=False).returncode
+        return not subprocess.run(command, capture_output=True, check=False).returncode
     except FileNotFoundError:
         return False
+
+
+def exchange(command, arguments, table, shape, columns, limit=None):
+    """Let a command fill a table that lies in a folder.
+
+    The folder is an argument between those of the command and the others.
+
+    Returns
+    -------
+    ndarray of double
+        All that it draws.
+    list of str
+        Its notes.
+    """
+    with TemporaryDirectory() as folder:
+        folder = Path(folder)
+        table.T.astype("<f8").tofile(folder / "table.bin")
+        shape, *columns = (" ".join(map(str, line)) for line in (shape, *columns))
+        (folder / "shape.txt").write_text(shape)
+        (folder / "columns.txt").write_text("\n".join(columns) + "\n")
+        execute([*command, folder, *arguments], limit)
+        drawn = np.fromfile(folder / "draws.bin", "<f8")
+        return drawn, (folder / "notes.txt").read_text().splitlines()
 
 
 def execute(command, limit):

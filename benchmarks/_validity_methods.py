@@ -7,11 +7,10 @@ seconds of CPU of fit and draws.
 import time
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
-from _mice import run_r
+from _peers import exchange
 from _report import specs
 from _validity_analyses import Failure
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
@@ -94,20 +93,12 @@ def by_r(method, tables, design, seeds, n_draws):
     for name in names:
         text = not pd.api.types.is_numeric_dtype(tables[0][name])
         kind = "nominal" if text else "binary" if name in levels else "number"
-        kinds.append(f"{name} {kind} {len(levels.get(name, ()))}")
-    cells = np.stack([_codes(table, names, levels) for table in tables])
-    with TemporaryDirectory() as folder:
-        folder = Path(folder)
-        stacked = cells.reshape(-1, len(names))
-        stacked.T.astype("<f8").tofile(folder / "tables.bin")
-        shape = len(tables[0]), len(names), len(tables)
-        (folder / "shape.txt").write_text(" ".join(map(str, shape)))
-        (folder / "columns.txt").write_text("\n".join(kinds) + "\n")
-        formula = [design.formula] if design.formula else []
-        numbers = map(str, (n_draws, seeds[0]))
-        run_r(str(_SCRIPT), str(folder), method, *numbers, *formula)
-        draws = np.fromfile(folder / "draws.bin", "<f8")
-        notes = (folder / "notes.txt").read_text().splitlines()
+        kinds.append((name, kind, len(levels.get(name, ()))))
+    stacked = np.vstack([_codes(table, names, levels) for table in tables])
+    shape = len(tables[0]), len(names), len(tables)
+    arguments = n_draws, seeds[0], *([design.formula] if design.formula else [])
+    command = "Rscript", "--vanilla", _SCRIPT, method
+    draws, notes = exchange(command, arguments, stacked, shape, kinds)
     draws = draws.reshape(len(tables), n_draws, len(names), -1)
     for table, arrays, note in zip(tables, draws, notes, strict=True):
         seconds, _, error = note.partition(" ")

@@ -1,5 +1,5 @@
-# Imputation of several tables: Rscript _validity_mice.R FOLDER METHOD M SEED [FORMULA]
-# FOLDER/tables.bin: doubles by columns, all tables stacked, NaN where missing;
+# Imputation of several tables: Rscript _validity_mice.R METHOD FOLDER M SEED [FORMULA]
+# FOLDER/table.bin: doubles by columns, all tables stacked, NaN where missing;
 # FOLDER/shape.txt: rows of a table, columns, tables; FOLDER/columns.txt: of each column
 # its name, its kind (number, binary, nominal) and its number of levels, whose codes
 # begin at 0.  METHOD: default, norm, cart or rf of mice, or smcfcs, which is told the
@@ -7,8 +7,8 @@
 # doubles by columns, all NaN after an error, and FOLDER/notes.txt: seconds of CPU of
 # each table and its error.
 arguments <- commandArgs(trailingOnly = TRUE)
-folder <- arguments[1]
-method <- arguments[2]
+method <- arguments[1]
+folder <- arguments[2]
 m <- as.integer(arguments[3])
 seed <- as.integer(arguments[4])
 formula <- arguments[5]
@@ -16,7 +16,7 @@ shape <- scan(file.path(folder, "shape.txt"), quiet = TRUE)
 columns <- read.table(file.path(folder, "columns.txt"), stringsAsFactors = FALSE)
 suppressPackageStartupMessages(library(if (method == "smcfcs") "smcfcs" else "mice",
                                        character.only = TRUE))
-all <- readBin(file.path(folder, "tables.bin"), "double", prod(shape),
+all <- readBin(file.path(folder, "table.bin"), "double", prod(shape),
                endian = "little")
 all[is.nan(all)] <- NA
 all <- array(all, c(shape[1], shape[3], shape[2]))
