@@ -60,54 +60,17 @@ def options_of(doc, quick=None, **options):
     return found
 
 
-def carry_out(doc, cells, measured, page, quick=None, lacking=None, **options):
-    """Compute the cells that the results lack, and write the page of all of them.
-
-    Parameters
-    ----------
-    doc : str
-        Of the script.
-    cells : function of options to the keys of the results, dicts
-    measured : function of a key and options to a dict, the result, or to several
-    page : function of results and options to the parts of the page
-    quick : dict, optional
-        What the options are with ``--quick``.
-    lacking : function of methods to those that cannot be run here, optional
-    **options
-        Further ones than ``--results FILE``, which keeps a line for each result, and
-        ``--only-report``; ``also`` names files of results that are only read.
-    """
-    options = {"results": None, "only_report": False} | options
-    options = options_of(doc, quick, **options)
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    results = Results(options.results)
-    for path in getattr(options, "also", ()):
-        results.records += read(path)
-    if not options.only_report:
-        todo = [key for key in cells(options) if not results.has(**key)]
-        methods = dict.fromkeys(key["method"] for key in todo if "method" in key)
-        if absent := lacking(methods) if lacking else []:
-            print("removed or not installed, left out:", ", ".join(absent))
-        with threadpool_limits(1):
-            for key in todo:
-                if key.get("method") not in absent:
-                    found = measured(key, options)
-                    for one in [found] if isinstance(found, dict) else found:
-                        results.add(key | one)
-                        print(*results.records[-1].values(), flush=True)
-    elif not results.records:
-        raise SystemExit(f"There are no results in {options.results}.")
-    publish(page(results, options), options.output)
-
-
 def main_of(script, quick=None, **options):
-    """Make the `main` of a script, and run it: `carry_out` of what the script has.
+    """Make the `main` of a script, and run it.
 
-    The script has `measured`, and `cells`.  Without these it has `CASES`, values by
-    name, or functions that return them: all combinations are measured but those of
-    which `possible` says no, and with ``--only`` the chosen ones.  Without `page`, the
-    page is that of its `TEXTS`.  It may have `lacking`.
+    It computes the cells that the results lack, and writes the page of all of them.
+    The script has `measured`, a function of a key and options to a dict, the result,
+    or to several, and `cells`, a function of options to the keys, dicts.  Without these
+    it has `CASES`, values by name, or functions that return them: all combinations are
+    measured but those of which `possible` says no, and with ``--only`` the chosen ones.
+    It may have `page`, a function of results and options to the parts of the page,
+    which else is that of its `TEXTS`, and `lacking`, a function of methods to those
+    that cannot be run here.
 
     Parameters
     ----------
@@ -116,30 +79,74 @@ def main_of(script, quick=None, **options):
     quick : dict, optional
         What the options are with ``--quick``, and values of `CASES`.
     **options
-        As of `carry_out`.
+        Further ones than ``--results FILE``, which keeps a line for each result, and
+        ``--only-report``; ``also`` names files of results that are only read.
     """
-
-    def cells(options):
-        axes = script["CASES"]
-        axes = {name: getattr(options, name, some) for name, some in axes.items()}
-        chosen = by_name(options.only)
-        for values in product(
-            *(some() if callable(some) else some for some in axes.values())
-        ):
-            key = dict(zip(axes, values, strict=True))
-            asked = all(str(key[name]) in some for name, some in chosen.items())
-            if asked and script.get("possible", lambda key: True)(key):
-                yield key
+    first = {"results": None, "only_report": False}
+    if "cells" not in script:
+        first["only"] = Some([])
 
     def main():
+        found = options_of(script["__doc__"], quick, **first | options)
+        warnings.simplefilter("ignore")
+        torch.set_num_threads(1)
+        results = Results(found.results)
+        for path in getattr(found, "also", ()):
+            results.records += read(path)
+        if not found.only_report:
+            measure(script, results, found)
+        elif not results.records:
+            raise SystemExit(f"There are no results in {found.results}.")
         page = script.get("page") or script["TEXTS"].page
-        more = {} if "cells" in script else {"only": Some([])}
-        parts = script["__doc__"], script.get("cells", cells), script["measured"], page
-        carry_out(*parts, quick, script.get("lacking"), **more, **options)
+        publish(page(results, found), found.output)
 
     if script["__name__"] == "__main__":
         main()
     return main
+
+
+def measure(script, results, options):
+    """Add to the results what they lack."""
+    cells = script["cells"](options) if "cells" in script else chosen(script, options)
+    todo = [key for key in cells if not results.has(**key)]
+    methods = dict.fromkeys(key["method"] for key in todo if "method" in key)
+    absent = script["lacking"](methods) if "lacking" in script else []
+    if absent:
+        print("removed or not installed, left out:", ", ".join(absent))
+    with threadpool_limits(1):
+        for key in todo:
+            if key.get("method") not in absent:
+                found = script["measured"](key, options)
+                for one in [found] if isinstance(found, dict) else found:
+                    results.add(key | one)
+                    print(*results.records[-1].values(), flush=True)
+
+
+def chosen(script, options):
+    """Yield the combinations of the cases of a script that are asked for."""
+    axes = {
+        name: getattr(options, name, some) for name, some in script["CASES"].items()
+    }
+    asked, possible = by_name(options.only), script.get("possible", lambda key: True)
+    for key in combinations(axes):
+        if all(str(key[name]) in some for name, some in asked.items()) and possible(
+            key
+        ):
+            yield key
+
+
+def combinations(axes):
+    """Yield a dict for each combination of values, or of what functions return.
+
+    A name may be a tuple of names, of which the values are tuples.
+    """
+    values = (some() if callable(some) else some for some in axes.values())
+    for combined in product(*values):
+        key = {}
+        for name, value in zip(axes, combined, strict=True):
+            several = isinstance(name, tuple)
+            key |= dict(zip(name, value, strict=True)) if several else {name: value}
+        yield key
 
 
 def by_name(pairs):

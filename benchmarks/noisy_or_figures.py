@@ -12,9 +12,11 @@ there are not computed again.
 """
 
 import re
+from collections.abc import Callable
 from copy import deepcopy
 from itertools import product
 from time import perf_counter
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,7 +24,7 @@ from _data import folder, load
 from _enumerated_causes import enumerate_joint
 from _paper import medians
 from _report import made_by, specs
-from _runner import Some, main_of
+from _runner import Some, combinations, main_of
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_array
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS, CountVectorizer
@@ -351,27 +353,18 @@ def classified(way, causes, n, seed, effort):
 # The study
 
 
-class Part:
-    """A part of the study: a function, and the values of its arguments."""
+class Part(NamedTuple):
+    """A part of the study: a function, and its arguments."""
 
-    def __init__(self, function, *axes, **fixed):
-        self.function, self.axes, self.fixed = function, axes, fixed
-
-    def cells(self):
-        """List the keys; an axis of several names has tuples of values."""
-        for values in product(*(axis for _, axis in self.axes)):
-            key = {}
-            for (names, _), value in zip(self.axes, values, strict=True):
-                several = isinstance(names, tuple)
-                pairs = zip(names, value, strict=True) if several else [(names, value)]
-                key |= dict(pairs)
-            yield key
+    function: Callable
+    axes: dict  # as of `combinations`
+    fixed: dict = {}
 
 
 def parts_of(options):
     """Name the parts; a quick run has small ones."""
     quick = options.quick
-    seeds, few = ("seed", range(1 if quick else 5)), ("seed", range(1 if quick else 3))
+    seeds, few = ({"seed": range(1 if quick else n)} for n in (5, 3))
     effort = {"effort": {"max_iter": 1} if quick else {}}
     rows = (1000, 100, 20) if quick else (20000, 1000, 100, 20)
     ways = [*product(rows, AMORTISED), *product([0], (*FREE, "enumeration"))]
@@ -384,34 +377,29 @@ def parts_of(options):
         for choice in product(*choices)
     ]
     subsets = [(n, seed) for n, some in N_SUBSETS.items() for seed in range(some)]
-    starts, sizes = ("n", [50] if quick else [1000, 200, 50]), ("init", "way")
+    simulated = {
+        "sparsity": DRAWS,
+        "n": [100] if quick else [100, 1000],
+        "way": ("acp", "avi", "svi"),
+        "alpha": [1] if quick else [1, 30],
+    }
+    learners = [*product(AMORTISED, (50, 100, 150)), (WORDS, None)]
+    titles = {("n", "seed"): [(250, 0)] if quick else subsets}
+    patterns = {"n": [50] if quick else [1000, 200, 50], ("init", "way"): inits}
     return {
         "inference": Part(
-            inferred, (("n", "way"), ways), seeds, n_rounds=2 if quick else 12
+            inferred, {("n", "way"): ways} | seeds, {"n_rounds": 2 if quick else 12}
         ),
-        "bound": Part(tightened, ("steps", BOUND)),
-        "recovery": Part(recovered, starts, (sizes, inits), seeds),
+        "bound": Part(tightened, {"steps": BOUND}),
+        "recovery": Part(recovered, patterns | seeds),
         "syn-random": Part(
             generative,
-            (("way", "n", "passes", "alpha"), tried),
-            n_test=100 if quick else 2000,
+            {("way", "n", "passes", "alpha"): tried},
+            {"n_test": 100 if quick else 2000},
         ),
-        "sparsity": Part(
-            sparse,
-            few,
-            ("sparsity", DRAWS),
-            ("n", [100] if quick else [100, 1000]),
-            ("way", ("acp", "avi", "svi")),
-            ("alpha", [1] if quick else [1, 30]),
-            **effort,
-        ),
-        "topics": Part(topical, ("n", [5519, 2000]), ("way", AMORTISED), few, **effort),
-        "classes": Part(
-            classified,
-            (("n", "seed"), [(250, 0)] if quick else subsets),
-            (("way", "causes"), [*product(AMORTISED, (50, 100, 150)), (WORDS, None)]),
-            **effort,
-        ),
+        "sparsity": Part(sparse, few | simulated, effort),
+        "topics": Part(topical, {"n": [5519, 2000], "way": AMORTISED} | few, effort),
+        "classes": Part(classified, titles | {("way", "causes"): learners}, effort),
     }
 
 
@@ -419,7 +407,7 @@ def cells(options):
     """List the fits of the parts."""
     parts = parts_of(options)
     for name in options.parts:
-        for key in parts[name].cells():
+        for key in combinations(parts[name].axes):
             yield {"part": name} | key
 
 
@@ -435,7 +423,7 @@ def page(results, options):
     text = ["# Noisy-OR", made_by("noisy_or_figures.py", "Medians over seeds.")]
     for name, part in parts_of(options).items():
         if some := results.of(part=name):
-            keys = [k for k in next(part.cells()) if k != "seed"]
+            keys = [k for k in next(combinations(part.axes)) if k != "seed"]
             kept = {*keys, "part", "seed", "topics", "commit"}
             scores = {
                 k: k for k in dict.fromkeys(k for r in some for k in r) if k not in kept
