@@ -7,6 +7,7 @@ the evidence lower bound, with the gradients of Roeder, Wu and Duvenaud (2017),
 """
 
 import time
+from functools import partial
 
 import torch
 from torch import nn
@@ -88,20 +89,37 @@ def bound(vae, x, n_draws):
     return (log_p - held.log_prob(z)).mean()
 
 
-def train(vae, x, *, n_steps, batch_size, n_draws, rate, noise=0.0):
-    """Maximise the bound by Adam, the rate falling to zero along half a cosine."""
-    adam = torch.optim.Adam(vae.parameters(), rate)
+def adam_steps(
+    loss,
+    leaves,
+    rate,
+    n_steps,
+    limit=lambda: None,
+    on_step=lambda step: None,
+    **options,
+):
+    """Minimise a loss by Adam, the rate falling to zero along half a cosine."""
+    adam = torch.optim.Adam(leaves, rate, **options)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(adam, n_steps)
-    vae.train()
-    for _ in range(n_steps):
-        rows = x[torch.randint(len(x), (batch_size,))]
-        rows = rows + noise * torch.randn_like(rows)
-        loss = -bound(vae, rows, n_draws)
+    for step in range(1, n_steps + 1):
         adam.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(vae.parameters(), MAX_NORM)
+        loss().backward()
+        limit()  # the gradients
         adam.step()
         schedule.step()
+        on_step(step)
+
+
+def train(vae, x, *, n_steps, batch_size, n_draws, rate, noise=0.0):
+    """Maximise the bound."""
+
+    def loss():
+        rows = x[torch.randint(len(x), (batch_size,))]
+        return -bound(vae, rows + noise * torch.randn_like(rows), n_draws)
+
+    leaves = [*vae.train().parameters()]
+    limit = partial(nn.utils.clip_grad_norm_, leaves, MAX_NORM)
+    adam_steps(loss, leaves, rate, n_steps, limit)
     return vae.eval().requires_grad_(False)
 
 

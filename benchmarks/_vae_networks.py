@@ -11,7 +11,7 @@ from skvnce._core.distributions.families import NormalMixture
 from skvnce._core.models import draw_latents, log_joint
 from skvnce._core.random import PortableNormal, global_stream
 from skvnce._core.training.adam import FlatAdam, Schedule, descend
-from skvnce.autoencoder.losses import visit_loss
+from skvnce.autoencoder.losses import BOUNDS, COMPLETED_BOUNDS, visit_loss
 
 REACH, POINTS = 4.5, 50  # of the grid of latents
 CANDIDATES = 8  # draws of the grid for each imputation
@@ -363,24 +363,86 @@ class NormalLatentCells(nn.Module):
         return PortableNormal(loc, scale, validate_args=False)
 
 
-def half_cosine(optimiser, n_epochs):
+COMPLETING = "demiss-vae", "cvi-vae", "mvb-vae"  # on imputations of their own
+
+
+def counts(method, budget):
+    """Say how many components the posterior has, and how many draws are made.
+
+    Of a row, or of a component.
+    """
+    stratified = method in ("miss-svae", "miss-siwae")
+    mixture = stratified or method in ("miss-vae", "miss-iwae")
+    return budget * mixture, 1 if stratified or method in COMPLETING else budget
+
+
+def encoder_of(method, n_fits, budget, width=WIDTH, d=D, n_latents=LATENTS):
+    """Make the encoder of a method."""
+    n_components, _ = counts(method, budget)
+    kind = Completed if method in COMPLETING else Masked
+    n_out = n_components * (2 * n_latents + 1) or 2 * n_latents
+    network = kind(lambda n_tables: Residual(n_fits, n_tables * d, n_out, width))
+    if not n_components:
+        return IndependentNormalEncoder(network)
+    return MixtureEncoder(network, n_components, n_latents)
+
+
+def loss_of(method, model, posterior, x, observed, budget, move):
+    """Make the loss of given rows; imputations rest in the first epoch."""
+    bound = {**BOUNDS, **COMPLETED_BOUNDS}[method]
+    _, n_draws = counts(method, budget)
+    store = Store(move, x, observed, budget) if method in COMPLETING else None
+    seen_rows = 0
+
+    def loss(rows):
+        nonlocal seen_rows
+        inputs = x[:, rows]
+        if store is not None:
+            first, seen_rows = seen_rows < x.shape[1], seen_rows + len(rows)
+            moved = None if first else store.update(model, posterior, rows)
+            inputs = store.completed[:, :, rows] if first else moved
+        value = bound(
+            model, posterior, inputs, observed[:, rows], global_stream, n_draws
+        )
+        return -len(x) * value.mean()  # each fit has the gradient of its own
+
+    return loss
+
+
+def half_cosine(n_epochs):
     """Let the learning rate fall to zero along half a cosine."""
-    return Schedule(optimiser, lambda n: (1 + math.cos(math.pi * n / n_epochs)) / 2)
+    return lambda n: (1 + math.cos(math.pi * n / n_epochs)) / 2
+
+
+def minimise(
+    loss, modules, batches, n_epochs, rate, factor=None, on_epoch=None, **options
+):
+    """Minimise a loss of rows by Adam; the factor of the rate is one of the epoch."""
+    named = [pair for module in modules for pair in module.named_parameters()]
+    optimiser = FlatAdam([leaf for _, leaf in named], lr=rate, **options)
+    return descend(
+        loss,
+        named,
+        batches,  # returns the batches of an epoch
+        optimiser=optimiser,
+        schedule=factor and Schedule(optimiser, factor),
+        max_iter=n_epochs,
+        on_epoch=on_epoch or (lambda epoch, loss: False),  # stops by returning True
+    )
 
 
 def train(
     scheme,
     chains,
-    batches,  # returns the batches of an epoch
+    batches,
     *,
     n_epochs,  # number of all epochs, and of those in which the chains do not move
     n_warm_up=20,
     learning_rate=1e-3,
-    on_epoch=lambda epoch, loss: False,  # stops by returning True
+    on_epoch=lambda epoch, loss: False,
 ):
     """Train a scheme by Adam, in place; the chains move after the warm-up."""
-    named, epoch = list(scheme.parts.named_parameters()), 0
-    losses = [visit_loss(scheme, chains, n) for n in (0, 1)]  # sweeps of a visit
+    losses, epoch = [visit_loss(scheme, chains, n) for n in (0, 1)], 0  # by sweeps
 
     def loss(rows):
         return losses[epoch >= n_warm_up](rows)
@@ -390,11 +452,5 @@ def train(
         epoch = number
         return on_epoch(number, value)
 
-    return descend(
-        loss,
-        named,
-        batches,
-        optimiser=FlatAdam([leaf for _, leaf in named], lr=learning_rate),
-        max_iter=n_epochs,
-        on_epoch=count,
-    )
+    effort = n_epochs, learning_rate
+    return minimise(loss, [scheme.parts], batches, *effort, on_epoch=count)

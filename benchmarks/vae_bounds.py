@@ -21,27 +21,17 @@ from _paper import each
 from _report import made_by, specs, table
 from _runner import main_of
 from _vae_networks import (
-    LATENTS,
-    WIDTH,
+    COMPLETING,
     Autoencoder,
-    Completed,
     D,
-    IndependentNormalEncoder,
-    Masked,
-    MixtureEncoder,
-    Residual,
-    Store,
+    encoder_of,
     half_cosine,
-    importance_resampled,
     imputers,
     log_seen,
+    loss_of,
+    minimise,
 )
-from torch import nn
 from torch.distributions import Normal
-
-from skvnce._core.random import global_stream
-from skvnce._core.training.adam import FlatAdam, descend
-from skvnce.autoencoder.losses import BOUNDS, COMPLETED_BOUNDS
 
 N_BELLS, MISSING = 15, 0.5
 N_TRAIN, N_TEST = 20000, 1000
@@ -51,7 +41,6 @@ REACH, POINTS = 5.0, 160  # of the grid of latents
 # the first from 2024 at which no bell makes half of the variance of a column: else the
 # other fourteen are specks in it
 DATA_SEED = 2027
-COMPLETING = "demiss-vae", "cvi-vae", "mvb-vae"  # on imputations of their own
 
 
 class Study(NamedTuple):
@@ -66,16 +55,6 @@ class Study(NamedTuple):
 
 
 STUDIES = {name: Study(**one) for name, one in specs("vae_bounds").items()}
-
-
-def counts(method, budget):
-    """Say how many components the posterior has, and how many draws are made.
-
-    Of a row, or of a component.
-    """
-    stratified = method in ("miss-svae", "miss-siwae")
-    mixture = stratified or method in ("miss-vae", "miss-iwae")
-    return budget * mixture, 1 if stratified or method in COMPLETING else budget
 
 
 def bells(rng):
@@ -115,56 +94,21 @@ def hidden(x, rng):
     return x.where(observed, torch.nan)[kept], observed[kept]
 
 
-def encoder_of(method, n_fits, budget, width=WIDTH, d=D, n_latents=LATENTS):
-    """Make the encoder of a method."""
-    n_components, _ = counts(method, budget)
-    kind = Completed if method in COMPLETING else Masked
-    n_out = n_components * (2 * n_latents + 1) or 2 * n_latents
-    network = kind(lambda n_tables: Residual(n_fits, n_tables * d, n_out, width))
-    if not n_components:
-        return IndependentNormalEncoder(network)
-    return MixtureEncoder(network, n_components, n_latents)
-
-
-def loss_of(method, model, posterior, x, observed, budget, move):
-    """Make the loss of given rows; imputations rest in the first epoch."""
-    bound = {**BOUNDS, **COMPLETED_BOUNDS}[method]
-    _, n_draws = counts(method, budget)
-    store = Store(move, x, observed, budget) if method in COMPLETING else None
-    seen_rows = 0
-
-    def loss(rows):
-        nonlocal seen_rows
-        inputs = x[:, rows]
-        if store is not None:
-            first, seen_rows = seen_rows < x.shape[1], seen_rows + len(rows)
-            moved = None if first else store.update(model, posterior, rows)
-            inputs = store.completed[:, :, rows] if first else moved
-        value = bound(
-            model, posterior, inputs, observed[:, rows], global_stream, n_draws
-        )
-        return -len(x) * value.mean()  # each fit has the gradient of its own
-
-    return loss
-
-
-def fit(method, x, observed, seed, epochs, budget, move=importance_resampled):
+def fit(method, x, observed, seed, epochs, budget, move):
     """Train models by a method, one to each of x (fits, n, D), side by side.
 
     Values of hidden cells are not used.
     """
     torch.manual_seed(seed)
     model, posterior = Autoencoder(len(x)), encoder_of(method, len(x), budget)
-    named = list(nn.ModuleList([model, posterior]).named_parameters())
-    optimiser = FlatAdam([leaf for _, leaf in named], lr=RATE, amsgrad=True)
-    descend(
+    minimise(
         loss_of(method, model, posterior, x, observed, budget, move),
-        named,
+        (model, posterior),
         lambda: torch.randperm(x.shape[1]).split(BATCH),
-        optimiser=optimiser,
-        schedule=half_cosine(optimiser, epochs),
-        max_iter=epochs,
-        on_epoch=lambda epoch, loss: False,
+        epochs,
+        RATE,
+        half_cosine(epochs),
+        amsgrad=True,
     )
     return model
 

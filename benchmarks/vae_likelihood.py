@@ -15,23 +15,26 @@ table and needs no FILE.
 
 import math
 import time
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from _autoencoders import independent
+from _autoencoders import adam_steps, independent
 from _paper import each
 from _report import made_by, table
 from _runner import main_of
 from _vae_networks import (
+    COMPLETING,
     Autoencoder,
     Completed,
     IndependentNormalEncoder,
     Residual,
     Store,
+    encoder_of,
     importance_resampled,
+    loss_of,
 )
-from vae_bounds import COMPLETING, encoder_of, loss_of
 from vae_tables import rows_of
 
 from skvnce._core.incomplete import Incomplete
@@ -47,6 +50,7 @@ HIDDEN, BUDGET, BATCH, RATE, WIDTH = 0.5, 5, 128, 1e-3, 64
 MAX_NORM = {"demiss-vae": 1.0}  # of gradients; 5 for the others
 CHECKS = 20  # number of times that validation rows are scored
 VALIDATED, REFITTED, SCORED = 50, 10, 10000  # draws of the latents of a row
+descend = partial(adam_steps, amsgrad=True, fused=True)
 LATENTS = {"uci_power": 16, "miniboone": 32, "simulated": 2}
 
 
@@ -161,18 +165,18 @@ def fit(method, train, validation, n_latents, n_steps, seed=0):
     move = importance_resampled
     store = Store(move, *validation, BUDGET) if method in COMPLETING else None
     leaves = [*model.parameters(), *posterior.parameters()]  # (fits, ...)
-    adam = torch.optim.Adam(leaves, lr=RATE, amsgrad=True, fused=True)
-    cosine = torch.optim.lr_scheduler.CosineAnnealingLR(adam, n_steps)
     loss = loss_of(method, model, posterior, *train, BUDGET, move)
     kept = Kept(model)
-    for step in range(1, n_steps + 1):
-        adam.zero_grad()
-        loss(torch.randint(n, (BATCH,))).backward()
-        clip(leaves, MAX_NORM.get(method, 5.0))
-        adam.step()
-        cosine.step()
+
+    def loss_of_some():
+        return loss(torch.randint(n, (BATCH,)))
+
+    def evaluated(step):
         if step % (n_steps // CHECKS) == 0:
             kept.evaluate(step, log_seen(model, posterior, validation, store))
+
+    limited = partial(clip, leaves, MAX_NORM.get(method, 5.0))
+    descend(loss_of_some, leaves, RATE, n_steps, limited, evaluated)
     kept.restore()
     return model, kept
 
@@ -193,21 +197,12 @@ def proposals(model, rows, sizes):
     network = Residual(n_fits, d, 2 * model.n_latents, WIDTH)
     encoder = IndependentNormalEncoder(Completed(lambda n_tables: network))
 
-    def climb(leaves, rate, n_steps, loss):
-        adam = torch.optim.Adam(leaves, lr=rate, amsgrad=True, fused=True)
-        cosine = torch.optim.lr_scheduler.CosineAnnealingLR(adam, n_steps)
-        for _ in range(n_steps):
-            adam.zero_grad()
-            loss().backward()
-            adam.step()
-            cosine.step()
-
     def of_encoder():
         some = rows[torch.randint(len(rows), (BATCH // 2,))].expand(n_fits, -1, -1)
         seen = torch.ones_like(some).bool()
         return -n_fits * miss_vae(model, encoder, some, seen, global_stream, 2).mean()
 
-    climb([*encoder.parameters()], RATE, sizes.refit, of_encoder)
+    descend(of_encoder, [*encoder.parameters()], RATE, sizes.refit)
     x = rows.expand(n_fits, -1, -1)
     seen = torch.ones_like(x).bool()
     with torch.no_grad():
@@ -218,13 +213,11 @@ def proposals(model, rows, sizes):
         return independent(loc, log_scale.exp())
 
     for bound in (miss_vae, miss_iwae):
-        arguments = model, posterior, x, seen, global_stream, REFITTED
-        climb(
-            [loc, log_scale],
-            0.05,
-            sizes.rowwise // 2,
-            lambda bound=bound, arguments=arguments: -bound(*arguments).sum(),
-        )
+
+        def of_rows(bound=bound):
+            return -bound(model, posterior, x, seen, global_stream, REFITTED).sum()
+
+        descend(of_rows, [loc, log_scale], 0.05, sizes.rowwise // 2)
     return posterior(x, seen)
 
 

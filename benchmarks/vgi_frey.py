@@ -22,6 +22,7 @@ from _data import load_array
 from _paper import along, medians
 from _report import made_by, specs
 from _runner import main_of
+from _vae_networks import minimise
 from torch import nn
 from torch.distributions import Normal
 from torch.nn.functional import embedding
@@ -41,7 +42,6 @@ from vgi_factor_analysis import (
 )
 
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.training.adam import FlatAdam, Schedule, descend
 from skvnce.autoencoder.factor_analysis import FactorModel
 from skvnce.vgi.conditionals import ExtendedConditionals, StandardConditionals, anchor
 from skvnce.vgi.densities import FactorDensity
@@ -284,15 +284,14 @@ def by_mcem(data, start, n_epochs, study, seed):
     def drawn(rows):
         return draw_rows(density.factors(), scaled.take(rows), study.n_chains)
 
-    optimiser = FlatAdam(list(density.parameters()), lr=settings.learning_rate)
-    descend(
+    minimise(
         lambda rows: -density.log_prob(drawn(rows)).mean(),
-        list(density.named_parameters()),
+        [density],
         epochs(len(scaled.x), settings.batch_size),
-        optimiser=optimiser,
-        schedule=Schedule(optimiser, decay),
-        max_iter=n_epochs,
-        on_epoch=lambda epoch, loss: bool(halves(epoch)),
+        n_epochs,
+        settings.learning_rate,
+        decay,
+        lambda epoch, loss: bool(halves(epoch)),
     )
     return {
         epoch: [(restored(one, mean, std), None) for (one,) in several]

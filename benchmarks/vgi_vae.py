@@ -31,6 +31,7 @@ from _vae_networks import (
     Masked,
     NormalLatentCells,
     half_cosine,
+    minimise,
     train,
 )
 from torch import nn
@@ -42,7 +43,6 @@ from vgi_factor_analysis import draw_rows, shared
 from skvnce._core.incomplete import Incomplete, Rows
 from skvnce._core.models import log_joint
 from skvnce._core.random import global_stream
-from skvnce._core.training.adam import FlatAdam, descend
 from skvnce.autoencoder import losses
 from skvnce.autoencoder.factor_analysis import fit_factors, log_prob_observed
 from skvnce.autoencoder.losses import miss_iwae, miss_vae
@@ -207,21 +207,6 @@ class TrainingSettings(NamedTuple):
     on_epoch: Callable[[int, float], bool] = lambda epoch, loss: False
 
 
-def descended(loss, parts, n, settings, *, cosine=False):
-    """Train modules by Adam on batches of n rows, in the end with small steps."""
-    named = [pair for part in parts for pair in part.named_parameters()]
-    optimiser = FlatAdam([leaf for _, leaf in named], lr=settings.rate)
-    descend(
-        loss,
-        named,
-        training.epochs(n, BATCH),
-        optimiser=optimiser,
-        schedule=half_cosine(optimiser, settings.n_epochs) if cosine else None,
-        max_iter=settings.n_epochs,
-        on_epoch=settings.on_epoch,
-    )
-
-
 class Problem(NamedTuple):
     """Rows of one truth with one mask, standardised by observed training cells."""
 
@@ -333,19 +318,18 @@ def test_score(model, posterior, data, n_draws):
     return float(found.mean()), float(worth.quantile(0.05)) / n_draws
 
 
-def by_bound(bound, n_draws, **more):
-    """Make a fit that climbs a bound of log p(x_obs)."""
+def by_bound(bound, n_draws, *, cosine=False):
+    """Make a fit that climbs a bound of log p(x_obs), in the end with small steps."""
 
     def fit(model, posterior, data, settings):
-        descended(
-            lambda r: (
-                -bound(model, posterior, *data.take(r), global_stream, n_draws).mean()
-            ),
-            (model, posterior),
-            len(data.x),
-            settings,
-            **more,
-        )
+        def loss(rows):
+            given = model, posterior, *data.take(rows), global_stream
+            return -bound(*given, n_draws).mean()
+
+        factor = half_cosine(settings.n_epochs) if cosine else None
+        batches = training.epochs(len(data.x), BATCH)
+        effort = settings.n_epochs, settings.rate, factor, settings.on_epoch
+        minimise(loss, (model, posterior), batches, *effort)
 
     return fit
 
