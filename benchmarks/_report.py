@@ -96,12 +96,12 @@ class Texts:
         """Write the page of a study; a quick run is without the text "found"."""
         names = ChainMap(*self.names)
         more = names["values"](results, options) if "values" in names else {}
-        more |= {"options": options, "made": made_by(f"{self.script}.py", "").strip()}
+        more |= {"options": options, "made": made_by(self.script)}
         said = "found" in self.parts and not getattr(options, "quick", False)
         text = self.parts["page"]
         more["found"] = self("found", more) if said else ""
         text = text.format_map(_Filled(ChainMap(more, names), results, options))
-        return [re.sub(r"\n{3,}", "\n\n", text.strip())]
+        return re.sub(r"\n{4,}", "\n\n", text.strip())
 
 
 class _Filled(dict):
@@ -139,12 +139,12 @@ def lines(groups, columns, *header):
     return table([*header, *columns], rows)
 
 
-def made_by(script, notes):
+def made_by(script):
     """Say which command and which versions made a report."""
-    command = shlex.join(["python", f"benchmarks/{script}", *sys.argv[1:]])
+    command = shlex.join(["python", f"benchmarks/{script}.py", *sys.argv[1:]])
     versions = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
     python = f"Python {platform.python_version()}"
-    return f"Made by `{command}` with {versions}, {python}. {notes}"
+    return f"Made by `{command}` with {versions}, {python}."
 
 
 def commit():
@@ -223,9 +223,9 @@ def unanswered(records):
     return table(header, rows) if rows else "None."
 
 
-def publish(parts, output):
+def publish(text, output):
     """Print a report; write it to a file if one is named, with the picture it has."""
-    text = "\n\n".join(parts) + "\n"
+    text += "\n"
     print(text)
     if output:
         Path(output).parent.mkdir(parents=True, exist_ok=True)

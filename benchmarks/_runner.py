@@ -3,10 +3,11 @@
 import argparse
 import warnings
 from itertools import product
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from _report import Results, publish, read
+from _report import Results, Texts, publish, read
 from threadpoolctl import threadpool_limits
 
 
@@ -68,9 +69,8 @@ def main_of(script, quick=None, **options):
     or to several, and `cells`, a function of options to the keys, dicts.  Without these
     it has `CASES`, values by name, or functions that return them: all combinations are
     measured but those of which `possible` says no, and with ``--only`` the chosen ones.
-    It may have `page`, a function of results and options to the parts of the page,
-    which else is that of its `TEXTS`, and `lacking`, a function of methods to those
-    that cannot be run here.
+    It may have `lacking`, a function of methods to those that cannot be run here.  The
+    page is that of its `TEXTS`, by default those of its name.
 
     Parameters
     ----------
@@ -97,8 +97,8 @@ def main_of(script, quick=None, **options):
             measure(script, results, found)
         elif not results.records:
             raise SystemExit(f"There are no results in {found.results}.")
-        page = script.get("page") or script["TEXTS"].page
-        publish(page(results, found), found.output)
+        texts = script.get("TEXTS") or Texts(Path(script["__file__"]).stem, script)
+        publish(texts.page(results, found), found.output)
 
     if script["__name__"] == "__main__":
         main()

@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 import numpy as np
 from _paper import along, medians
-from _report import made_by
 from _runner import main_of
 from graph_simulation import GRAPHS, simulate
 from sklearn.covariance import GraphicalLassoCV
@@ -173,18 +172,14 @@ def curve(record, at):
     return [hits[np.searchsorted(false, at + 1e-9, side="right") - 1]]
 
 
-def page(results, options):
-    """Write medians of all scores, and ROC curves."""
+def values(results, options):
+    """Make medians of all scores, and ROC curves."""
     keys = "graph", "missing", "method"
     scores = {"auc": "AUC of edges", **ERRORS, "seconds": "CPU s"}
-    notes = "Medians over the sets, in brackets the quartiles; 1000 rows, MCAR masks."
-    return [
-        "# Recovery of simulated graphs",
-        made_by("graph_recovery.py", notes),
-        medians(results.records, keys, scores),
-        "Share of edges found at each share of other pairs that are taken for edges:",
-        along(results.records, keys, (0, 0.1, 0.2, 0.3, 0.5, 0.7), curve),
-    ]
+    return {
+        "scores": medians(results.records, keys, scores),
+        "curves": along(results.records, keys, (0, 0.1, 0.2, 0.3, 0.5, 0.7), curve),
+    }
 
 
 RATES = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]

@@ -23,7 +23,7 @@ import torch
 from _data import folder, load
 from _enumerated_causes import enumerate_joint
 from _paper import medians
-from _report import made_by, specs
+from _report import specs
 from _runner import Some, combinations, main_of
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_array
@@ -418,9 +418,8 @@ def measured(key, options):
     return part.function(**arguments, **part.fixed)
 
 
-def page(results, options):
+def sections(results, options):
     """Write medians of all numbers."""
-    text = ["# Noisy-OR", made_by("noisy_or_figures.py", "Medians over seeds.")]
     for name, part in parts_of(options).items():
         if some := results.of(part=name):
             keys = [k for k in next(combinations(part.axes)) if k != "seed"]
@@ -428,8 +427,7 @@ def page(results, options):
             scores = {
                 k: k for k in dict.fromkeys(k for r in some for k in r) if k not in kept
             }
-            text += [f"## {name}", medians(some, keys, scores)]
-    return text
+            yield from (f"## {name}", medians(some, keys, scores))
 
 
 PARTS = "inference", "bound", "recovery", "syn-random", "sparsity", "topics", "classes"

@@ -14,14 +14,12 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from _report import Texts, specs, table
+from _report import specs, table
 from _runner import main_of
 from _validity_designs import chances
 from _validity_methods import METHODS
 from _wild_tables import CATEGORY, GRADE, NUMBER, kind_of, names, read
 from scipy.stats import t as student
-
-TEXTS = Texts("regressions", globals())
 
 RESULTS = Path(__file__).with_name("results") / "regressions.jsonl"
 NAMES = specs("validity")["methods"]

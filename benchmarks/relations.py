@@ -10,7 +10,7 @@ import time
 from functools import partial
 
 import numpy as np
-from _report import Texts, geometric_mean, table
+from _report import geometric_mean, table
 from _runner import main_of
 from _wild_tables import FLOOR, WAYS, case_of, names, read, score_points
 
@@ -19,8 +19,6 @@ from skvnce.relations.closure import closed, misses
 from skvnce.relations.columns import read_columns
 from skvnce.relations.formulas import Formula
 from skvnce.relations.lookups import Lookup, Steps
-
-TEXTS = Texts("relations", globals())
 
 SHARES = 0.15, 0.3, 0.5
 SIMULATED = 200

@@ -17,15 +17,13 @@ from types import SimpleNamespace
 
 import numpy as np
 from _data import load
-from _report import Texts, by, grid, mean, specs, table
+from _report import by, grid, mean, specs, table
 from _runner import main_of
 from _validity_methods import METHODS, NAMES, applies
 from protocol_tables import mar_columns
 from sklearn.model_selection import train_test_split
 
 from skvnce.pooling import pool
-
-TEXTS = Texts("uvae", globals())
 
 RESULTS = Path(__file__).with_name("results") / "uvae.jsonl"
 MECHANISMS, RATES = ("MCAR", "MAR"), (0.1, 0.3, 0.5, 0.7, 0.9)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from _paper import each
-from _report import made_by, specs, table
+from _report import specs, table
 from _runner import main_of
 from _vae_networks import (
     COMPLETING,
@@ -191,8 +191,8 @@ def measured(key, options):
     return {"scores": scores, "errors": errors, "minutes": minutes}
 
 
-def page(results, options):
-    """Write the scores of all seeds."""
+def values(results, options):
+    """Make the score of the truth, and those of all seeds."""
 
     def row(record):
         names = [record["study"], record["imputer"] or "", record["method"]]
@@ -200,11 +200,7 @@ def page(results, options):
 
     best = log_truth(*simulated(tuple(SEEDS[:1]), *sizes_of(options))[::3])
     header = ["study", "imputations", "method", "median", "by seed", "minutes"]
-    return [
-        "# Bounds for variational autoencoders",
-        made_by("vae_bounds.py", f"The truth itself has {best:.3f}."),
-        table(header, map(row, results.records)),
-    ]
+    return {"best": best, "scores": table(header, map(row, results.records))}
 
 
 main = main_of(globals(), {}, studies=[*STUDIES])

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from _autoencoders import adam_steps, independent
 from _paper import each
-from _report import made_by, table
+from _report import table
 from _runner import main_of
 from _vae_networks import (
     COMPLETING,
@@ -270,7 +270,7 @@ def measured(key, options):
 # Report
 
 
-def page(results, options):
+def scores(results):
     """Write the scores of all masks, and their errors over rows."""
 
     def row(record):
@@ -282,11 +282,7 @@ def page(results, options):
 
     header = ["table", "method", "median", "by mask", "error over rows"]
     header += ["gain of the last draws", "CPU minutes"]
-    return [
-        "# Log-likelihood of autoencoders fitted to incomplete tables",
-        made_by("vae_likelihood.py", "log p(x) of complete test rows."),
-        table(header, map(row, results.records)),
-    ]
+    return table(header, map(row, results.records))
 
 
 CASES = {"table": TABLES, "method": METHODS, "steps": [FULL.steps]}

@@ -23,7 +23,7 @@ from _conditional_samplers import FRACTIONS, METHODS, Problem
 from _conditional_scores import f1, rounded, row_f1, ssim
 from _data import load_array
 from _paper import along, of_curve
-from _report import made_by, specs
+from _report import specs
 from _runner import main_of
 
 from skvnce._core.incomplete import Incomplete
@@ -153,18 +153,11 @@ def cells(options):
         yield images | {"method": method, "seed": seed, "quadrants": QUADRANTS[-1]}
 
 
-def page(results, options):
-    """Write medians of scores along the budget."""
+def values(results, options):
+    """Make medians of scores along the budget."""
     records = [record for record in results.records if "curve" in record]
-    keys = "quadrants", "method"
-    return [
-        "# Conditional sampling of autoencoders: characters",
-        made_by("vae_omniglot.py", "Medians over seeds; more is better."),
-        "F1 along the budget:",
-        along(records, keys, FRACTIONS, of_curve(0)),
-        "SSIM:",
-        along(records, keys, FRACTIONS, of_curve(1)),
-    ]
+    given = records, ("quadrants", "method"), FRACTIONS
+    return {"f1": along(*given, of_curve(0)), "ssim": along(*given, of_curve(1))}
 
 
 main = main_of(globals(), {"seeds": 2}, seeds=5)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 from _conditional_samplers import Pooling, with_target_of_mwg
-from _report import Texts, grid
+from _report import grid
 from _runner import main_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -27,8 +27,6 @@ from toy import divergence  # noqa: E402
 from skvnce._core.models import run_chain  # noqa: E402
 from skvnce._core.random import seeded  # noqa: E402
 from skvnce.autoencoder.samplers import ac_mwg, lair, mwg, pseudo_gibbs
-
-TEXTS = Texts("vae_samplers", globals())
 
 LONG = {"n_steps": 900, "burn_in": 700}
 ADAPTIVE = ac_mwg(*PARTS, eps=0.01, history_size=20)

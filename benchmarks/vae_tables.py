@@ -30,7 +30,7 @@ from _conditional_scores import (
 )
 from _data import load, load_array
 from _paper import along, medians, of_curve
-from _report import made_by, specs
+from _report import specs
 from _runner import main_of
 
 from skvnce._core.incomplete import Incomplete
@@ -199,20 +199,16 @@ def of_exact(name):
     }
 
 
-def page(results, options):
-    """Write medians of scores, at the end and along the budget."""
-    records, keys = results.records, ("table", "method")
+def values(results, options):
+    """Make medians of scores, at the end and along the budget."""
+    given = results.records, ("table", "method")
     ends = {"sinkhorn": "Sinkhorn", "energy to truth": "energy to the truth"}
-    ends |= {"laplacian": "Laplacian to the truth", "mae": "MAE"}
-    return [
-        "# Conditional sampling of autoencoders: tables",
-        made_by("vae_tables.py", "Medians over seeds; less is better."),
-        medians(records, keys, ends | {"seconds": "CPU s"}),
-        "RMSE along the budget:",
-        along(records, keys, FRACTIONS, of_curve(0)),
-        "Energy distance to the exact conditional distribution:",
-        along(records, keys, FRACTIONS, of_curve(1)),
-    ]
+    ends |= {"laplacian": "Laplacian to the truth", "mae": "MAE", "seconds": "CPU s"}
+    return {
+        "ends": medians(*given, ends),
+        "rmse": along(*given, FRACTIONS, of_curve(0)),
+        "energy": along(*given, FRACTIONS, of_curve(1)),
+    }
 
 
 CASES = {

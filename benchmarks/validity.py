@@ -15,19 +15,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from _report import Texts, by, made_by, specs, table
+from _report import by, specs, table
 from _runner import Some, main_of
 from _validity_analyses import Failure, answer_of
 from _validity_designs import DESIGNS, incomplete_table
 from _validity_methods import METHODS, NAMES, applies
 from scipy.stats import t as student
 
-TEXTS, WORDS = Texts("validity", globals()), specs("validity")["designs"]
+WORDS = specs("validity")["designs"]
 
 RESULTS = Path(__file__).with_name("results") / "validity.jsonl"
 LEVEL, FEWEST = 0.95, 20  # of intervals; of repetitions of a summary
-NOTES = TEXTS("notes") + "\n"
-RIVALS = TEXTS("rivals")
 
 
 class Summary(NamedTuple):
@@ -228,33 +226,20 @@ def totals(figures, methods, keys=None):
     return table(header, rows)
 
 
-def page(results, options):
-    """Write the page."""
+def values(results, options):
+    """Make the tables of the page."""
     figures = summaries(results)
-    commits = f"Commits of the results: {results.commits()}."
-    parts = [
-        "# Validity: bias and coverage of pooled slopes",
-        made_by("validity.py", commits),
-        NOTES,
-        RIVALS,
-        "## All designs",
-        TEXTS("Settings in which a"),
-        totals(figures, NAMES),
-        "The same in settings that these methods share:",
-        totals(figures, *shared(figures)),
-        "Coverage of the slope of interest:",
-        overview(
-            figures, lambda s, _: coverage_of(s.coverage_of_interest, s.repetitions)
-        ),
-        "Bias of the slope of interest:",
-        overview(figures, lambda s, key: bias_of(s.bias, key)),
-        "Width of the intervals over that of complete data:",
-        overview(figures, lambda s, _: number(s.width)),
-        "## Each design",
-    ]
-    for key, methods in figures.items():
-        parts += detail(key, methods)
-    return parts
+    shown = {
+        "coverage": lambda s, _: coverage_of(s.coverage_of_interest, s.repetitions),
+        "bias": lambda s, key: bias_of(s.bias, key),
+        "width": lambda s, _: number(s.width),
+    }
+    parts = [part for key, of in figures.items() for part in detail(key, of)]
+    return {name: overview(figures, write) for name, write in shown.items()} | {
+        "totals": totals(figures, NAMES),
+        "shared": totals(figures, *shared(figures)),
+        "details": "\n\n".join(parts),
+    }
 
 
 BLOCK, DRAWS = 10, 20

@@ -15,15 +15,13 @@ from functools import cache
 
 import numpy as np
 from _data import blocks, load, load_array
-from _report import Texts, commits, grid, specs
+from _report import commits, grid, specs
 from _runner import main_of
 from sklearn.datasets import load_digits, make_circles, make_moons, make_swiss_roll
 
 from skvnce import LAIRImputer, MixtureImputer, VariationalAutoencoder, VGIImputer
 from skvnce.metrics import crps, energy_distance, imputation_rmse
 from skvnce.options import LAIR, VGI, IncompleteDensity
-
-TEXTS = Texts("vgi_densities", globals())
 
 N_TRAIN, N_TEST, N_DRAWS, N_DISTANCES = 1200, 300, 20, 5
 WIDTH = 10  # columns of lifted points

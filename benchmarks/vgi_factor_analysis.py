@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from _paper import medians, slopes
-from _report import made_by, specs
+from _report import specs
 from _runner import main_of
 from scipy.linalg import cholesky
 from scipy.linalg.lapack import strtri
@@ -410,18 +410,14 @@ def measured(key, options):
 SCORES, ERRORS = specs("vgi_factor_analysis").values()
 
 
-def page(results, options):
-    """Write medians of divergences and errors, and slopes over the number of rows."""
+def values(results, options):
+    """Make medians of divergences and errors, and slopes over the number of rows."""
     accurate, consistent = (results.of(part=p) for p in ("accuracy", "consistency"))
-    return [
-        "# Variational Gibbs inference of factor analysis",
-        made_by("vgi_factor_analysis.py", "Medians over seeds, and quartiles."),
-        medians(accurate, ("fraction", "method"), SCORES),
-        "Half of the cells missing; slopes of log errors over log n, with standard "
-        "errors:",
-        medians(consistent, ("n", "method"), ERRORS),
-        slopes(consistent, ("method",), "n", ERRORS),
-    ]
+    return {
+        "divergences": medians(accurate, ("fraction", "method"), SCORES),
+        "errors": medians(consistent, ("n", "method"), ERRORS),
+        "slopes_of_errors": slopes(consistent, ("method",), "n", ERRORS),
+    }
 
 
 main = main_of(globals(), {})

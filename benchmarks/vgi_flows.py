@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from _data import load, load_array
 from _paper import along, medians
-from _report import made_by, table
+from _report import Texts, table
 from _runner import main_of
 from torch import Tensor, nn
 from vgi_factor_analysis import shared
@@ -230,6 +230,7 @@ def seconds_of(action):
     return time.process_time() - begin
 
 
+TEXTS = Texts("vgi_flows", globals())
 TABLES = "uci_power", "gas_turbine"
 FRACTIONS = 0.5, 0.833
 LIMIT, QUICK_LIMIT = 120.0, 2.0  # CPU seconds
@@ -402,21 +403,19 @@ def cost_table(seconds):
     return table(["flow", "VGI", f"MCEM, {PER_EPOCH} steps of chains"], rows)
 
 
-def page(results, options):
-    """Write medians of scores, at the end and along the training, and costs."""
+def values(results, options):
+    """Make medians of scores, at the end and along the training, and costs."""
     # results of earlier runs have a normal distribution, by EM, too
     scored = [record for record in results.records if "score" in record]
     fits = [record for record in scored if "curve" in record]
-    parts = [
-        "# Normalising flows of incomplete rows",
-        made_by("vgi_flows.py", "Log-density of complete test rows, nats a row."),
-        medians(scored, KEYS, {"score": "score (figure 10)"}),
-        along(fits, KEYS, (10, 20, 40, 80, 120), reached(0), " s"),
-        along(fits, KEYS, (50, 150, 200, 300, 400, 600, 800), reached(1), " epochs"),
-    ]
+    epochs = 50, 150, 200, 300, 400, 600, 800
     cost = results.find(kind="cost")
-    said = "CPU seconds of an epoch (figure 12):"
-    return parts + ([said, cost_table(cost["seconds"])] if cost else [])
+    return {
+        "ends": medians(scored, KEYS, {"score": "score (figure 10)"}),
+        "by_time": along(fits, KEYS, (10, 20, 40, 80, 120), reached(0), " s"),
+        "by_epoch": along(fits, KEYS, epochs, reached(1), " epochs"),
+        "costs": TEXTS("costs", table=cost_table(cost["seconds"])) if cost else "",
+    }
 
 
 def cells(options):

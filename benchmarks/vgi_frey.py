@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from _data import load_array
 from _paper import along, medians
-from _report import made_by, specs
+from _report import specs
 from _runner import main_of
 from _vae_networks import minimise
 from torch import nn
@@ -369,8 +369,8 @@ def measured(key, options):
     return fit() | {"seconds": round(time.process_time() - begin, 1)}
 
 
-def page(results, options):
-    """Write divergences, and those of conditionals, by the share of missing cells."""
+def values(results, options):
+    """Make divergences, and those of conditionals, by the share of missing cells."""
     records, keys = results.records, ("sixths", "method")
     curves = [record for record in records if "curve" in record]
     fits = [record for record in curves if "conditionals" in record]
@@ -383,15 +383,11 @@ def page(results, options):
     def near(record, target):
         return record["conditionals"][target][:1]
 
-    return [
-        "# Variational Gibbs inference of factor analysis, 560 columns",
-        made_by("vgi_frey.py", "KL(truth, fit) in nats (figure 4, right), medians."),
-        medians(records, keys, scores, 4),
-        "After 1 / 2^k of the epochs, averaged over the second half of them:",
-        along(curves, keys, SHARES, averaged),
-        "Median KL(q_j, exact conditional) (figure 6, right):",
-        along(fits, keys, ("truth", "model"), near),
-    ]
+    return {
+        "divergences": medians(records, keys, scores, 4),
+        "curves": along(curves, keys, SHARES, averaged),
+        "of_conditionals": along(fits, keys, ("truth", "model"), near),
+    }
 
 
 CASES = {"data": ["frey"], "seed": [0], "sixths": SIXTHS, "method": FITTED}

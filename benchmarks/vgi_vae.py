@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from _data import blocks, folder
 from _paper import along, medians, spread
-from _report import by, lines, made_by
+from _report import by, lines
 from _runner import main_of
 from _vae_networks import (
     Completed,
@@ -461,8 +461,8 @@ def reached(record, seconds):
     return [score for _, spent, _, score in record["path"] if spent <= seconds][-1:]
 
 
-def page(results, options):
-    """Write medians of scores, at the end and at CPU seconds, and the epochs."""
+def values(results, options):
+    """Make medians of scores, at the end and at CPU seconds, and the epochs."""
     keys = "missing", "method"
 
     def epoch(some):
@@ -470,14 +470,13 @@ def page(results, options):
 
     trained = [record for record in results.records if "path" in record]
     scores = {"score": "log p(x)", "epoch": "epoch kept", "n_epochs": "epochs"}
-    return [
-        "# Variational Gibbs inference of variational autoencoders",
-        made_by("vgi_vae.py", "Medians over masks, of complete test rows (figure 8)."),
-        medians(results.records, keys, scores | {"seconds": "CPU s"}, 4),
-        f"The score of {N_FOLLOWED} rows along the training (figure 9):",
-        along(trained, keys, SECONDS, reached, " s"),
-        lines(by(trained, "method").items(), {"ms an epoch": epoch}, "method"),
-    ]
+    return {
+        "ends": medians(results.records, keys, scores | {"seconds": "CPU s"}, 4),
+        "paths": along(trained, keys, SECONDS, reached, " s"),
+        "epochs": lines(
+            by(trained, "method").items(), {"ms an epoch": epoch}, "method"
+        ),
+    }
 
 
 def possible(key):

@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from _energies import UnnormalisedScaleMixture, exact_posterior
 from _paper import medians, slopes
-from _report import made_by
 from _runner import main_of
 from torch import nn
 from torch.distributions import Normal
@@ -188,17 +187,14 @@ def measured(key, options):
 ERRORS = {"log_theta": "squared error of log theta", "c": "of c"}
 
 
-def page(results, options):
-    """Write medians of squared errors, and slopes over the number of rows."""
+def values(results, options):
+    """Make medians of squared errors, and slopes over the number of rows."""
     scores = {**ERRORS, "apart": "apart from NCE"}
-    return [
-        "# Population analysis of VNCE",
-        made_by("vnce_population.py", "Medians over truths, in brackets quartiles."),
-        medians(results.records, ("nu", "method", "n"), scores),
-        "Slopes of log median errors over log n, with standard errors:",
-        slopes(results.records, ("nu", "method"), "n", ERRORS),
-        f"Estimates of theta below 1: {sum(r['lost'] for r in results.records)}.",
-    ]
+    return {
+        "errors": medians(results.records, ("nu", "method", "n"), scores),
+        "slopes_of_errors": slopes(results.records, ("nu", "method"), "n", ERRORS),
+        "lost": sum(r["lost"] for r in results.records),
+    }
 
 
 CASES = {"truth": range(100)}
