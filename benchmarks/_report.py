@@ -126,10 +126,23 @@ def _versions(names, results):
     return ", ".join(sorted(found)) or "none"
 
 
+def _unanswered(names, results):
+    """Make the table of the cells without an answer, or say that there is none."""
+    lines = {}
+    for r in results.records:
+        if "missing" in r:
+            key = r["method"], r["table"], r["missing"]
+            lines.setdefault(key, []).append(f"{r['mechanism']} {r['seed']}")
+    rows = [[*key, ", ".join(places)] for key, places in sorted(lines.items())]
+    header = ["method", "table", "reason", "mechanism and seed"]
+    return table(header, rows) if rows else "None."
+
+
 _OF_STUDIES = {
     "notes": lambda names, results: notes_of(names["__doc__"]),
     "commits": lambda names, results: results.commits(),
     "versions": _versions,
+    "unanswered": _unanswered,
 }
 
 
@@ -209,18 +222,6 @@ def geometric_mean(values):
 def met(good):
     """Say whether a goal is met."""
     return "met" if good else "**missed**"
-
-
-def unanswered(records):
-    """Make the table of the cells without an answer, or say that there is none."""
-    lines = {}
-    for r in records:
-        if "missing" in r:
-            key = r["method"], r["table"], r["missing"]
-            lines.setdefault(key, []).append(f"{r['mechanism']} {r['seed']}")
-    rows = [[*key, ", ".join(places)] for key, places in sorted(lines.items())]
-    header = ["method", "table", "reason", "mechanism and seed"]
-    return table(header, rows) if rows else "None."
 
 
 def publish(text, output):

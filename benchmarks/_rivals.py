@@ -16,14 +16,7 @@ from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer
 from sklearn.linear_model import RidgeCV
 
-from skvnce import (
-    ColumnImputer,
-    GaussianImputer,
-    LAIRImputer,
-    MixtureImputer,
-    TableImputer,
-    VGIImputer,
-)
+import skvnce
 
 
 class ChainedDraws:
@@ -51,7 +44,7 @@ class ChainedDraws:
 
 def columns_of(regressor):
     """Make the maker of a ColumnImputer, one regressor the model of all columns."""
-    return lambda seed: ColumnImputer(regressor=regressor, random_state=seed)
+    return lambda seed: skvnce.ColumnImputer(regressor=regressor, random_state=seed)
 
 
 MICE = {f"mice {kind}": Peer("mice", kind) for kind in ("pmm", "norm", "cart")}
@@ -62,14 +55,14 @@ RIVALS = {
     **{name: partial(Mice, peer) for name, peer in MICE.items()},
 }
 OURS = {
-    "TableImputer": lambda seed: TableImputer(random_state=seed),
-    "GaussianImputer": lambda seed: GaussianImputer(),
-    "LAIRImputer": lambda seed: LAIRImputer(random_state=seed),
-    "MixtureImputer": lambda seed: MixtureImputer(random_state=seed),
+    "TableImputer": lambda seed: skvnce.TableImputer(random_state=seed),
+    "GaussianImputer": lambda seed: skvnce.GaussianImputer(),
+    "LAIRImputer": lambda seed: skvnce.LAIRImputer(random_state=seed),
+    "MixtureImputer": lambda seed: skvnce.MixtureImputer(random_state=seed),
     **dict.fromkeys(REMOVED),
     "boosted columns": columns_of(HistGradientBoostingRegressor(random_state=0)),
     "linear columns": columns_of(RidgeCV()),
-    "VGIImputer": lambda seed: VGIImputer(random_state=seed),
+    "VGIImputer": lambda seed: skvnce.VGIImputer(random_state=seed),
 }
 METHODS = RIVALS | OURS
 # methods that take minutes a cell have fewer seeds than asked for

@@ -20,20 +20,14 @@ from _cases import Answer, Case, by_imputer, by_peer, frame_of, intercepts
 from _cases import lacking as lacking_among
 from _data import cpu_seconds, load
 from _peers import LIMIT, Missing, Peer
-from _report import Texts, geometric_mean, grid, specs, table, unanswered
+from _report import Texts, geometric_mean, grid, specs, table
 from _runner import main_of
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer
 
-from skvnce import (
-    GaussianImputer,
-    LAIRImputer,
-    MixtureImputer,
-    TableImputer,
-    VGIImputer,
-    metrics,
-)
+import skvnce
+from skvnce import metrics
 
 TEXTS, SPECS = Texts("mixed", globals()), specs("mixed")
 
@@ -211,11 +205,11 @@ FORESTS = "chained random forests"
 BASELINES = {BASE: marginal, CLOCK: iterative, FORESTS: forests}
 REMOVED = "ForestImputer", "ForestImputer, LAIR"  # only their results are left
 OURS = {
-    "TableImputer": ours(TableImputer),
-    "GaussianImputer": ours(GaussianImputer, on_misfit="ignore"),
-    "MixtureImputer": ours(MixtureImputer, on_misfit="ignore"),
-    "LAIRImputer": ours(LAIRImputer, n_draws=DRAWS, on_misfit="ignore"),
-    "VGIImputer": ours(VGIImputer, n_draws=DRAWS, on_misfit="ignore"),
+    "TableImputer": ours(skvnce.TableImputer),
+    "GaussianImputer": ours(skvnce.GaussianImputer, on_misfit="ignore"),
+    "MixtureImputer": ours(skvnce.MixtureImputer, on_misfit="ignore"),
+    "LAIRImputer": ours(skvnce.LAIRImputer, n_draws=DRAWS, on_misfit="ignore"),
+    "VGIImputer": ours(skvnce.VGIImputer, n_draws=DRAWS, on_misfit="ignore"),
     **dict.fromkeys(REMOVED),
 }
 PEERS = {f"mice {kind}": Peer("mice", kind) for kind in ("default", "cart", "rf")}
@@ -384,10 +378,10 @@ def evaluated(records):
             yield role, method, found
 
 
-def goals(records):
+def goals(results):
     """Make the table of the goals."""
     lines = []
-    for role, method, found in evaluated(records):
+    for role, method, found in evaluated(results.records):
         for name, (low, high), value, is_met in found:
             goal = f"{low} to {high}" if low else f"at most {high}"
             cells = [f"{LABELS[role][0]}: {method}", NAMES[name], goal]
@@ -435,18 +429,18 @@ def duel(records, name):
     return table([*header, "ours / rival", ""], lines)
 
 
-def losses(records):
+def losses(results):
     """Set the default beside each other method, where it has results."""
     names = "pfc", "log_loss", "brier", "rmse", "crps"
-    scores = partial(scores_of, records, place=PLACE)
+    scores = partial(scores_of, results.records, place=PLACE)
     columns = {NAMES[name]: partial(scores, score=name) for name in names}
     parts = beside(list(METHODS), columns, [m for m in OURS if OURS[m]])
-    return "\n\n".join([*parts, TEXTS("losses")] if parts else [])
+    return [*parts, TEXTS("losses")] if parts else []
 
 
-def summary(records):
+def summary(results):
     """Say in words how many goals are met, and where rivals are ahead."""
-    lines = []
+    records, lines = results.records, []
     for role, method, verdicts in evaluated(records):
         missed = [NAMES[name] for name, *_, is_met in verdicts if not is_met]
         met = f"{len(verdicts) - len(missed)} of {len(verdicts)} goals"
@@ -465,18 +459,16 @@ def summary(records):
     return "\n".join(lines)
 
 
-def remarks(records):
-    """List versions and remarks of the rivals."""
+def remarks(results):
+    """List remarks of the rivals."""
     lines = {}
-    for r in records:
+    for r in results.records:
         for remark in r.get("remarks", []):
             lines.setdefault((r["version"], remark), set()).add(r["table"])
-    versions = sorted({r["version"] for r in records if "version" in r}) or ["none"]
-    rows = [
+    return "\n".join(
         f"- {version}: {remark} ({', '.join(sorted(tables))})"
         for (version, remark), tables in sorted(lines.items())
-    ]
-    return "\n".join([f"Versions: {', '.join(versions)}.", "", *rows]).strip()
+    )
 
 
 @cache
@@ -499,12 +491,6 @@ def measured(key, options):
         seconds = answer.seconds or cpu_seconds() - begin
         scores = score(case, answer) | {"seconds": round(seconds, 2)} | answer.notes
     return scores | ({} if key["method"] == CLOCK else {"clock": clock(*place)})
-
-
-def values(results, options):
-    """Return what the page names."""
-    functions = losses, goals, summary, unanswered, remarks
-    return {make.__name__: make(results.records) for make in functions}
 
 
 def duels(results):

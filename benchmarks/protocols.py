@@ -25,7 +25,7 @@ from _beside import beside, scores_of
 from _cases import Answer, by_imputer, by_peer
 from _data import cpu_seconds
 from _peers import LIMIT, Missing, Peer
-from _report import Texts, geometric_mean, grid, mean, specs, table, unanswered
+from _report import Texts, geometric_mean, grid, mean, specs, table
 from _runner import main_of
 from protocol_tables import (
     FITS,
@@ -368,11 +368,6 @@ def protocol_d(results):
     """Write the tables of protocol D."""
     for fit in FITS:
         yield from (f"### Learned from {fit}", table_d(results, fit))
-
-
-def failures(results):
-    """Write the table of cells without an answer."""
-    return unanswered(results.records)
 
 
 TABLES = {"A": TABLES_A, "B": TABLES_B, "D": TABLES_B}

@@ -231,20 +231,22 @@ SCORES, HEADINGS = SPECS["scores"], SPECS["headings"]
 POINTS = "numbers", "grades", "categories"
 
 
-def relative(records, method, way, score):
+def relative(records, method, score):
     """Return a score of a method by table, relative to its base where it has one.
 
-    Of a table whose cells were hidden several times, the mean of these.  Where a method
-    fails it has the score of means and modes, but no time.
+    The records are of one way.  Of a table whose cells were hidden several times, the
+    mean of these.  Where a method fails it has the score of means and modes, but no
+    time.
     """
-    own = by_case(records, method, way, score)
+    own = by_case(records, method, score)
     if score != "time" and own:
-        failed = {case_key(r) for r in records if is_of(r, method, way) if "error" in r}
-        fallback = by_case(records, BASE, way, score)
+        some = [r for r in records if r["method"] == method]
+        failed = {case_key(r) for r in some if "error" in r}
+        fallback = by_case(records, BASE, score)
         own |= {case: fallback[case] for case in failed if case in fallback}
     base = SCORES[score][1]
     if base:
-        other, low = by_case(records, base, way, score), 0 if score == "time" else FLOOR
+        other, low = by_case(records, base, score), 0 if score == "time" else FLOOR
         own = {
             case: float(np.clip(max(value, low) / max(other[case], low), 1 / CUT, CUT))
             for case, value in own.items()
@@ -256,9 +258,9 @@ def relative(records, method, way, score):
     return {name: mean(some, score) for name, some in by_table.items()}
 
 
-def by_case(records, method, way, score):
+def by_case(records, method, score):
     """Return a score of a method by table and hiding."""
-    some = [r for r in records if is_of(r, method, way) and "error" not in r]
+    some = [r for r in records if r["method"] == method and "error" not in r]
     if score == "time":
         return {case_key(r): r["fit"] + r["transform"] for r in some}
     return {case_key(r): r[score] for r in some if score in r}
@@ -267,11 +269,6 @@ def by_case(records, method, way, score):
 def case_key(record):
     """Return the table of a record, and the number of the hiding of its cells."""
     return record["table"], record["hiding"]
-
-
-def is_of(record, method, way):
-    """Say whether a record is of a method and a way."""
-    return record["method"] == method and record["way"] == way
 
 
 def mean(some, score):
@@ -286,15 +283,15 @@ def written(value):
     return "–" if value is None else f"{value:.3f}" if value < 9.5 else f"{value:.0f}"
 
 
-def means(records, methods, way):
+def means(records, methods):
     """Make a table of averages over the tables that each method has."""
 
     def cell(method, score):
-        return written(mean(relative(records, method, way, score).values(), score))
+        return written(mean(relative(records, method, score).values(), score))
 
     rows = {}
     for method in methods:
-        some = [r for r in records if is_of(r, method, way)]
+        some = [r for r in records if r["method"] == method]
         names = {r["table"] for r in some}
         rows[method, len(names), sum("error" in r for r in some)] = method
     columns = {name: score for score, (name, _) in SCORES.items()}
@@ -305,27 +302,27 @@ def sections(results):
     """Write the parts of both ways."""
     for way, heading in HEADINGS.items():
         if some := results.of(way=way):
-            yield from (f"## {heading}", *section(some, way))
+            yield from (f"## {heading}", *section(some))
 
 
-def section(records, way):
+def section(records):
     """Write the tables of a way: methods that ran everywhere, then all methods."""
-    have = cases_of(records, way)
+    have = cases_of(records)
     every = have.get(CLOCK, set())
     whole = [m for m, cases in have.items() if cases >= every]
     yield f"{number_of(every)}."
-    yield from some_methods(records, whole, way)
-    yield manners(records, whole, way)
+    yield from some_methods(records, whole)
+    yield manners(records, whole)
     common = set.intersection(*have.values())
     if len(whole) < len(have) and common:
         yield f"All methods, on the cells that all of them have: {number_of(common)}."
         records = [r for r in records if case_key(r) in common]
-        yield from some_methods(records, [*have], way)
+        yield from some_methods(records, [*have])
 
 
-def cases_of(records, way):
+def cases_of(records):
     """Return the cases of each method that has any."""
-    have = {m: {case_key(r) for r in records if is_of(r, m, way)} for m in METHODS}
+    have = {m: {case_key(r) for r in records if r["method"] == m} for m in METHODS}
     return {method: cases for method, cases in have.items() if cases}
 
 
@@ -334,15 +331,15 @@ def number_of(cases):
     return f"{len({name for name, _ in cases})} tables, {len(cases)} fits of a method"
 
 
-def some_methods(records, methods, way):
+def some_methods(records, methods):
     """Write averages of methods, and the distributions of their ratios."""
-    yield means(records, methods, way)
-    yield from (spread(records, methods, way, score) for score in POINTS)
+    yield means(records, methods)
+    yield from (spread(records, methods, score) for score in POINTS)
 
 
-def spread(records, methods, way, score):
+def spread(records, methods, score):
     """Make a table of the distribution of the ratios of a score over tables."""
-    found = {m: relative(records, m, way, score) for m in methods}
+    found = {m: relative(records, m, score) for m in methods}
     names = set().union(*found.values())
     least = {n: min(some[n] for some in found.values() if n in some) for n in names}
     lines = []
@@ -358,11 +355,11 @@ def spread(records, methods, way, score):
     return table([SCORES[score][0], *header], lines)
 
 
-def manners(records, methods, way):
+def manners(records, methods):
     """Make a table of failures, cells left missing, and warnings."""
     lines = []
     for method in methods:
-        some = [r for r in records if is_of(r, method, way)]
+        some = [r for r in records if r["method"] == method]
         counts = [r["warnings"] for r in some if "warnings" in r] or [0]
         left = [r["unfilled"] for r in some if r.get("unfilled")]
         line = [method, sum("error" in r for r in some), f"{sum(left)} ({len(left)})"]
@@ -377,16 +374,17 @@ def losses(results):
     """Say where the best of ours is behind, by the geometric mean of each score."""
     lines = []
     for way, score in product(HEADINGS, POINTS):
-        have = cases_of(results.records, way)
+        records = results.of(way=way)
+        have = cases_of(records)
         common = set.intersection(*have.values()) if have else set()
-        shared = [r for r in results.records if case_key(r) in common]
-        found = {m: relative(shared, m, way, score) for m in have}
+        shared = [r for r in records if case_key(r) in common]
+        found = {m: relative(shared, m, score) for m in have}
         pooled = {m: mean(some.values(), score) for m, some in found.items()}
         ours = [m for m in OURS if pooled.get(m)]
         if ours:
             best = min(ours, key=pooled.get)
             rival = min({*pooled} - {*OURS}, key=pooled.get)
-            every = relative(results.records, best, way, score)
+            every = relative(records, best, score)
             behind = [name for name, value in every.items() if value > 1.1]
             worst = ", ".join(sorted(behind, key=every.get, reverse=True)[:5])
             line = [f"{SCORES[score][0]}, {way}"]
