@@ -1,6 +1,5 @@
 """The default imputer beside each other method, on the tables that both have."""
 
-import numpy as np
 from _report import Texts, geometric_mean, table
 
 TEXTS = Texts("beside", globals())
@@ -31,11 +30,11 @@ def by_place(mine, theirs):
     -------
     dict of place : ratio
     """
-    logs = {}
+    ratios = {}
     for key in mine.keys() & theirs.keys():
         if mine[key] > 0 and theirs[key] > 0:
-            logs.setdefault(key[0], []).append(np.log(mine[key] / theirs[key]))
-    return {place: float(np.exp(np.mean(some))) for place, some in logs.items()}
+            ratios.setdefault(key[0], []).append(mine[key] / theirs[key])
+    return {place: geometric_mean(some) for place, some in ratios.items()}
 
 
 def written(ratios):

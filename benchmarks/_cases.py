@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from _data import cpu_seconds
+from _peers import Missing
 
 
 class Case(NamedTuple):
@@ -127,6 +128,17 @@ def levels_of(cells, kind, seen):
     if kind == "numeric":
         return cells
     return seen[np.clip(np.round(cells), 0, len(seen) - 1).astype(int)]
+
+
+def scored(method, score):
+    """Score what a method answers, or say why there is no answer."""
+    begin = cpu_seconds()
+    try:
+        answer = method()
+    except Missing as reason:
+        return {"missing": str(reason)}
+    seconds = answer.seconds or cpu_seconds() - begin
+    return score(answer) | {"seconds": round(seconds, 2)} | answer.notes
 
 
 def intercepts(score, share):

@@ -7,6 +7,7 @@ latent through the decoder; the decoder's output at a latent that stays is known
 not counted again, though the package computes it.
 """
 
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 from unittest import mock
@@ -21,7 +22,7 @@ from skvnce._core.models import (
     run_chain,
     unconditional,
 )
-from skvnce._core.random import global_stream
+from skvnce._core.random import global_stream, seeded
 from skvnce.autoencoder import samplers
 from skvnce.autoencoder.samplers import ac_mwg, add, empty, lair, mwg, pseudo_gibbs
 from skvnce.autoencoder.samplers import pooled_draws as draws
@@ -294,3 +295,11 @@ ABLATIONS = {
     "LAIR 2 + 3": Resampling(2, 3),
     "LAIR 0 + 5": Resampling(0, 5),
 }
+
+
+def imputed(method, problem, seed):
+    """Run a method; {fraction of the budget: tables}, and seconds of CPU."""
+    begin = time.process_time()
+    with seeded(seed), torch.no_grad():
+        found = (METHODS | ABLATIONS)[method](problem)
+    return found, round(time.process_time() - begin, 1)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from _report import geometric_mean
 
 from skvnce.metrics import coverage
 
@@ -26,7 +27,7 @@ def score_points(case, filled):
     errors = {kind: [error(case, filled, c) for c in of(case, kind)] for kind in KINDS}
     for kind, some in errors.items():
         if some:
-            found[kind] = geometric(some)
+            found[kind] = geometric_mean(np.maximum(some, FLOOR))
     cells = {c: hidden_of(case, c).sum() for c in of(case, CATEGORY)}
     if cells:
         found["category_cells"] = int(sum(cells.values()))
@@ -55,7 +56,7 @@ def score_draws(case, draws):
     for kind in KINDS:
         some = [energy(*stacks[name]) for name in of(case, kind)]
         if some:
-            found[f"energy_{kind}"] = geometric(some)
+            found[f"energy_{kind}"] = geometric_mean(np.maximum(some, FLOOR))
     found["energy_rows"] = energy_of_rows(case, stacks)
     inside, cells = 0, 0
     for name in of(case, NUMBER):
@@ -153,11 +154,6 @@ def of(case, kind):
 def scored(case):
     """List the columns that are scored: all but names of rows."""
     return [name for name in case.full if case.kinds[name] != NAME]
-
-
-def geometric(some):
-    """Return the geometric mean of numbers, each at least FLOOR."""
-    return float(np.exp(np.log(np.maximum(some, FLOOR)).mean()))
 
 
 ROWS, COLUMNS = 1500, 40  # at most

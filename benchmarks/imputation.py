@@ -30,15 +30,7 @@ from _data import cpu_seconds
 from _report import Texts, geometric_mean, grid, met, specs, table
 from _rivals import METHODS, MICE, OURS, REMOVED, SEEDS_AT_MOST, lacking  # noqa: F401
 from _runner import Some, by_name, main_of
-from imputation_tables import (
-    DRAWS,
-    MECHANISMS,
-    TABLES,
-    score_draws,
-    score_points,
-    score_predictions,
-    split,
-)
+from imputation_tables import MECHANISMS, TABLES
 from threadpoolctl import threadpool_limits
 
 TEXTS = Texts("imputation", globals(), vars(imputation_tables), vars(_peers))
@@ -310,7 +302,7 @@ def measure(table, mechanism, method, seed):
     X = np.random.default_rng(0).normal(size=(40, 3))
     X[::5, 0] = np.nan
     METHODS[method](0).fit(X).transform(X)  # what a first call loads is not counted
-    data = split(table, mechanism, seed)
+    data = imputation_tables.split(table, mechanism, seed)
     train, test = data.masked
     imputer = METHODS[method](seed)
     forget_peak()
@@ -325,13 +317,13 @@ def measure(table, mechanism, method, seed):
         "rows": len(train),
         "columns": train.shape[1],
     }
-    scores |= score_points(data, filled)
-    scores |= score_predictions(data, imputer.transform(train), filled)
+    scores |= imputation_tables.score_filled(data, imputer.transform(train), filled)
     if getattr(imputer, "sample", None):
-        number = getattr(imputer, "draws_at_most", DRAWS)
+        number = getattr(imputer, "draws_at_most", imputation_tables.DRAWS)
         start = cpu_seconds()
         draws = np.asarray(imputer.sample(test, n_draws=number, random_state=seed))
-        scores |= {"sample": cpu_seconds() - start} | score_draws(data, draws)
+        scores["sample"] = cpu_seconds() - start
+        scores |= imputation_tables.score_draws(data, draws)
     return scores | getattr(imputer, "remarks", {})
 
 

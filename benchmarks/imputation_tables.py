@@ -19,39 +19,30 @@ from sklearn.linear_model import LogisticRegression, RidgeCV
 from sklearn.metrics import balanced_accuracy_score, r2_score
 from sklearn.model_selection import train_test_split
 
-from skvnce.metrics import (
-    coverage,
-    crps,
-    energy_distance,
-    imputation_mae,
-    imputation_rmse,
-)
+from skvnce import metrics
 from skvnce.missingness import hide, mar, mcar, mnar
 
 DRAWS = 100  # of every method that draws, for CRPS and coverage
 FEW_DRAWS = 20  # of them, for the energy distance
 
 
-def score_points(data, filled):
-    """Score one filled table."""
-    cells = data.full[1], filled, data.hidden[1]
-    return {"rmse": imputation_rmse(*cells), "mae": imputation_mae(*cells)}
-
-
 def score_draws(data, draws):
     """Score draws, cell by cell and as rows."""
-    cells = data.full[1], draws, data.hidden[1]
-    distances = [energy_distance(data.full[1], one) for one in draws[:FEW_DRAWS]]
+    truth, some = data.full[1], draws[:FEW_DRAWS]
+    cells = truth, draws, data.hidden[1]
     return {
-        "crps": crps(*cells),
-        "coverage": coverage(*cells),
-        "coverage, ties shared": coverage(*cells, ties="shared"),
-        "energy": float(np.mean(distances)),
+        "crps": metrics.crps(*cells),
+        "coverage": metrics.coverage(*cells),
+        "coverage, ties shared": metrics.coverage(*cells, ties="shared"),
+        "energy": float(np.mean([metrics.energy_distance(truth, one) for one in some])),
     }
 
 
-def score_predictions(data, train, test):
-    """Learn the target from filled training rows, predict it in filled unseen rows."""
+def score_filled(data, train, test):
+    """Score filled unseen rows, and how well the target is predicted.
+
+    It is learned from filled training rows, and predicted in the unseen ones.
+    """
     if data.classes:
         models = {
             "linear": LogisticRegression(max_iter=1000),
@@ -63,12 +54,14 @@ def score_predictions(data, train, test):
             "trees": HistGradientBoostingRegressor(random_state=0, max_iter=50),
         }
     score = balanced_accuracy_score if data.classes else r2_score
-    return {
-        name: float(
-            score(data.target[1], model.fit(train, data.target[0]).predict(test))
-        )
-        for name, model in models.items()
+    cells, (known, truth) = (data.full[1], test, data.hidden[1]), data.target
+    found = {
+        "rmse": metrics.imputation_rmse(*cells),
+        "mae": metrics.imputation_mae(*cells),
     }
+    for name, model in models.items():
+        found[name] = float(score(truth, model.fit(train, known).predict(test)))
+    return found
 
 
 ROWS = 2000

@@ -16,10 +16,10 @@ from functools import cache, partial
 import numpy as np
 import pandas as pd
 from _beside import beside, scores_of
-from _cases import Answer, Case, by_imputer, by_peer, frame_of, intercepts
+from _cases import Answer, Case, by_imputer, by_peer, frame_of, intercepts, scored
 from _cases import lacking as lacking_among
 from _data import cpu_seconds, load
-from _peers import LIMIT, Missing, Peer
+from _peers import LIMIT, Peer
 from _report import Texts, geometric_mean, grid, specs, table
 from _runner import main_of
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
@@ -482,14 +482,9 @@ def clock(*place):
 def measured(key, options):
     """Run and score a method, or say why there is no answer."""
     place = key["table"], key["mechanism"], key["seed"]
-    case, begin = split(*place), cpu_seconds()
-    try:
-        answer = METHODS[key["method"]](case, key["seed"])
-    except Missing as reason:
-        scores = {"missing": str(reason)}
-    else:
-        seconds = answer.seconds or cpu_seconds() - begin
-        scores = score(case, answer) | {"seconds": round(seconds, 2)} | answer.notes
+    case = split(*place)
+    method = partial(METHODS[key["method"]], case, key["seed"])
+    scores = scored(method, partial(score, case))
     return scores | ({} if key["method"] == CLOCK else {"clock": clock(*place)})
 
 

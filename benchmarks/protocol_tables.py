@@ -4,7 +4,7 @@ Protocol A draws its masks as its authors do, by torch; tables from the same sou
 the same order of rows then have the same hidden cells.
 """
 
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 import pandas as pd
@@ -117,19 +117,17 @@ SCORERS = {"A": score_a, "B": score_b, "D": score_d}
 
 HIDDEN_A, HIDDEN_B = 0.2, 0.3  # of the cells
 COMPLETE = 0.3  # share of the columns under MAR
-TABLES_A = (
-    *("concrete", "yacht", "parkinsons", "wdbc", "ionosphere", "wine_red"),
-    *("wine", "iris", "california"),
-)
-TABLES_B = "letter", "california"
-# of masks of the package pyampute there are results, which are not made anew
-MECHANISMS_A = "MCAR", "pyampute MAR", "pyampute MNAR"
-MECHANISMS_B = "MCAR", "MAR"
 FITS = "complete rows", "masked rows alone"  # of protocol D
-MECHANISMS_D = "MCAR 25 %", "MCAR 50 %", "MAR 25 %", "MAR 50 %"
+WAYS = "MCAR 25 %", "MCAR 50 %", "MAR 25 %", "MAR 50 %"
+# of masks of the package pyampute there are results, which are not made anew
+MECHANISMS = {
+    "A": ("MCAR", "pyampute MAR", "pyampute MNAR"),
+    "B": ("MCAR", "MAR"),
+    "D": [f"{way}, {fit}" for way in WAYS for fit in FITS],
+}
 
 
-def case_of(full, masked, n_levels=()):
+def case_with(full, masked, n_levels=()):
     """Make a case of tables whose last columns have these numbers of levels."""
     width = full[0].shape[1]
     kinds = ["numeric"] * (width - len(n_levels)) + ["nominal"] * len(n_levels)
@@ -176,6 +174,10 @@ _LOADERS = {
 }
 
 
+_OF_B = "letter", "california"
+TABLES = {"A": _LOADERS, "B": _OF_B, "D": _OF_B}
+
+
 @cache
 def table_a(name):
     """Return columns, target and whether this is a class, of a table of protocol A."""
@@ -205,7 +207,7 @@ def case_a(name, mechanism, seed):
     masked = full.copy()
     masked[:, :-1][hidden] = np.nan
     n_levels = [int(y.max()) + 1] if classes else []
-    return case_of((full[kept],), (masked[kept],), n_levels)
+    return case_with((full[kept],), (masked[kept],), n_levels)
 
 
 def mar_columns(x, rng, share):
@@ -244,13 +246,13 @@ def case_b(name, mechanism, mask):
     seen = parts[1][0]
     mean, sd = np.nanmean(seen, 0), np.nanstd(seen, 0)
     full, masked = (tuple((part - mean) / sd for part in pair) for pair in parts)
-    return case_of(full, masked)
+    return case_with(full, masked)
 
 
 def case_d(name, mechanism, mask):
     """Take the masked rows of protocol D, and what is learned from: these, or others.
 
-    The mechanism is one of `MECHANISMS_D`, and after a comma one of `FITS`.
+    The mechanism is one of `WAYS`, and after a comma one of `FITS`.
     """
     way, fit = mechanism.split(", ")
     kind, share = way.split()[:2]
@@ -258,8 +260,14 @@ def case_d(name, mechanism, mask):
     mean, sd = known.mean(0), known.std(0)
     known, full, masked = ((part - mean) / sd for part in (known, full, masked))
     if fit == FITS[0]:
-        return case_of((known, full), (known, masked))
-    return case_of((full,), (masked,))
+        return case_with((known, full), (known, masked))
+    return case_with((full,), (masked,))
+
+
+@lru_cache(1)
+def case_of(protocol, *place):
+    """Make a case of a protocol: a table, a mechanism and a number of a mask."""
+    return {"A": case_a, "B": case_b, "D": case_d}[protocol](*place)
 
 
 def dummies(x, nominal, n_levels=None, first=0):

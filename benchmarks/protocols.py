@@ -22,7 +22,7 @@ from itertools import product
 import _cases
 import numpy as np
 from _beside import beside, scores_of
-from _cases import Answer, by_imputer, by_peer
+from _cases import Answer, by_imputer, by_peer, scored
 from _data import cpu_seconds
 from _peers import LIMIT, Missing, Peer
 from _report import Texts, geometric_mean, grid, mean, specs, table
@@ -30,15 +30,11 @@ from _runner import main_of
 from protocol_tables import (
     FITS,
     IMPUTATIONS,
-    MECHANISMS_A,
-    MECHANISMS_B,
-    MECHANISMS_D,
+    MECHANISMS,
     SCORERS,
-    TABLES_A,
-    TABLES_B,
-    case_a,
-    case_b,
-    case_d,
+    TABLES,
+    WAYS,
+    case_of,
     dummies,
 )
 from sklearn.ensemble import RandomForestRegressor
@@ -259,7 +255,7 @@ def by_table(places, score):
     def cell(name, method):
         return f"{found[method][name]:.3f}" if name in found[method] else "-"
 
-    return grid("table", TABLES_A, [*found], cell)
+    return grid("table", TABLES["A"], [*found], cell)
 
 
 def table_a(place, reported):
@@ -310,7 +306,7 @@ def table_d(results, fit):
     some = names[1:] if fit == FITS[0] else names[:1]
     places = {
         (name, way): Place(results, "D", name, f"{way}, {fit}")
-        for name, way in product(TABLES_B, MECHANISMS_D)
+        for name, way in product(TABLES["D"], WAYS)
     }
     methods = [m for m in METHODS if any(one.seeds(m) for one in places.values())]
     lines = []
@@ -344,7 +340,7 @@ def peers(results):
 
 def goals(results):
     """Write the tables of the goals of protocol A."""
-    places = {name: Place(results, "A", name, "MCAR") for name in TABLES_A}
+    places = {name: Place(results, "A", name, "MCAR") for name in TABLES["A"]}
     yield goals_a(places)
     for score in GOALS:
         yield from (f"### {NAMES[score]} by table", by_table(places, score))
@@ -370,12 +366,6 @@ def protocol_d(results):
         yield from (f"### Learned from {fit}", table_d(results, fit))
 
 
-TABLES = {"A": TABLES_A, "B": TABLES_B, "D": TABLES_B}
-WAYS_D = [f"{way}, {fit}" for way, fit in product(MECHANISMS_D, FITS)]
-MECHANISMS = {"A": MECHANISMS_A, "B": MECHANISMS_B, "D": WAYS_D}
-_CASES = {"A": case_a, "B": case_b, "D": case_d}
-
-
 def possible(key):
     """Say whether a protocol has a table and a mechanism, of which masks are made."""
     protocol, mechanism = key["protocol"], key["mechanism"]
@@ -383,23 +373,16 @@ def possible(key):
     return there and not mechanism.startswith("pyampute")
 
 
-@lru_cache(1)
-def case_of(protocol, *place):
-    """Make a case."""
-    return _CASES[protocol](*place)
-
-
 def measured(key, options):
     """Run and score a method, or say why there is no answer."""
     place = [key[name] for name in ("protocol", "table", "mechanism", "seed")]
     case = case_of(*place)
-    try:
-        answer = METHODS[key["method"]](*place)
-    except Missing as reason:
-        return {"missing": str(reason)}
-    sides = (observed_kept(case, some) for some in (answer.points, answer.draws))
-    scores = SCORERS[place[0]](case, Answer(*sides))
-    return scores | {"seconds": round(answer.seconds, 2)} | answer.notes
+
+    def score(answer):
+        sides = (observed_kept(case, some) for some in (answer.points, answer.draws))
+        return SCORERS[place[0]](case, Answer(*sides))
+
+    return scored(partial(METHODS[key["method"]], *place), score)
 
 
 def observed_kept(case, tables):
@@ -414,7 +397,7 @@ CASES = {
     "protocol": TABLES,
     "seed": range(3),
     "mechanism": dict.fromkeys(sum(map(list, MECHANISMS.values()), [])),
-    "table": dict.fromkeys([*TABLES_A, *TABLES_B]),
+    "table": dict.fromkeys(sum(map(list, TABLES.values()), [])),
     "method": METHODS,
 }
 QUICK = {"protocol": ["A"], "table": ["iris"], "seed": [0], "mechanism": ["MCAR"]}

@@ -9,21 +9,18 @@ there is not computed again.
 
 import zlib
 from pathlib import Path
-from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from _report import specs, table
+from _report import table
 from _runner import main_of
 from _validity_designs import chances
-from _validity_methods import METHODS
+from _validity_methods import NAMES, completed
 from _wild_tables import CATEGORY, GRADE, NUMBER, kind_of, names, read
 from scipy.stats import t as student
 
 RESULTS = Path(__file__).with_name("results") / "regressions.jsonl"
-NAMES = specs("validity")["methods"]
-DESIGN = SimpleNamespace(group=None, formula=None)
 DRAWS = 20
 ROWS = 150, 1000
 LEVELS, CELLS_OF_LEVEL = 5, 15  # of text: at most, and the fewest of each
@@ -124,9 +121,8 @@ def measured(key, options):
         used = problem.gap[[problem.outcome, *problem.covariates]].dropna()
         slopes, errors = regression(problem, used)
         return _record(slopes - truth, 0 * unit, errors, unit, 0.0)
-    [(tables, seconds)] = METHODS[key["method"]](
-        [problem.gap], DESIGN, [key["seed"]], options.draws
-    )
+    given = problem.gap, key["seed"], options.draws
+    tables, seconds = completed(key["method"], *given)
     if isinstance(tables, Exception):
         return {"error": str(tables)[:200]}
     results = [regression(problem, one) for one in tables]

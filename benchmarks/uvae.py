@@ -13,13 +13,12 @@ not repeated.
 
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 from _data import load
 from _report import by, grid, mean, specs, table
 from _runner import main_of
-from _validity_methods import METHODS, NAMES, applies
+from _validity_methods import NAMES, completed
 from protocol_tables import mar_columns
 from sklearn.model_selection import train_test_split
 
@@ -27,7 +26,6 @@ from skvnce.pooling import pool
 
 RESULTS = Path(__file__).with_name("results") / "uvae.jsonl"
 MECHANISMS, RATES = ("MCAR", "MAR"), (0.1, 0.3, 0.5, 0.7, 0.9)
-DESIGN = SimpleNamespace(group=None, formula=None)
 DRAWS = 20  # completed tables
 # coverage and bias, the mean over eleven tables that the authors report
 REPORTED = specs("uvae")  # (mechanism and share, or table): coverage and bias
@@ -93,7 +91,7 @@ def measured(key, options):
     full, columns = complete_rows(key["table"], seed)
     hidden = hidden_cells(full, *place, seed)
     rows = full if method == "complete" else full.mask(hidden)
-    [(tables, seconds)] = METHODS[method]([rows], DESIGN, [seed], options.draws)
+    tables, seconds = completed(method, rows, seed, options.draws)
     found = {"draws": options.draws, "seconds": round(seconds, 2)}
     if isinstance(tables, Exception):
         return found | {"error": str(tables)[:200]}
@@ -172,11 +170,6 @@ def seconds_table(results):
         n: m for m, n in NAMES.items() if m != "complete" and results.has(method=m)
     }
     return grid("method", timed, TABLES.keys(), seconds)
-
-
-def possible(key):
-    """Say whether a method applies."""
-    return applies(key["method"], DESIGN)
 
 
 CASES = {

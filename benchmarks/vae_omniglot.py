@@ -11,7 +11,6 @@ line of FILE.  Those that are there are not computed again, and the report is wr
 from FILE alone.  `--quick` runs simulated images and needs no FILE.
 """
 
-import time
 from functools import cache
 from itertools import product
 from typing import NamedTuple
@@ -19,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from _autoencoders import trained
-from _conditional_samplers import FRACTIONS, METHODS, Problem
+from _conditional_samplers import FRACTIONS, METHODS, Problem, imputed
 from _conditional_scores import f1, rounded, row_f1, ssim
 from _data import load_array
 from _paper import along, of_curve
@@ -27,7 +26,6 @@ from _report import specs
 from _runner import main_of
 
 from skvnce._core.incomplete import Incomplete
-from skvnce._core.random import seeded
 
 QUADRANTS = 1, 2, 3  # hidden
 EPS = 0.05  # of AC-MWG, as in the paper
@@ -129,10 +127,7 @@ def measured(key, options):
     everywhere = -torch.inf, torch.inf
     sizes = STUDIES[name].n_steps, everywhere, EPS, HISTORY
     problem = Problem(fitted(name)[0], incomplete(name)[1], *sizes)
-    begin = time.process_time()
-    with seeded(key["seed"]), torch.no_grad():
-        found = METHODS[key["method"]](problem)
-    seconds = round(time.process_time() - begin, 1)
+    found, seconds = imputed(key["method"], problem, key["seed"])
     evaluated = {fraction: scores(name, x) for fraction, x in found.items()}
     for k in QUADRANTS:
         f1_rows, ssim_rows = evaluated[1][k][2:]

@@ -12,14 +12,20 @@ Those that are there are not computed again, and the report is written from FILE
 `--quick` runs a simulated table and needs no FILE.
 """
 
-import time
 from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from _autoencoders import trained
-from _conditional_samplers import ABLATIONS, FRACTIONS, METHODS, Problem, reference
+from _conditional_samplers import (
+    ABLATIONS,
+    FRACTIONS,
+    METHODS,
+    Problem,
+    imputed,
+    reference,
+)
 from _conditional_scores import (
     laplacian,
     rmse,
@@ -151,17 +157,14 @@ def measured(key, options):
     truth, data = incomplete(name, STUDIES[name].n_rows)
     problem, hidden = problem_of(name), ~data.observed
     exact_draws(name, 0)
-    begin = time.process_time()
-    with seeded(key["seed"]), torch.no_grad():
-        found = (METHODS | ABLATIONS)[method](problem)
-    seconds = time.process_time() - begin
+    found, seconds = imputed(method, problem, key["seed"])
     curve = []
     for fraction, x in found.items():
         errors, energy = scores(name, x)
         curve.append([fraction, *rounded([rmse(errors, hidden), energy.mean()])])
     ended = final(x, truth, errors, energy)
     mae = sum(ended["absolute"]) / int(hidden.sum())
-    return {"curve": curve, **ended, "mae": mae, "seconds": round(seconds, 1)}
+    return {"curve": curve, **ended, "mae": mae, "seconds": seconds}
 
 
 def final(x, truth, errors, energy):

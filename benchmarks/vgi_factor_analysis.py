@@ -32,20 +32,13 @@ from skvnce.autoencoder.factor_analysis import (
     fit_factors,
     infer,
 )
+from skvnce.vgi import training
 from skvnce.vgi.conditionals import (
     ExtendedConditionals,
     NormalHead,
     StandardConditionals,
 )
 from skvnce.vgi.densities import FactorDensity
-from skvnce.vgi.training import (
-    Chains,
-    Pair,
-    TrainingSettings,
-    from_marginals,
-    train,
-    warm_up_conditionals,
-)
 
 # The truth is that of appendix K, but for the sign of a loading and a digit of a noise
 # variance, in which the printed tables differ from the data that were used.
@@ -57,7 +50,7 @@ TRUTH = FactorModel(
 D, RANK = TRUTH.loadings.shape
 N_TEST = 5000
 K = 5  # chains of a row, and imputations of the baselines
-EFFORT = TrainingSettings(
+EFFORT = training.TrainingSettings(
     n_updates=3, n_selected=1, batch_size=2048, learning_rate=0.1, q_learning_rate=0.02
 )
 Q_WARM_UP, WARM_UP = 120, 100  # steps
@@ -140,7 +133,7 @@ def draw_rows(model, data, n):
 def fit_marginal(data, seed):
     """Fill by observed cells of the same column, and fit."""
     torch.manual_seed(seed)
-    return fit_complete(from_marginals(data, K))
+    return fit_complete(training.from_marginals(data, K))
 
 
 def chained(data, rng, n_sweeps=10):
@@ -242,8 +235,8 @@ def fit_vgi(data, conditionals, seed, n_steps, settings=EFFORT):
     torch.manual_seed(seed)
     scaled, mean, std = standardised(data)
     data = Incomplete(scaled.x.float(), data.observed)
-    chains = Chains(data, from_marginals(data, K))
-    pair = Pair(start_model(), conditionals())
+    chains = training.Chains(data, training.from_marginals(data, K))
+    pair = training.Pair(start_model(), conditionals())
     per_epoch = -(-len(data.x) // settings.batch_size)
     settings = settings._replace(batch_size=-(-len(data.x) // per_epoch))  # equal ones
     n_epochs = -(-n_steps // per_epoch)
@@ -255,17 +248,17 @@ def fit_vgi(data, conditionals, seed, n_steps, settings=EFFORT):
                 average.update_parameters(part)
         return False
 
-    warm_up_conditionals(
+    training.warm_up_conditionals(
         pair.conditionals,
         chains,
         n_epochs=-(-Q_WARM_UP // per_epoch),
         learning_rate=settings.q_learning_rate,
         batch_size=settings.batch_size,
     )
-    train(
+    training.train(
         pair, chains, settings._replace(n_updates=0), n_epochs=-(-WARM_UP // per_epoch)
     )
-    train(
+    training.train(
         pair,
         chains,
         settings,

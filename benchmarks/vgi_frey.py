@@ -43,16 +43,9 @@ from vgi_factor_analysis import (
 
 from skvnce._core.incomplete import Incomplete
 from skvnce.autoencoder.factor_analysis import FactorModel
+from skvnce.vgi import training
 from skvnce.vgi.conditionals import ExtendedConditionals, StandardConditionals, anchor
 from skvnce.vgi.densities import FactorDensity
-from skvnce.vgi.training import (
-    Chains,
-    Pair,
-    TrainingSettings,
-    epochs,
-    from_marginals,
-    train,
-)
 
 MARGIN = 0.15  # of grey values, before the logit
 EM = {"floor": 1e-6, "max_iter": 300, "tol": 1e-3}
@@ -68,7 +61,7 @@ NETWORKS = {
     "VGI, standard networks": StandardConditionals,
     "VGI, extended networks": ExtendedConditionals,
 }
-AS_PAPER, WIDTH = TrainingSettings(5, 10, 480, 0.03, 0.001), 200
+AS_PAPER, WIDTH = training.TrainingSettings(5, 10, 480, 0.03, 0.001), 200
 N_SHORT = {1: 96} | dict.fromkeys(range(2, 6), 24)
 FITTED = "EM, complete data", FILLED, "EM", CHAINED, GIBBS, MCEM, *NETWORKS
 
@@ -198,7 +191,7 @@ def simulate(name, n, seed):
 
 def fit_marginals(data, rank):
     """Fill by observed cells of the same column, and fit: algorithm 4 at its end."""
-    return fit_complete(from_marginals(data, COPIES), rank, EM)
+    return fit_complete(training.from_marginals(data, COPIES), rank, EM)
 
 
 def fit_chained(data, rank, truth, seed):
@@ -252,13 +245,13 @@ def by_vgi(data, start, n_epochs, study, seed, conditionals=LinearConditionals):
     scaled, mean, std = standardised(data)
     start = scaled_back(start, mean, std)
     scaled = Incomplete(scaled.x.float(), scaled.observed)
-    chains = Chains(scaled, from_marginals(scaled, study.n_chains))
-    pair = Pair(density_of(start), conditionals(start).float())
+    chains = training.Chains(scaled, training.from_marginals(scaled, study.n_chains))
+    pair = training.Pair(density_of(start), conditionals(start).float())
     halves = Halves(pair, n_epochs)
-    train(
+    training.train(
         pair,
         chains,
-        TrainingSettings(*study.settings),
+        training.TrainingSettings(*study.settings),
         n_epochs=n_epochs,
         schedule=decay,
         on_epoch=lambda epoch, loss: bool(halves(epoch)),
@@ -279,7 +272,8 @@ def by_mcem(data, start, n_epochs, study, seed):
     scaled, mean, std = standardised(data)
     density = density_of(scaled_back(start, mean, std))
     scaled = Incomplete(scaled.x.float(), scaled.observed)
-    halves, settings = Halves([density], n_epochs), TrainingSettings(*study.settings)
+    halves = Halves([density], n_epochs)
+    settings = training.TrainingSettings(*study.settings)
 
     def drawn(rows):
         return draw_rows(density.factors(), scaled.take(rows), study.n_chains)
@@ -287,7 +281,7 @@ def by_mcem(data, start, n_epochs, study, seed):
     minimise(
         lambda rows: -density.log_prob(drawn(rows)).mean(),
         [density],
-        epochs(len(scaled.x), settings.batch_size),
+        training.epochs(len(scaled.x), settings.batch_size),
         n_epochs,
         settings.learning_rate,
         decay,

@@ -23,16 +23,7 @@ import pandas as pd
 from _data import cpu_seconds
 from _report import Texts, geometric_mean, grid, specs, table
 from _runner import main_of
-from _wild_tables import (
-    DRAWS,
-    FLOOR,
-    WAYS,
-    case_of,
-    groups,
-    names,
-    score_draws,
-    score_points,
-)
+from _wild_tables import DRAWS, FLOOR, WAYS, names
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer
 
@@ -178,7 +169,7 @@ def measured(key, options):
     """Fill a table by a method and score it; returns a dict of numbers and texts."""
     warm_up(key["method"])
     seed = key["hiding"]
-    case = case_of(key["table"], key["way"], seed)
+    case = _wild_tables.case_of(key["table"], key["way"], seed)
     found = {"rows": len(case.full), "columns": case.full.shape[1]}
     found["hidden"] = int(case.hidden.sum())
     signal.signal(signal.SIGPROF, stop)
@@ -209,12 +200,12 @@ def scored(case, imputer, seed):
         filled = imputer.transform(masked.copy())
         found = {"fit": fitted - start, "transform": cpu_seconds() - fitted}
         found |= {"warnings": len(texts), "texts": sorted(set(texts))}
-        found |= score_points(case, filled)
+        found |= _wild_tables.score_points(case, filled)
         if hasattr(imputer, "sample"):
             start = cpu_seconds()
             draws = imputer.sample(masked.copy(), n_draws=DRAWS, random_state=seed)
             found["sample"] = cpu_seconds() - start
-            found |= score_draws(case, draws)
+            found |= _wild_tables.score_draws(case, draws)
     return found
 
 
@@ -423,7 +414,7 @@ def begin(text):
 
 def possible(key):
     """Say whether a method is there, and a table has columns to hide in this way."""
-    there = key["way"] != "joint" or key["table"] in groups()
+    there = key["way"] != "joint" or key["table"] in _wild_tables.groups()
     return there and METHODS[key["method"]]
 
 
