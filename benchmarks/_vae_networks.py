@@ -17,20 +17,40 @@ REACH, POINTS = 4.5, 50  # of the grid of latents
 CANDIDATES = 8  # draws of the grid for each imputation
 
 
+def marginal(x, observed):
+    """Draw observed values of each column for all rows."""
+    columns = zip(x.T, observed.T, strict=True)
+    drawn = [v[seen][torch.randint(int(seen.sum()), (len(x),))] for v, seen in columns]
+    return torch.stack(drawn, -1)
+
+
+def importance_resampled(model, posterior, completed, observed):
+    """Propose latents from all imputations, resample by weight, and decode.
+
+    One iteration of latent-adaptive importance resampling without prior proposals
+    (Simkus and Gutmann 2023, Conditional sampling of VAEs, algorithm 2, R = 0).
+    """
+    q = posterior(completed, torch.ones_like(completed).bool())
+    z = draw_latents(q, global_stream, 1, completed)[0]  # (K, *rows, latents)
+    log_q = q.log_prob(z.unsqueeze(1)).logsumexp(1)
+    log_p = log_joint(model, completed, observed, z)
+    return _decoded(model, z, log_p - log_q, completed, observed)
+
+
 class Store:
     """Persistent imputations of all rows, which are moved before they are used.
 
     Parameters
     ----------
-    move : callable
     x : Tensor of shape (fits, n, D)
         Values of hidden cells are not used.
     observed : Tensor of bool, of shape (fits, n, D)
     budget : int
         Number of imputations of each row.
+    move : callable
     """
 
-    def __init__(self, move, x, observed, budget):
+    def __init__(self, x, observed, budget, move=importance_resampled):
         self.move, self.observed = move, observed
         tables = [
             torch.stack(
@@ -51,26 +71,6 @@ class Store:
             )
         self.completed[:, :, rows] = moved
         return moved
-
-
-def marginal(x, observed):
-    """Draw observed values of each column for all rows."""
-    columns = zip(x.T, observed.T, strict=True)
-    drawn = [v[seen][torch.randint(int(seen.sum()), (len(x),))] for v, seen in columns]
-    return torch.stack(drawn, -1)
-
-
-def importance_resampled(model, posterior, completed, observed):
-    """Propose latents from all imputations, resample by weight, and decode.
-
-    One iteration of latent-adaptive importance resampling without prior proposals
-    (Simkus and Gutmann 2023, Conditional sampling of VAEs, algorithm 2, R = 0).
-    """
-    q = posterior(completed, torch.ones_like(completed).bool())
-    z = draw_latents(q, global_stream, 1, completed)[0]  # (K, *rows, latents)
-    log_q = q.log_prob(z.unsqueeze(1)).logsumexp(1)
-    log_p = log_joint(model, completed, observed, z)
-    return _decoded(model, z, log_p - log_q, completed, observed)
 
 
 def by_grid(model, posterior, completed, observed):
@@ -387,11 +387,11 @@ def encoder_of(method, n_fits, budget, width=WIDTH, d=D, n_latents=LATENTS):
     return MixtureEncoder(network, n_components, n_latents)
 
 
-def loss_of(method, model, posterior, x, observed, budget, move):
+def loss_of(method, model, posterior, x, observed, budget, move=importance_resampled):
     """Make the loss of given rows; imputations rest in the first epoch."""
     bound = {**BOUNDS, **COMPLETED_BOUNDS}[method]
     _, n_draws = counts(method, budget)
-    store = Store(move, x, observed, budget) if method in COMPLETING else None
+    store = Store(x, observed, budget, move) if method in COMPLETING else None
     seen_rows = 0
 
     def loss(rows):

@@ -24,17 +24,7 @@ from _autoencoders import adam_steps, independent
 from _paper import each
 from _report import table
 from _runner import main_of
-from _vae_networks import (
-    COMPLETING,
-    Autoencoder,
-    Completed,
-    IndependentNormalEncoder,
-    Residual,
-    Store,
-    encoder_of,
-    importance_resampled,
-    loss_of,
-)
+from _vae_networks import COMPLETING, Autoencoder, Store, encoder_of, loss_of
 from vae_tables import rows_of
 
 from skvnce._core.incomplete import Incomplete
@@ -162,10 +152,9 @@ def fit(method, train, validation, n_latents, n_steps, seed=0):
     n_fits, n, d = train.x.shape
     model = Autoencoder(n_fits, WIDTH, d, n_latents)
     posterior = encoder_of(method, n_fits, BUDGET, WIDTH, d, n_latents)
-    move = importance_resampled
-    store = Store(move, *validation, BUDGET) if method in COMPLETING else None
+    store = Store(*validation, BUDGET) if method in COMPLETING else None
     leaves = [*model.parameters(), *posterior.parameters()]  # (fits, ...)
-    loss = loss_of(method, model, posterior, *train, BUDGET, move)
+    loss = loss_of(method, model, posterior, *train, BUDGET)
     kept = Kept(model)
 
     def loss_of_some():
@@ -194,8 +183,7 @@ def proposals(model, rows, sizes):
     torch.manual_seed(0)
     n_fits, d = len(model.network.first.weight), rows.shape[1]
     model.requires_grad_(False)
-    network = Residual(n_fits, d, 2 * model.n_latents, WIDTH)
-    encoder = IndependentNormalEncoder(Completed(lambda n_tables: network))
+    encoder = encoder_of("demiss-vae", n_fits, 1, WIDTH, d, model.n_latents)
 
     def of_encoder():
         some = rows[torch.randint(len(rows), (BATCH // 2,))].expand(n_fits, -1, -1)

@@ -66,13 +66,16 @@ def simulate(n, *seed):
     return torch.tensor(rng.normal(size=(n, D)) @ root.T + TRUTH.mean.numpy())
 
 
-def hide(x, fraction, seed):
-    """Hide cells completely at random; rows of which nothing is left are dropped."""
-    rng = np.random.default_rng([DATA_SEED, seed])
-    observed = torch.tensor(rng.uniform(size=x.shape) >= fraction)
+def incomplete(x, observed):
+    """Make a table; rows of which nothing is observed are dropped."""
     kept = observed.any(1)
-    x, observed = x[kept], observed[kept]
-    return Incomplete(x.where(observed, 0.0), observed)
+    return Incomplete(x.where(observed, 0.0)[kept], observed[kept])
+
+
+def hide(x, fraction, seed):
+    """Hide cells completely at random."""
+    rng = np.random.default_rng([DATA_SEED, seed])
+    return incomplete(x, torch.tensor(rng.uniform(size=x.shape) >= fraction))
 
 
 def complete(x):

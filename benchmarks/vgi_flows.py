@@ -23,7 +23,7 @@ from _paper import along, medians
 from _report import Texts, table
 from _runner import main_of
 from torch import Tensor, nn
-from vgi_factor_analysis import shared
+from vgi_factor_analysis import incomplete, shared
 
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.models import Sampler
@@ -97,11 +97,9 @@ def table_of(name):
 
 
 def hidden(x, fraction, seed):
-    """Hide cells completely at random; drop rows without an observed cell."""
+    """Hide cells completely at random."""
     with seeded(seed):
-        observed = torch.rand(x.shape) >= fraction
-    kept = observed.any(1)
-    return Incomplete(x.where(observed, 0.0)[kept], observed[kept])
+        return incomplete(x, torch.rand(x.shape) >= fraction)
 
 
 class Start(NamedTuple):

@@ -38,7 +38,7 @@ from torch import nn
 from torch.distributions import Independent, MultivariateNormal, Normal
 from torch.func import jvp, vmap
 from vgi_factor_analysis import complete as whole
-from vgi_factor_analysis import draw_rows, shared
+from vgi_factor_analysis import draw_rows, incomplete, shared
 
 from skvnce._core.incomplete import Incomplete, Rows
 from skvnce._core.models import log_joint
@@ -230,14 +230,10 @@ def problem(truth, size, missing, seed):
     mean = (train * seen[0]).sum(0) / count
     std = (((train - mean) ** 2 * seen[0]).sum(0) / count).sqrt()
 
-    def scaled(rows, observed):
-        rows = ((rows - mean) / std).where(observed, 0.0)
-        kept = observed.any(1)
-        return Incomplete(rows[kept], observed[kept])
-
     full = [whole((rows - mean) / std) for rows in (test, train)]
-    incomplete = map(scaled, (train, validation), seen)
-    return Problem(*incomplete, *full, float(std.log().sum()))
+    pairs = zip((train, validation), seen, strict=True)
+    parts = [incomplete((rows - mean) / std, observed) for rows, observed in pairs]
+    return Problem(*parts, *full, float(std.log().sum()))
 
 
 class Followed:
@@ -396,14 +392,14 @@ METHODS = LINEAR, COMPLETE, *RIVALS, MARGINAL, BLOCK, GIBBS
 
 def methods(rows, linear):
     """List how the encoder reads, the fit and what it is given."""
-    incomplete = rows.train, linear
+    given = rows.train, linear
     return {
         COMPLETE: (Completed, by_bound(miss_vae, 1), rows.complete),
         "MVAE": (Masked, by_bound(miss_vae, 1), rows.train),
         "MIWAE": (Masked, by_bound(miss_iwae, IMPORTANCE), rows.train),
-        MARGINAL: (Completed, by_blocks(MARGINAL), *incomplete),
-        BLOCK: (Completed, by_blocks(BLOCK), *incomplete),
-        GIBBS: (Completed, by_gibbs, *incomplete),
+        MARGINAL: (Completed, by_blocks(MARGINAL), *given),
+        BLOCK: (Completed, by_blocks(BLOCK), *given),
+        GIBBS: (Completed, by_gibbs, *given),
     }
 
 
