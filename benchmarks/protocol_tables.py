@@ -175,7 +175,7 @@ _LOADERS = {
 
 
 _OF_B = "letter", "california"
-TABLES = {"A": _LOADERS, "B": _OF_B, "D": _OF_B}
+TABLES = {"A": [*_LOADERS], "B": _OF_B, "D": _OF_B}
 
 
 @cache
