@@ -120,6 +120,11 @@ class _Filled(dict):
         return made if isinstance(made, str) else "\n\n".join(made)
 
 
+def _notes(names, results):
+    """Return the notes of a page: the third paragraph of the script."""
+    return " ".join(names["__doc__"].split("\n\n")[2].split())
+
+
 def _versions(names, results):
     """Name the packages that the records name."""
     found = {r["version"] for r in results.records if "version" in r}
@@ -139,7 +144,7 @@ def _unanswered(names, results):
 
 
 _OF_STUDIES = {
-    "notes": lambda names, results: notes_of(names["__doc__"]),
+    "notes": _notes,
     "commits": lambda names, results: results.commits(),
     "versions": _versions,
     "unanswered": _unanswered,
@@ -168,11 +173,6 @@ def commit():
     except FileNotFoundError:
         return None
     return done.stdout.strip() or None
-
-
-def notes_of(doc):
-    """Return the notes of a page: the third paragraph of the script."""
-    return " ".join(doc.split("\n\n")[2].split())
 
 
 def table(header, rows):

@@ -66,9 +66,10 @@ def main_of(script, quick=None, **options):
 
     It computes the cells that the results lack, and writes the page of all of them.
     The script has `measured`, a function of a key and options to a dict, the result,
-    or to several, and `cells`, a function of options to the keys, dicts.  Without these
-    it has `CASES`, values by name, or functions that return them: all combinations are
-    measured but those of which `possible` says no, and with ``--only`` the chosen ones.
+    or to several, and `cells`, a function of options to the keys, dicts.  Instead of
+    `cells` it may have `CASES`, values by name, or functions that return them: all
+    combinations are measured but those of which `possible` says no, and with ``--only``
+    the chosen ones.
     It may have `lacking`, a function of methods to those that cannot be run here.  The
     page is that of its `TEXTS`, by default those of its name.
 
@@ -124,14 +125,12 @@ def measure(script, results, options):
 
 def chosen(script, options):
     """Yield the combinations of the cases of a script that are asked for."""
-    axes = {
-        name: getattr(options, name, some) for name, some in script["CASES"].items()
-    }
-    asked, possible = by_name(options.only), script.get("possible", lambda key: True)
+    axes = script["CASES"]
+    axes = {name: getattr(options, name, some) for name, some in axes.items()}
+    asked = by_name(options.only).items()
+    possible = script.get("possible", lambda key: True)
     for key in combinations(axes):
-        if all(str(key[name]) in some for name, some in asked.items()) and possible(
-            key
-        ):
+        if all(str(key[name]) in some for name, some in asked) and possible(key):
             yield key
 
 

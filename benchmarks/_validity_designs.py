@@ -204,7 +204,7 @@ _LOGISTIC = {"x1": 0.7, "x2": -0.5, "z": 0.4}
 
 
 @add("logistic", _LOGISTIC, "x1", ("x1", "x2", "y"), log_odds=-0.3)
-def three(rng, n):
+def three_normal(rng, n):
     """Draw the normal covariates of a binary outcome."""
     return pd.DataFrame(correlated(rng, n, 3, 0.3), columns=["x1", "x2", "z"])
 

@@ -40,7 +40,7 @@ HIDDEN, BUDGET, BATCH, RATE, WIDTH = 0.5, 5, 128, 1e-3, 64
 MAX_NORM = {"demiss-vae": 1.0}  # of gradients; 5 for the others
 CHECKS = 20  # number of times that validation rows are scored
 VALIDATED, REFITTED, SCORED = 50, 10, 10000  # draws of the latents of a row
-descend = partial(adam_steps, amsgrad=True, fused=True)
+descend = partial(adam_steps, amsgrad=True, fused=True)  # all fits do
 LATENTS = {"uci_power": 16, "miniboone": 32, "simulated": 2}
 
 
