@@ -315,7 +315,7 @@ def test_score(model, posterior, data, n_draws):
 
 
 def by_bound(bound, n_draws, *, cosine=False):
-    """Make a fit that climbs a bound of log p(x_obs), by small steps at last if asked."""
+    """Make a fit that climbs a bound of log p(x_obs), maybe with small last steps."""
 
     def fit(model, posterior, data, settings):
         def loss(rows):
