@@ -40,6 +40,7 @@ class Summary(NamedTuple):
     coverage_of_interest: float
     width: float
     ratio: float
+    distance: float
     fmi: float
     seconds: float
     agreement: float
@@ -47,7 +48,7 @@ class Summary(NamedTuple):
 
 def arrays(records):
     """Join the blocks of a method: estimates, errors, degrees of freedom, FMI."""
-    parts = []
+    records, parts = list(records), []
     for name in ("estimates", "errors", "dof", "fmi"):
         rows = [row for record in records for row in record[name]]
         parts.append(np.array(rows, dtype=float))
@@ -57,6 +58,22 @@ def arrays(records):
 def widths(errors, dof):
     """Return widths of intervals."""
     return 2 * student.ppf((1 + LEVEL) / 2, dof) * errors
+
+
+def distance(records, complete):
+    """Compare squared distances from the complete data with the variance of draws.
+
+    The ratio of their means is 1 if draws are right; a mean over slopes.
+    """
+    of_block = {record["block"]: record for record in complete}
+    pairs = [(r, of_block.get(r["block"], r)) for r in records]
+    pairs = [(r, c) for r, c in pairs if len(r["estimates"]) == len(c["estimates"])]
+    estimates, errors, _, fmi = arrays(r for r, _ in pairs)
+    between = fmi * errors**2
+    if not len(pairs) or not between.all():
+        return np.nan
+    squares = (estimates - arrays(c for _, c in pairs)[0]) ** 2
+    return (squares.mean(0) / between.mean(0)).mean()
 
 
 def summary(records, complete):
@@ -70,7 +87,7 @@ def summary(records, complete):
     shares = np.hstack([record.get("agreement", []) for record in records])
     agreement = shares.mean() if len(shares) else np.nan
     if len(estimates) < 2:
-        blank = [np.nan] * 8
+        blank = [np.nan] * 9
         return Summary(len(estimates), failures, *blank, seconds, agreement)
     _, reference, of_complete, _ = arrays(complete)
     scale = np.where(truth == 0, reference.mean(0), np.abs(truth) / 100)
@@ -90,6 +107,7 @@ def summary(records, complete):
         covered[at],
         relative.mean(),
         (errors.mean(0) / spread).mean(),
+        distance(records, complete),
         fmi.mean(),
         seconds,
         agreement,
@@ -233,6 +251,7 @@ def values(results, options):
         "coverage": lambda s, _: coverage_of(s.coverage_of_interest, s.repetitions),
         "bias": lambda s, key: bias_of(s.bias, key),
         "width": lambda s, _: number(s.width),
+        "distance": lambda s, _: number(s.distance),
     }
     parts = [part for key, of in figures.items() for part in detail(key, of)]
     return {name: overview(figures, write) for name, write in shown.items()} | {
