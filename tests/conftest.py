@@ -32,6 +32,20 @@ def rng(seed):
     return np.random.default_rng(seed)
 
 
+@pytest.fixture
+def rng_0():
+    """The random numbers of a test of one table, the same in every run."""
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
+def torch_seeded(seed):
+    """Seed the global random stream of torch, by which a test draws its tables."""
+    import torch
+
+    torch.manual_seed(seed)
+
+
 @pytest.fixture(scope="module")
 def short_training():
     """Start less exactly and train for few steps: a module that tests no quality."""

@@ -24,6 +24,11 @@ def misfits(estimator, X, **parameters):
     return [str(w.message) for w in found if w.category is MisfitWarning]
 
 
+def fills(imputer, X, n_draws, **options):
+    """Return the filled table, and tables of draws."""
+    return [imputer.transform(X, **options), *imputer.sample(X, n_draws, 0, **options)]
+
+
 def normal_table(seed, n=200, d=4):
     """Make rows of one factor, and a mask of three tenths of their cells."""
     rng = np.random.default_rng(seed)

@@ -14,11 +14,12 @@ import numpy as np
 import torch
 from oracles import missing_moments
 from scipy import stats
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributions import Independent, Normal
 
 from skvnce._core.incomplete import Incomplete
 from skvnce.autoencoder.factor_analysis import FactorModel, infer
+from skvnce.vgi.conditionals import Indicators, MixedConditionals, NormalHead
 
 
 def latents(mean, std):
@@ -154,6 +155,19 @@ def divergence(draws, row):
     q = exact_histogram(row)
     middle = (p + q) / 2
     return sum(stats.entropy(side, middle) for side in (p, q)) / 2
+
+
+def random_conditionals(levels, extended=False, head=None):
+    """Make conditionals of levels and numbers of which all parameters are random."""
+    inputs = Indicators(levels)
+    body = nn.Sequential(nn.Linear(len(inputs.owners), 6), nn.SiLU())
+    visible = torch.ones_like(inputs.others) if extended else inputs.others
+    head = head or NormalHead()
+    q = MixedConditionals(inputs, levels, head, body, 6, (5,), visible)
+    with torch.no_grad():
+        for leaf in q.parameters():
+            leaf.normal_()
+    return q.double()
 
 
 def of_all_columns(q, x):

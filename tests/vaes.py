@@ -8,11 +8,11 @@ from torch.distributions import Independent, Normal
 
 from skvnce._core.distributions.cells import Families
 from skvnce._core.distributions.families import NormalMixture
-from skvnce._core.incomplete import Incomplete
+from skvnce._core.incomplete import Incomplete, Rows
 from skvnce._core.models import log_joint
 from skvnce._core.training.adam import named_leaves
 from skvnce.autoencoder import vae
-from skvnce.autoencoder.factor_analysis import FactorModel
+from skvnce.autoencoder.factor_analysis import FactorModel, fit_factors
 from skvnce.autoencoder.vae import Autoencoder
 
 N = 40  # number of rows of `rounded_table`
@@ -123,6 +123,13 @@ def moved_autoencoder(d, k, rounded, sizes, far=1.0):
         leaf.data += 0.3 * torch.randn_like(leaf)
         leaf.grad = torch.full_like(leaf, torch.nan)  # all are to be set
     return auto
+
+
+def started(data, sizes, families=NORMAL):
+    """Make an autoencoder at the factor analysis of a table, and give that."""
+    rows = Rows(data, torch.ones(len(data.x)).double())
+    model = fit_factors(rows, 1, floor=2e-3, max_iter=200, tol=1e-2).model
+    return vae.build(model, families, sizes), model
 
 
 def circle(rng, n):
