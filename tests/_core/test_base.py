@@ -18,9 +18,13 @@ N_DRAWS, N, FEATURES = 3, 5, 4
 
 
 @pytest.fixture
-def rows(seed):
-    torch.manual_seed(seed)
-    return torch.randn(N, FEATURES).double(), torch.rand(N, FEATURES) < 0.6
+def x(torch_seeded):
+    return torch.randn(N, FEATURES).double()
+
+
+@pytest.fixture
+def observed(x):
+    return torch.rand(N, FEATURES) < 0.6
 
 
 def cells(n=N):
@@ -47,16 +51,14 @@ def missing(x, observed, q):
     return with_missing(draws, observed, q, stream(0)(0, draws.values[0]))
 
 
-def test_rows_that_hide_nothing(rows):
-    x, _ = rows
+def test_rows_that_hide_nothing(x):
     draws = repeated(x, N_DRAWS)
     assert (draws.values[0] == x).all()
     assert (draws.log_prob == 0).all()
     torch.testing.assert_close(draws.log_weight.logsumexp(0), torch.zeros(N).double())
 
 
-def test_log_prob_is_the_sum_of_its_parts(rows):
-    x, observed = rows
+def test_log_prob_is_the_sum_of_its_parts(x, observed):
     draws = drawn_both(x.where(observed, torch.nan), observed)
     filled, z = draws.values
     assert (filled == x)[:, observed].all()
@@ -71,8 +73,7 @@ def test_log_prob_is_the_sum_of_its_parts(rows):
     assert (draws.values[1][0] != draws.values[1][1]).all()
 
 
-def test_complete_rows_are_encoded_once(rows):
-    x, _ = rows
+def test_complete_rows_are_encoded_once(x):
     draws = with_latents(repeated(x, N_DRAWS), posterior(x), for_latents())
     z = draws.values[1]
     assert z.shape == (N_DRAWS, N, 2)
@@ -80,8 +81,7 @@ def test_complete_rows_are_encoded_once(rows):
     torch.testing.assert_close(draws.log_prob, posterior(x).log_prob(z).sum(-1))
 
 
-def test_states_are_weighted_by_their_probability(rows):
-    x, observed = rows
+def test_states_are_weighted_by_their_probability(x, observed):
     draws = missing(x, observed, cells())
     states = torch.tensor([[0.0], [1.0]]).double()
     q = distributions.Bernoulli(logits=draws.values[0].sum(-1))
@@ -99,8 +99,7 @@ def test_states_are_weighted_by_their_probability(rows):
     assert every.log_score is None
 
 
-def test_draws_are_differentiable(rows):
-    x, observed = rows
+def test_draws_are_differentiable(x, observed):
     shift = torch.zeros((), dtype=torch.float64, requires_grad=True)
     q = distributions.Normal(cells().mean + shift, cells().stddev)
     filled = missing(x, observed, q).values[0]
@@ -108,8 +107,7 @@ def test_draws_are_differentiable(rows):
     assert gradient == N_DRAWS * (~observed).sum()
 
 
-def test_the_discrete_parts_make_the_score(rows):
-    x, observed = rows
+def test_the_discrete_parts_make_the_score(x, observed):
     assert drawn_both(x, observed).log_score is None
     q = distributions.Bernoulli(logits=cells().mean)
     draws = missing(x, observed, q)
@@ -132,8 +130,7 @@ def test_the_discrete_parts_make_the_score(rows):
     assert (every.log_score == draws.log_score).all()  # one for each draw, not state
 
 
-def test_rows_of_noise_have_the_mask_of_their_row(rows):
-    x, observed = rows
+def test_rows_of_noise_have_the_mask_of_their_row(x, observed):
     y = torch.stack([x, x + 1])
     draws = repeated(y, N_DRAWS)
     uniform = stream(3)(0, draws.values[0])
@@ -206,8 +203,7 @@ def test_ambient_numbers_come_from_the_stream_of_torch(seed):
 @pytest.mark.parametrize(
     "make", [stream, lambda seed: global_stream], ids=["own", "torch"]
 )
-def test_numbers_are_uniform(make, seed):
-    torch.manual_seed(seed)
+def test_numbers_are_uniform(make, seed, torch_seeded):
     u = make(seed)(0, torch.empty(4000).double())
     for power in (1, 2, 3):
         assert abs(z_mean(u**power, 1 / (power + 1))) < GATE
@@ -233,8 +229,7 @@ class Chosen:
         return uniform
 
 
-def test_latents_are_drawn_by_the_numbers_of_step_0(rows):
-    x, _ = rows
+def test_latents_are_drawn_by_the_numbers_of_step_0(x):
     numbers = stream(5)(0, x.new_empty(N_DRAWS, N, 3))
     assert (draw_latents(Chosen(), stream(5), N_DRAWS, x) == numbers).all()
     q = distributions.Independent(posterior(x), 1)

@@ -128,10 +128,8 @@ def test_one_line_for_work_of_two(capsys):
     ]
     assert len(result) == 1 + 2 * (2 + 3) + 3
     Worker(verbose=1, helper=Worker(verbose=1)).fit([[0.0]])
-    assert lines(capsys)[1:3] == [
-        "[Worker] choosing 1 of 2",
-        "[Worker] round 1: loss 1",
-    ]
+    expected = ["[Worker] choosing 1 of 2", "[Worker] round 1: loss 1"]
+    assert lines(capsys)[1:3] == expected
     Worker(helper=Worker(verbose=1)).fit([[0.0]])
     assert lines(capsys)[0] == "[Worker] choosing 1 of 2"
 
@@ -187,8 +185,7 @@ def test_a_wrong_verbose_is_named(verbose):
 
 
 @pytest.fixture
-def X(seed):
-    rng = np.random.default_rng(seed)
+def X(rng):
     X = 10 + rng.normal(size=(60, 1)) + rng.normal(size=(60, 4))
     X[rng.random(X.shape) < 0.2] = np.nan
     return X

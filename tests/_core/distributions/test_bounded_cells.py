@@ -56,9 +56,8 @@ def test_quantiles_are_truncated(bounded, parameters):
             share = between(exact, LOW[j], quantiles[:, j].numpy())
             share /= between(exact, LOW[j], HIGH[j])
             np.testing.assert_allclose(share, level, atol=1e-7)
-            assert (quantiles[:, j] >= LOW[j]).all() and (
-                quantiles[:, j] <= HIGH[j]
-            ).all()
+            assert (quantiles[:, j] >= LOW[j]).all()
+            assert (quantiles[:, j] <= HIGH[j]).all()
         free = stats.norm(parameters[0][:, 2], parameters[1][:, 2])
         np.testing.assert_allclose(quantiles[:, 2], free.ppf(level), rtol=1e-6)
 

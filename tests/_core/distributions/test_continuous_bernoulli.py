@@ -61,8 +61,7 @@ def test_logits_of_means():
 
 
 @pytest.fixture
-def cells(seed):
-    torch.manual_seed(seed)
+def cells(torch_seeded):
     ends = torch.tensor([[-1.5, 2.5], [-2.0, 0.5]]).double()
     places = torch.tensor([1, 2])
     families = NORMAL._replace(unit=places, ends=ends)

@@ -42,9 +42,8 @@ def test_probabilities_are_those_of_scipy_and_sum_to_one(cells):
         values = table[:, block].numpy()
         np.testing.assert_allclose(values.sum(1), 1, atol=1e-8)
         for row in range(6):
-            np.testing.assert_allclose(
-                values[row], expected(cells, column, row), rtol=1e-5, atol=1e-9
-            )
+            exact = expected(cells, column, row)
+            np.testing.assert_allclose(values[row], exact, rtol=1e-5, atol=1e-9)
     np.testing.assert_allclose(table.sum(1), 4, atol=1e-8)  # others are 0
 
 
@@ -54,9 +53,8 @@ def test_log_probabilities_are_their_logarithms(cells):
             x = torch.zeros(6, 5).double()
             x[:, column] = code + 1e-9 * (-1) ** code  # as maps to scores round
             values = cells.log_prob(x)[:, column].exp()
-            torch.testing.assert_close(
-                values, cells.level_probabilities[:, block][:, code]
-            )
+            expected = cells.level_probabilities[:, block][:, code]
+            torch.testing.assert_close(values, expected)
 
 
 def test_quantiles_have_these_probabilities(cells):

@@ -89,9 +89,8 @@ def test_a_singular_matrix_is_mended_with_a_warning():
     singular[2] = singular[:, 2] = torch.tensor([0.0, 0.0, 1.0])
     with pytest.warns(RuntimeWarning, match="of its diagonal was added"):
         factor = cholesky(singular.expand(4, 3, 3))
-    torch.testing.assert_close(
-        factor @ factor.mT, singular.expand(4, 3, 3), atol=1e-6, rtol=0
-    )
+    expected = singular.expand(4, 3, 3)
+    torch.testing.assert_close(factor @ factor.mT, expected, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("entry", [-1.0, float("nan")])

@@ -38,8 +38,7 @@ def test_mean_and_variance_are_those_of_the_density():
     torch.testing.assert_close(q.variance, density @ (z - q.mean).square())
 
 
-def test_draws_have_the_moments_of_the_mixture(seed):
-    torch.manual_seed(seed)
+def test_draws_have_the_moments_of_the_mixture(torch_seeded):
     q = NormalMixture(LOGITS, LOC, SCALE)
     z = q.sample((N,))
     assert not z.requires_grad

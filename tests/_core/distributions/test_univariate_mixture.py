@@ -55,8 +55,7 @@ def test_quantiles_invert_the_cdf(case, dtype):
     torch.testing.assert_close(q.cdf(quantiles.double()), u, rtol=0, atol=tolerance)
 
 
-def test_of_one_component_it_is_the_normal(seed):
-    torch.manual_seed(seed)
+def test_of_one_component_it_is_the_normal(torch_seeded):
     loc, scale = torch.randn(4, 1).double(), torch.rand(4, 1).double() + 0.1
     q = UnivariateMixture(torch.randn(4, 1).double(), loc, scale)
     exact = Normal(loc[:, 0], scale[:, 0])
@@ -78,8 +77,7 @@ def test_the_gradient_of_quantiles(case):
     assert torch.autograd.gradcheck(quantiles, parts, eps=1e-5, atol=1e-5)
 
 
-def test_draws(seed):
-    torch.manual_seed(seed)
+def test_draws(torch_seeded):
     q = mixture(CASES[0])
     draws = q.rsample((20000,))[:, None].numpy()
     second = float((POINTS.square() * q.log_prob(POINTS).exp()) @ WEIGHTS)

@@ -28,8 +28,7 @@ def run(loss, named, n=N, **settings):
     return train(loss, named, n, **{**defaults, **settings})
 
 
-def test_every_epoch_takes_every_row_once(seed):
-    torch.manual_seed(seed)
+def test_every_epoch_takes_every_row_once(torch_seeded):
     v, batches = leaf(0.0), []
 
     def loss(rows):
@@ -43,8 +42,7 @@ def test_every_epoch_takes_every_row_once(seed):
     assert epochs[0] != epochs[1]
 
 
-def test_losses_are_means_over_rows(seed):
-    torch.manual_seed(seed)
+def test_losses_are_means_over_rows(torch_seeded):
     v, y, losses = leaf(0.0), torch.arange(float(N)).double(), []
 
     def loss(rows):
@@ -69,8 +67,7 @@ def test_the_learning_rate_falls_along_half_a_cosine():
     torch.testing.assert_close(v.detach(), expected, rtol=1e-6, atol=0)
 
 
-def test_it_reaches_the_minimum(seed):
-    torch.manual_seed(seed)
+def test_it_reaches_the_minimum(torch_seeded):
     v, unread = leaf(3.0, -2.0), leaf(7.0)
     x = torch.randn(N, 2).double()
     losses = run(
@@ -251,8 +248,7 @@ def test_its_steps_are_those_of_torch(amsgrad, seed):
     assert (trained(network(seed), plain, seed) - expected).abs().max() > 1e-3
 
 
-def test_fixed_parameters_stay_and_types_may_differ(seed):
-    torch.manual_seed(seed)
+def test_fixed_parameters_stay_and_types_may_differ(torch_seeded):
     fixed = torch.ones(2, requires_grad=False)
     single = torch.ones(2, requires_grad=True)
     double = torch.ones(2, dtype=torch.float64, requires_grad=True)

@@ -14,9 +14,8 @@ D = 8
 
 
 @pytest.fixture
-def quadratic(seed):
+def quadratic(rng):
     """Q, G, weight and lower; the first two entries bounded, the next one free."""
-    rng = np.random.default_rng(seed)
     factor = rng.normal(size=(D, D + 4))
     Q = torch.tensor(factor @ factor.T / (5 * D) + 0.5 * np.eye(D))
     G = torch.tensor(np.resize([0.0, 2.0, -0.1], D) + 0.3 * rng.normal(size=D))
@@ -31,9 +30,8 @@ def quadratic(seed):
 def optimality(gradient, point, weight, lower):
     """Return the largest violation, entry by entry from the definition."""
     worst = 0.0
-    for g, v, w, low in zip(
-        *(t.tolist() for t in (gradient, point, weight, lower)), strict=True
-    ):
+    pairs = zip(*(t.tolist() for t in (gradient, point, weight, lower)), strict=True)
+    for g, v, w, low in pairs:
         if v == low:
             violation = max(0.0, -g)
         elif w and v == 0:

@@ -139,9 +139,8 @@ def test_a_start_outside_the_bounds_and_the_start_itself(seed):
     quadratic, *limits = problem.torch()
     start = torch.full((5, 1), -9.0).double()
     minimum = minimise(quadratic, start, *limits, tol=1e-13)
-    torch.testing.assert_close(
-        minimum.point, problem.solve(tol=1e-13).point, rtol=0, atol=1e-5
-    )
+    expected = problem.solve(tol=1e-13).point
+    torch.testing.assert_close(minimum.point, expected, rtol=0, atol=1e-5)
     assert (start == -9).all()
 
 
