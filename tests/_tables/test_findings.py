@@ -277,8 +277,7 @@ def test_levels_that_explain_nothing_are_no_subjects(seed, make):
     # a report has probability .001 at most, as above; heavy tails do not matter
     found = 0
     for one in range(100):
-        rng = np.random.default_rng([seed, one])
-        X = make(subjects(rng, spread=0.0))
+        X = make(subjects(np.random.default_rng([seed, one]), spread=0.0))
         X[["y", "z"]] = np.exp(2 * X[["y", "z"]])
         found += len(module.repeated_rows(table_of(X)))
     assert found < 7
@@ -367,10 +366,9 @@ def test_numbers_that_tell_nothing_have_the_level_of_the_test(seed, sizes):
 
 
 @pytest.mark.parametrize("n_others", [0, 99])
-def test_resemblance_by_chance_is_that_of_all_tests(n_others):
-    rng = np.random.default_rng(0)
+def test_resemblance_by_chance_is_that_of_all_tests(n_others, rng_0):
     subject = np.repeat(np.arange(40), 3)
-    y = 0.9 * rng.normal(size=40)[subject] + rng.normal(size=120)
+    y = 0.9 * rng_0.normal(size=40)[subject] + rng_0.normal(size=120)
     y[0] = np.nan
     p = module.Groups(0, subject, is_number=False).alike(y).p
     assert 0.001 / 100 < p < 0.001
@@ -528,10 +526,9 @@ def test_names_of_groups_that_would_be_imputed(n_patients, n_visits):
     assert any("pid" in one and "made up" in one for one in missing)
 
 
-def test_other_levels_name_no_groups():
-    rng = np.random.default_rng(0)
-    cities = [f"c{k}" for k in np.minimum(rng.zipf(1.5, 1000), 400)]
-    frequent = pd.DataFrame({"city": cities}).mask(rng.random((1000, 1)) < 0.1)
+def test_other_levels_name_no_groups(rng_0):
+    cities = [f"c{k}" for k in np.minimum(rng_0.zipf(1.5, 1000), 400)]
+    frequent = pd.DataFrame({"city": cities}).mask(rng_0.random((1000, 1)) < 0.1)
     for X in (
         patients(200, 3, share=0.0),  # none is imputed
         patients(50, 3),  # few levels
@@ -666,8 +663,5 @@ def test_any_data_type_is_passed_through_if_asked():
         }
     )
     asked = dict.fromkeys(["i", "day"], PASSED)
-    assert [one.kind for one in module.modelled_columns(X, asked)] == [
-        "numeric",
-        PASSED,
-        PASSED,
-    ]
+    expected = ["numeric", PASSED, PASSED]
+    assert [one.kind for one in module.modelled_columns(X, asked)] == expected

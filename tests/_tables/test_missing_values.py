@@ -438,9 +438,8 @@ def test_nan_beside_another_marker_is_an_error(X, marker):
 def test_nan_in_a_part_is_an_error_that_names_it():
     X = np.where(holes(), -1, numbers())
     X[50, 2] = np.nan
-    with pytest.raises(
-        ValueError, match=r"Part 1 of X.*contains NaN.*column 2, row 10"
-    ):
+    message = r"Part 1 of X.*contains NaN.*column 2, row 10"
+    with pytest.raises(ValueError, match=message):
         with_values(NORMAL, -1).fit(Chunks([X[:40], X[40:]]))
 
 

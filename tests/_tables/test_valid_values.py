@@ -22,8 +22,7 @@ def learnt(X, *bounds):
 
 
 @pytest.fixture
-def frame(seed):
-    rng = np.random.default_rng(seed)
+def frame(rng):
     frame = pd.DataFrame(
         {
             "continuous": rng.normal(size=200),
