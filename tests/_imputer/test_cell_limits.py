@@ -13,6 +13,7 @@ from scipy.optimize import minimize
 from scipy.stats import kstest, multivariate_normal, norm, truncnorm
 from sklearn.base import clone
 from statistical import FAILURE
+from tables import fills
 
 from skvnce import ColumnImputer, CopulaGraphLearner, GaussianImputer
 from skvnce._tables.values import check_distance, limits_of
@@ -178,8 +179,7 @@ def test_limits_are_arrays_frames_dicts_or_numbers():
     X, limits, _ = below_limits(4, n=80)
     limits[:] = [9.5, 4.5]
     frame = pd.DataFrame(X, columns=["lead", "zinc"]).mask(X < limits)
-    model = quick_gaussian()
-    model.set_output(transform="pandas")
+    model = quick_gaussian().set_output(transform="pandas")
     as_frame = pd.DataFrame(limits, columns=list(frame))
     unseen = as_frame.mask(frame.notna())  # of missing cells only
     both, series = {"lead": 9.5, "zinc": 4.5}, as_frame.to_dict("series")
@@ -240,14 +240,10 @@ def test_limits_of_no_missing_cell_change_nothing():
     X[np.random.default_rng(0).random(X.shape) < 0.2] = np.nan
     limits = np.where(np.isnan(X), np.nan, 3.0)
     model = quick_gaussian()
-    assert_array_equal(
-        clone(model).fit(X, upper=limits).transform(X, upper=limits),
-        clone(model).fit(X).transform(X),
-    )
-    assert_array_equal(
-        np.stack(clone(model).fit(X).sample(X, 2, 0, lower=limits)),
-        np.stack(clone(model).fit(X).sample(X, 2, 0)),
-    )
+    found = clone(model).fit(X, upper=limits).transform(X, upper=limits)
+    assert_array_equal(found, clone(model).fit(X).transform(X))
+    result = np.stack(clone(model).fit(X).sample(X, 2, 0, lower=limits))
+    assert_array_equal(result, np.stack(clone(model).fit(X).sample(X, 2, 0)))
 
 
 def test_rows_of_limits_alone_inform_the_fit():
@@ -274,10 +270,7 @@ def test_draws_stay_within_limits_without_a_censored_fit():
         (CopulaGraphLearner(max_iter=20, random_state=0), grouped),
     ]:
         model.set_output(transform="pandas").fit(table)
-        for one in [
-            model.transform(table, upper=ends),
-            *model.sample(table, 3, 0, upper=ends),
-        ]:
+        for one in fills(model, table, 3, upper=ends):
             cells = one[["a", "b"]].to_numpy()
             assert (cells[below] <= limits[below]).all()
             assert_array_equal(cells[~below], X[~below])
@@ -295,10 +288,7 @@ def test_mixed_tables_have_limits_too():
     limit = {"lead": 1.0, "n": pd.array([30] * 1500, dtype="Int64")}
     model = GaussianImputer(random_state=0, max_iter=60).set_output(transform="pandas")
     model.fit(frame, upper=limit)
-    for one in [
-        model.transform(frame, upper=limit),
-        *model.sample(frame, 2, 0, upper=limit),
-    ]:
+    for one in fills(model, frame, 2, upper=limit):
         assert (one["lead"][z < 0] <= 1).all() and (one["lead"] >= 0).all()
         assert (one["n"][frame["n"].isna()] <= 30).all()
         assert one.dtypes.equals(frame.dtypes)
@@ -532,12 +522,11 @@ def test_a_gamma_column_below_its_limit_is_filled_right(seed):
     assert abs(np.mean(errors)) < 0.1 + 3 * np.std(errors, ddof=1) / 4**0.5
 
 
-def test_tails_that_the_data_do_not_tell_are_announced():
+def test_tails_that_the_data_do_not_tell_are_announced(rng_0):
     """Five of 60 values are seen."""
     lead = np.exp(norm.ppf((np.arange(60) + 0.5) / 60))
     limit = float(np.sort(lead)[-5]) - 0.01
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"lead": lead, "age": rng.normal(size=60)})
+    frame = pd.DataFrame({"lead": lead, "age": rng_0.normal(size=60)})
     frame["lead"] = frame["lead"].where(lead > limit)
     model = quick_gaussian()
     with pytest.warns(MisfitWarning, match="'lead' do not tell the shape.*logarithms"):
@@ -576,7 +565,6 @@ def test_a_graph_is_learned_from_cells_below_limits(seed):
     assert clone(learner).fit(X).associations_[0, 1] < edge - 0.075
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")
 def test_limits_stay_with_their_rows_beside_rows_without_data():
     X, limits, below = below_limits(9, n=150)
     X = np.where(below, np.nan, X)

@@ -42,8 +42,7 @@ def drawn(imputer, X, n=5):
 @pytest.mark.parametrize(
     "n, n_towns, size", [(375, 12, 3), (400, 6, 1), (400, 3, 1), (1000, 30, 3)]
 )
-def test_a_category_that_another_determines_is_right(imputer, n, n_towns, size, seed):
-    rng = np.random.default_rng(seed)
+def test_a_category_that_another_determines_is_right(imputer, n, n_towns, size, rng):
     complete = towns(rng, n, n_towns, size)[["town", "county"]]
     X = without(complete, "county", 0.2, rng)
     for table in drawn(imputer, X):
@@ -55,9 +54,8 @@ def test_a_category_that_another_determines_is_right(imputer, n, n_towns, size, 
 
 
 @pytest.mark.parametrize("imputer", ANY[:3], ids=lambda one: type(one).__name__)
-def test_no_drawn_row_contradicts_a_relation(imputer, seed):
+def test_no_drawn_row_contradicts_a_relation(imputer, rng):
     """Whichever of the columns are missing; a town is one of those of its county."""
-    rng = np.random.default_rng(seed)
     complete = X = towns(rng, 600)
     for column in X:
         X = without(X, column, 0.3, rng)
@@ -100,13 +98,11 @@ def independent(rng):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("make", [exception, few, rare, identifiers, independent])
-def test_other_categories_are_those_of_the_model(make, seed):
-    rng = np.random.default_rng(seed)
+def test_other_categories_are_those_of_the_model(make, rng):
     assert QUICK.fit(make(rng))._schema.determined == ()
 
 
-def test_rows_that_contradict_a_relation_end_it(seed):
-    rng = np.random.default_rng(seed)
+def test_rows_that_contradict_a_relation_end_it(rng):
     schema = QUICK.fit(towns(rng, 1000))._schema
     new = np.array([[0.0, 0.0, 0.0], [1.0, 0.0, np.nan]])
     assert still_determined(schema, new) == schema.determined

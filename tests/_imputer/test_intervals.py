@@ -10,26 +10,21 @@ from scipy import stats
 from sklearn.base import clone
 from statistical import FAILURE, p_mean
 
-from skvnce import (
-    CopulaGraphLearner,
-    GaussianImputer,
-    TruncatedGaussianGraphLearner,
-    VNCEEstimator,
-)
+import skvnce
 from skvnce._core.random import seed_from
 from skvnce._imputer import fill as _intervals
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 DRAWING = [
     *SMALL_IMPUTERS,
-    CopulaGraphLearner(random_state=0),
-    TruncatedGaussianGraphLearner(random_state=0),
-    VNCEEstimator(max_iter=1, random_state=0),
+    skvnce.CopulaGraphLearner(random_state=0),
+    skvnce.TruncatedGaussianGraphLearner(random_state=0),
+    skvnce.VNCEEstimator(max_iter=1, random_state=0),
 ]
 names = pytest.mark.parametrize(
     "imputer", DRAWING, indirect=True, ids=lambda one: type(one).__name__
 )
-PLAIN = GaussianImputer(marginals="normal", n_parameter_draws=0)
+PLAIN = skvnce.GaussianImputer(marginals="normal", n_parameter_draws=0)
 
 
 def normal_rows(seed, n=2000):
@@ -118,9 +113,8 @@ def test_ends_are_sorted_draws_and_observed_cells_are_kept(imputer):
         assert type(end) is np.ndarray and np.isfinite(end).all()
         assert_array_equal(end[observed], X[observed])
     assert (lower <= upper).all() and (lower < upper)[~observed].mean() > 0.9
-    for end, same in zip(
-        (lower, upper), fitted.quantile(X, [0.25, 0.75], 7, 0), strict=True
-    ):
+    pairs = zip((lower, upper), fitted.quantile(X, [0.25, 0.75], 7, 0), strict=True)
+    for end, same in pairs:
         assert_array_equal(end, same)
     assert_array_equal(fitted.quantile(X, 0.25, 7, 0), lower)
     incomplete = np.isnan(X).any(1)

@@ -301,9 +301,8 @@ def test_integers_and_whole_floats_are_filled_alike(make):
     two = make().set_output(transform="pandas").fit(Y)
     filled = two.transform(Y).astype(dict.fromkeys(["grade", "count"], float))
     pd.testing.assert_frame_equal(one.transform(X), filled)
-    np.testing.assert_array_equal(
-        one.set_output(transform="default").transform(X), filled.to_numpy()
-    )
+    found = one.set_output(transform="default").transform(X)
+    np.testing.assert_array_equal(found, filled.to_numpy())
 
 
 @pytest.mark.parametrize("kind", ["arrow", "polars"])
@@ -457,9 +456,8 @@ def test_a_column_or_a_row_is_no_table(kept):
 @pytest.mark.quick
 @pytest.mark.parametrize("order", ["abcd", "dbca"])
 @pytest.mark.parametrize("make", [table, gaussian])
-def test_columns_may_be_named_like_attributes_of_tables(order, make, seed):
+def test_columns_may_be_named_like_attributes_of_tables(order, make, rng):
     """Pandas offers columns as attributes, of which other tables have some."""
-    rng = np.random.default_rng(seed)
     X = pd.DataFrame(rng.normal(size=(60, 3)).round(2), columns=[*"abc"])
     X["d"] = np.where(X["a"] > 0, "u", "v")
     X = X.mask(rng.random(X.shape) < 0.15)[[*order]]

@@ -9,6 +9,7 @@ from cases import quick_gaussian
 from errors import refused
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
+from tables import fills
 
 from skvnce import (
     GaussianImputer,
@@ -80,9 +81,13 @@ GAPS = {
 
 
 @pytest.fixture
-def tables(rng):
-    full = wages(rng)
-    return full, hidden(rng, full)
+def full(rng):
+    return wages(rng)
+
+
+@pytest.fixture
+def X(rng, full):
+    return hidden(rng, full)
 
 
 def fitted(X, **parameters):
@@ -90,8 +95,13 @@ def fitted(X, **parameters):
     return imputer.set_output(transform="pandas")
 
 
-def test_fills_obey_formulas_and_sets(tables):
-    full, X = tables
+def related(name, X, relations="auto"):
+    """Fit an imputer of `ANY` that looks for relations and returns frames."""
+    imputer = clone(ANY[name]).set_params(relations=relations)
+    return imputer.set_output(transform="pandas").fit(X)
+
+
+def test_fills_obey_formulas_and_sets(full, X):
     imputer = fitted(X)
     kinds = {one.kind for one in imputer.relations_}
     assert kinds == {"function", "product", "linear", "one-of"}
@@ -105,21 +115,18 @@ def test_fills_obey_formulas_and_sets(tables):
     assert (filled.where(observed, 0) == full.where(observed, 0)).all(axis=None)
 
 
-def test_cells_that_follow_are_exact(tables):
-    full, X = tables
+def test_cells_that_follow_are_exact(full, X):
     X.loc[:29] = full.loc[:29]
     X.loc[:9, "income"] = X.loc[10:19, "young"] = np.nan
     X.loc[20:29, ["south", "west"]] = np.nan  # which follows beside a 1 alone
     imputer = fitted(X)
-    tables = imputer.transform(X), *imputer.sample(X, 2, random_state=0)
-    for table in tables:
+    for table in fills(imputer, X, 2):
         assert_allclose(table.loc[:19], full.loc[:19], rtol=1e-12)
         north = full.loc[20:29, "north"] == 1
         assert (table.loc[20:29][north][["south", "west"]] == 0).all(axis=None)
 
 
-def test_draws_obey_sums_and_sets_but_no_products(tables):
-    _, X = tables
+def test_draws_obey_sums_and_sets_but_no_products(X):
     draws = fitted(X).sample(X, 10, random_state=0)
     for table in draws:
         for name in ("lwage", "kids", "region"):
@@ -142,8 +149,7 @@ def test_levels_of_a_set_are_drawn_by_their_probabilities(rng):
     assert (abs(drawn[gone].mean(0) - shares) < 5 * error).all()
 
 
-def test_a_row_that_contradicts_a_relation_keeps_what_it_has(tables):
-    full, X = tables
+def test_a_row_that_contradicts_a_relation_keeps_what_it_has(full, X):
     imputer = fitted(X)
     odd = full.head(200).copy()
     odd.loc[0, "income"] += 100.0  # one row of 200 may be wrong
@@ -155,8 +161,7 @@ def test_a_row_that_contradicts_a_relation_keeps_what_it_has(tables):
     assert_allclose(table.loc[1:], full.loc[1:199])
 
 
-def test_a_relation_that_new_rows_violate_is_not_used(tables):
-    full, X = tables
+def test_a_relation_that_new_rows_violate_is_not_used(full, X):
     imputer = fitted(X)
     odd = full.copy()
     odd["income"] += 100.0
@@ -178,8 +183,7 @@ def test_a_relation_that_new_rows_violate_is_not_used(tables):
     assert_allclose(table, full)
 
 
-def test_masks_and_bounds_win(tables):
-    full, X = tables
+def test_masks_and_bounds_win(full, X):
     X.loc[0] = full.loc[0]
     highest = X["income"].max()
     X.loc[0, "wage"] = 1.2 * highest / X.loc[0, "hours"]
@@ -192,9 +196,8 @@ def test_masks_and_bounds_win(tables):
     assert table.loc[0, "income"] <= 1.1 * highest
 
 
-def test_cells_that_follow_may_be_beyond_the_observed_ones(tables):
+def test_cells_that_follow_may_be_beyond_the_observed_ones(full, X):
     """All observed logarithms are positive, and bounds of the user still win."""
-    full, X = tables
     X = X.assign(wage=full["wage"], lwage=X["lwage"].where(X["lwage"] > 0))
     assert (X["lwage"].isna() & (X["wage"] < 1)).any()
     filled = fitted(X).transform(X)
@@ -204,8 +207,7 @@ def test_cells_that_follow_may_be_beyond_the_observed_ones(tables):
     assert bounded["lwage"].min() >= 0
 
 
-def test_shifted_cells_keep_their_relations(tables):
-    _, X = tables
+def test_shifted_cells_keep_their_relations(X):
     X.loc[:9, ["wage", "lwage", "income"]] = np.nan
     imputer = fitted(X)
     free = X[["wage", "lwage", "income"]].isna().all(axis=1)
@@ -229,8 +231,7 @@ def test_falling_functions_are_shifted(name, rng):
     X = full.copy()
     X.loc[:99, ["w", "f"]] = np.nan
     X.loc[100:119, "f"] = np.nan  # which follows, and is not shifted
-    imputer = clone(ANY[name]).set_params(relations="auto").fit(X)
-    imputer.set_output(transform="pandas")
+    imputer = related(name, X)
     for column, sign in (("w", 1), ("f", -1)):
         options = {"n_draws": 5, "random_state": 0}
         drawn = imputer.sample(X, **options, shift={column: 0.0})
@@ -267,8 +268,7 @@ def test_limits_and_relations_are_kept(limited, rng):
     assert (free[limited] < lower[limited]).any()  # the control
 
 
-def test_a_list_selects_relations(tables):
-    _, X = tables
+def test_a_list_selects_relations(X):
     listed = [one for one in find_relations(X) if one.kind != "product"]
     imputer = fitted(X, relations=listed)
     assert [str(one) for one in imputer.relations_] == [str(one) for one in listed]
@@ -283,8 +283,7 @@ def test_a_list_selects_relations(tables):
         fitted(X, relations=["kids = 2 old"])
 
 
-def test_relations_are_stored(tables):
-    _, X = tables
+def test_relations_are_stored(X):
     imputer = fitted(X)
     again = pickle.loads(pickle.dumps(imputer))
     pd.testing.assert_frame_equal(again.transform(X), imputer.transform(X))
@@ -293,14 +292,12 @@ def test_relations_are_stored(tables):
         TableImputer().relations_  # noqa: B018
 
 
-def test_unrelated_columns_have_no_relations(tables, rng):
-    full, _ = tables
+def test_unrelated_columns_have_no_relations(rng, full):
     X = hidden(rng, full.apply(rng.permutation))
     imputer = fitted(X)
     assert imputer.relations_ == []
-    pd.testing.assert_frame_equal(
-        imputer.transform(X), fitted(X, relations=None).transform(X)
-    )
+    expected = fitted(X, relations=None).transform(X)
+    pd.testing.assert_frame_equal(imputer.transform(X), expected)
 
 
 @pytest.mark.quick(2)
@@ -317,8 +314,7 @@ def test_codes_and_names_agree_where_both_are_missing(name, is_text, rng):
     full["size"] = code % 3 + 0.25
     X = hidden(rng, full, 0.3)
     imputer = clone(ANY[name]).set_output(transform="pandas")
-    with_relations = clone(imputer).set_params(relations="auto").fit(X)
-    tables = [with_relations.transform(X), *with_relations.sample(X, 2, random_state=0)]
+    tables = fills(clone(imputer).set_params(relations="auto").fit(X), X, 2)
     names = dict(zip(full["code"], full["name"], strict=True))
     for table in tables:
         assert (table["code"].map(names) == table["name"]).all()
@@ -344,7 +340,7 @@ def test_three_names_of_a_thing_agree(rng):
         return ((iso2 != 7 * country % 30) | (iso3 != 11 * country % 30)).sum()
 
     imputer = fitted(X, n_estimators=2)
-    for table in [imputer.transform(X), *imputer.sample(X, 2, random_state=0)]:
+    for table in fills(imputer, X, 2):
         assert not contradictions(table)
     X.iloc[200, :3] = ["no 1", "no 1", "no 1"]  # the control: other names
     assert contradictions(fitted(X).transform(X)) > 5
@@ -379,7 +375,7 @@ def test_functions_of_positive_columns_are_drawn(function, rng):
     X[rng.random(300) < 0.3, :2] = np.nan
     imputer = TableImputer(**QUICK).fit(X)
     gone = np.isnan(X[:, 0])
-    for table in [imputer.transform(X), *imputer.sample(X, 5, random_state=0)]:
+    for table in fills(imputer, X, 5):
         assert_allclose(table[:, 1], function(table[:, 0]), rtol=1e-9)
         assert table[gone, 0].std() > 0.3 * x.std()
 
@@ -389,7 +385,7 @@ def test_sums_of_parts_at_a_bound_are_kept(rng):
     full = np.column_stack([parts, parts.sum(1)])
     X = np.where(rng.random(full.shape) < 0.3, np.nan, full)
     imputer = TableImputer(**QUICK).fit(X)
-    for table in [imputer.transform(X), *imputer.sample(X, 20, random_state=0)]:
+    for table in fills(imputer, X, 20):
         gap = abs(table[:, :3].sum(1) - table[:, 3])
         assert (gap > 1e-9).mean() < 0.01
         assert (table >= 0).all()
@@ -398,8 +394,8 @@ def test_sums_of_parts_at_a_bound_are_kept(rng):
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("name", OTHERS)
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_other_imputers_obey_relations_if_asked(name, tables, short_training):
-    full, X = (table[["wage", "hours", "lwage", "income"]] for table in tables)
+def test_other_imputers_obey_relations_if_asked(name, full, X, short_training):
+    full, X = (table[["wage", "hours", "lwage", "income"]] for table in (full, X))
     imputer = clone(OTHERS[name]).set_params(relations="auto").fit(X)
     imputer.set_output(transform="pandas")
     assert [one.kind for one in imputer.relations_] == ["function", "product"]
@@ -445,7 +441,7 @@ def test_no_subtotal_contradicts_its_parts_or_its_total(rng):
     X = hidden(rng, full, 0.3)
 
     def contradictions(imputer):
-        tables = [imputer.transform(X), *imputer.sample(X, 10, random_state=0)]
+        tables = fills(imputer, X, 10)
         gaps = [
             one[total] - one[first] - one[second]
             for one in tables
@@ -472,7 +468,7 @@ def test_parts_of_an_observed_total_are_0_only_where_the_model_says_so(model, rn
         X = hidden(rng, full, 0.4).assign(total=full["total"])
         imputer = clone(model).set_output(transform="pandas").fit(X)
         assert imputer.relations_
-        tables = [imputer.transform(X), *imputer.sample(X, 3, random_state=0)]
+        tables = fills(imputer, X, 3)
         drawn = np.stack(tables)[:, :, :4][:, X[list("abcd")].isna()]
         share[name] = (drawn == 0).mean()
     assert share["none"] < 0.005 < 0.15 < share["some"]
@@ -491,8 +487,8 @@ def test_totals_of_counts_are_whole(strategy, rng):
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("name", ANY)
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_rows_of_weight_zero_tell_no_relations(name, tables, short_training):
-    full, X = (table[["wage", "hours", "lwage"]] for table in tables)
+def test_rows_of_weight_zero_tell_no_relations(name, full, X, short_training):
+    full, X = (table[["wage", "hours", "lwage"]] for table in (full, X))
     odd = full.assign(lwage=full["hours"].to_numpy()).head(40)
     both, weights = pd.concat([X, odd]), np.repeat([1.0, 0.0], [len(X), len(odd)])
     imputer = clone(ANY[name]).set_params(relations="auto").fit(both, None, weights)
@@ -504,8 +500,7 @@ def test_rows_of_weight_zero_tell_no_relations(name, tables, short_training):
     assert imputer.fit(rest, None, weights).relations_ == []
 
 
-def test_lists_of_relations_without_effect_are_errors(tables):
-    _, X = tables
+def test_lists_of_relations_without_effect_are_errors(X):
     X = X[["wage", "hours", "lwage"]]
     imputer = GaussianImputer(relations=["lwage = log(wage)"], random_state=0)
     parts = Chunks([X.iloc[:150], X.iloc[150:]])
@@ -550,9 +545,8 @@ def test_both_factors_of_a_product_are_filled(kind, is_ratio, rng):
 
 @pytest.mark.filterwarnings("ignore::skvnce.exceptions.MisfitWarning")
 @pytest.mark.parametrize("make", [GaussianImputer, MixtureImputer])
-def test_held_out_cells_are_hidden_with_those_from_which_they_follow(make, seed):
+def test_held_out_cells_are_hidden_with_those_from_which_they_follow(make, rng):
     """As real gaps are: without relations the twin tells the cell."""
-    rng = np.random.default_rng(seed)
     x = rng.normal(size=300)
     X = np.column_stack([x, 3 - 2 * x, rng.normal(size=300)])
     X[rng.random(X.shape) < 0.1] = np.nan
@@ -704,12 +698,11 @@ def test_parts_do_not_follow_from_typos_in_totals(model, rng):
     X = with_a_far_row(rng, a=4.0, s=FAR, ls=2.0)
     with pytest.warns(UserWarning, match="'b' follows from it, but is imputed"):
         model = clone(model).fit(X).set_output(transform="pandas")
-    for table in model.transform(X), *model.sample(X, 2, random_state=0):
+    for table in fills(model, X, 2):
         assert table.loc[7, "b"] < 2 * X["b"].max()
     new = X[7:9]  # of which nothing is known but the fit
-    with pytest.warns(
-        UserWarning, match="0.5 of the rows, such as row 0, violate .*'b'"
-    ):
+    message = "0.5 of the rows, such as row 0, violate .*'b'"
+    with pytest.warns(UserWarning, match=message):
         assert model.transform(new).loc[7, "b"] < 2 * X["b"].max()
 
 
@@ -746,7 +739,7 @@ def test_totals_do_not_follow_from_typos_if_other_parts_tell_them(typo, rng):
     X.loc[7, [typo, "s"]] = FAR, np.nan
     with pytest.warns(UserWarning, match=f"'{typo}', row 7.*but is imputed"):
         imputer = fitted(X)
-    for table in imputer.transform(X), *imputer.sample(X, 1, random_state=0):
+    for table in fills(imputer, X, 1):
         assert_allclose(table.loc[7, "s"], full.loc[7, "s"])
 
 
@@ -770,7 +763,7 @@ def test_sets_that_formulas_connect_hold_together(totals_are_seen, rng):
     X.loc[rng.random(240) < 0.2 if totals_are_seen else gone, ["low", "high"]] = np.nan
     imputer = fitted(X)
     assert {"low", "a", "b"} in [set(one.columns) for one in imputer.relations_]
-    for table in imputer.transform(X), *imputer.sample(X, 2, random_state=0):
+    for table in fills(imputer, X, 2):
         assert_array_equal(table[[*"abcdef"]].sum(axis=1), 1)
         assert_array_equal(table["low"], table["a"] + table["b"])
         assert_array_equal(table["low"] + table["high"], 1)
@@ -787,7 +780,7 @@ def test_functions_follow_whole_numbers_that_are_sums(number):
     X = hidden(rng, full, 0.3)
     imputer = TableImputer(random_state=0).set_output(transform="pandas").fit(X)
     assert {one.kind for one in imputer.relations_} == {"affine", "linear"}
-    for table in (imputer.transform(X), *imputer.sample(X, n_draws=1, random_state=0)):
+    for table in fills(imputer, X, 1):
         assert_allclose(table["total"], table[list("abcd")].sum(axis=1))
         assert (abs(table["percent"] - 1.25 * table["total"]) < 0.051).all()
 
@@ -836,13 +829,12 @@ def test_counts_of_formulas_may_be_other_ones_than_those_observed(
 
 @TWO
 def test_filled_counts_exceed_those_observed_only_if_a_total_does(name, rng):
-    imputer = clone(ANY[name]).set_params(relations="auto")
     X = hidden(rng, counts(rng), 0.2)
-    imputer.set_output(transform="pandas").fit(X)
+    imputer = related(name, X)
     new = pd.DataFrame(
         {"a": [9, 9, 2], "b": np.nan, "c": np.nan, "total": [9, 30, 5], "x": 0.0}
     )
-    for table in [imputer.transform(new), *imputer.sample(new, 5, random_state=0)]:
+    for table in fills(imputer, new, 5):
         parts = table[["b", "c"]].to_numpy()
         assert_array_equal(parts.sum(1), [0, 21, 3])
         assert (parts >= 0).all() and (parts == parts.round()).all()
@@ -851,15 +843,13 @@ def test_filled_counts_exceed_those_observed_only_if_a_total_does(name, rng):
 @pytest.mark.quick
 @pytest.mark.parametrize("step", [1, 5, 100])  # 1: all numbers are levels
 @TWO
-def test_totals_of_counts_in_steps_hold(name, step):
-    rng = np.random.default_rng(0)
-    X = step * pd.DataFrame(rng.poisson(3, (200, 2)), columns=["a", "b"])
+def test_totals_of_counts_in_steps_hold(name, step, rng_0):
+    X = step * pd.DataFrame(rng_0.poisson(3, (200, 2)), columns=["a", "b"])
     X["total"] = X["a"] + X["b"]
-    X["x"] = X["a"] / step + rng.normal(size=200)
-    masked = hidden(rng, X, 0.3)
-    imputer = clone(ANY[name]).set_params(relations="auto")
-    imputer.set_output(transform="pandas").fit(masked)
-    for table in imputer.transform(masked), *imputer.sample(masked, 3, random_state=0):
+    X["x"] = X["a"] / step + rng_0.normal(size=200)
+    masked = hidden(rng_0, X, 0.3)
+    imputer = related(name, masked)
+    for table in fills(imputer, masked, 3):
         assert_array_equal(table["total"], table["a"] + table["b"])
         levels = [column for column in imputer.categories_ if column != "x"]
         assert levels and (table[levels] % step == 0).all(axis=None)
@@ -920,9 +910,8 @@ def test_named_levels_stay_levels_and_new_numbers_count_in_formulas(rng):
         [[2, 1, 9, None, 0.0], [2, 1, 9, 12, 0.0], [2, 1, None, 12, 0.0]],
         columns=list(X),
     ).astype({"c": "Int64"})
-    with pytest.warns(
-        UserWarning, match="0.33 .* violate total = .* cells of column 'c'"
-    ):
+    message = "0.33 .* violate total = .* cells of column 'c'"
+    with pytest.warns(UserWarning, match=message):
         table = imputer.transform(new)
     assert_array_equal(table["total"], 12)
     assert_array_equal(table["c"][:2], 9)
@@ -950,9 +939,8 @@ def test_counts_in_steps_keep_their_totals(steps, name, rng):
     X = hidden(rng, full, 0.3)
     n_off = {}
     for relations in ("auto", None):
-        imputer = clone(ANY[name]).set_params(relations=relations)
-        imputer.set_output(transform="pandas").fit(X)
-        tables = [imputer.transform(X), *imputer.sample(X, 3, random_state=0)]
+        imputer = related(name, X, relations)
+        tables = fills(imputer, X, 3)
         gaps = [table["a"] + table["b"] - table["total"] for table in tables]
         n_off[relations] = np.count_nonzero(gaps)
         for column in ("a", "b", "total")[: 3 * bool(relations)]:
@@ -981,8 +969,7 @@ def test_far_rows_that_violate_a_formula_are_announced(name, rng):
     full = pd.DataFrame(rng.integers(0, 4, (300, 2)), columns=["a", "b"])
     full["total"], full["x"] = full.sum(axis=1), full["a"] + rng.normal(size=300)
     X = hidden(rng, full, 0.25)
-    imputer = clone(ANY[name]).set_params(relations="auto")
-    imputer.set_output(transform="pandas").fit(X)
+    imputer = related(name, X)
     new = full.head(100).astype(float)
     new.loc[:9, ["a", "total"]] = np.nan, 24.0
     words = "0.1 of the rows, such as row 0, violate total = .* cells of column 'a'"
@@ -1000,8 +987,7 @@ def test_totals_that_their_data_type_cannot_hold_are_errors(most, name, rng):
     full = pd.DataFrame(rng.integers(0, most + 1, (400, 2)), columns=["a", "b"])
     full["total"] = full.sum(axis=1)
     X = hidden(rng, full, 0.2).astype("Int8")
-    imputer = clone(ANY[name]).set_params(relations="auto")
-    imputer.set_output(transform="pandas").fit(X)
+    imputer = related(name, X)
     new = [[100, 100, None], [60, 60, None], [1, 1, 2]]
     new = pd.DataFrame(new, columns=list(full)).astype("Int8")
     for fill in (imputer.transform, imputer.sample):
@@ -1021,9 +1007,8 @@ def test_names_agree_with_the_dummies_of_a_set_where_all_are_missing(name, rng):
     X.loc[:99, [*"nswe", "region"]] = None
 
     def contradictions(relations):
-        imputer = clone(ANY[name]).set_params(relations=relations)
-        imputer.set_output(transform="pandas").fit(X)
-        tables = [imputer.transform(X), *imputer.sample(X, 3, random_state=0)]
+        imputer = related(name, X, relations)
+        tables = fills(imputer, X, 3)
         names = [table[list("nswe")].idxmax(axis=1) for table in tables]
         firsts = [table["region"].str[0] for table in tables]
         return sum((a != b).sum() for a, b in zip(names, firsts, strict=True))

@@ -147,9 +147,8 @@ def test_latents_are_drawn_in_the_container_of_transform(fitted, frame):
     model.set_output(transform="pandas")
     tables = model.sample_latents(frame, 3, 0)
     for table, values in zip(tables, drawn, strict=True):
-        pd.testing.assert_frame_equal(
-            table, pd.DataFrame(values, frame.index, ["vnceestimator0"])
-        )
+        expected = pd.DataFrame(values, frame.index, ["vnceestimator0"])
+        pd.testing.assert_frame_equal(table, expected)
     with pytest.raises(ValueError, match="no latents. sample draws missing cells"):
         fitted(OF_CELLS, "VNCEEstimator").sample_latents(frame)
 
@@ -246,10 +245,9 @@ POOLED = [
 
 
 @pytest.mark.parametrize("imputer", FILLS + POOLED, ids=lambda i: type(i).__name__)
-def test_several_draws_that_are_for_filling_are_announced(imputer):
+def test_several_draws_that_are_for_filling_are_announced(imputer, rng_0):
     """Once a call."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(100, 1)) + rng.normal(size=(100, 3))
+    X = rng_0.normal(size=(100, 1)) + rng_0.normal(size=(100, 3))
     X[:, 2] = X[:, 2] > 0
     X[:20, 0], X[20:40, 1] = np.nan, np.nan
     imputer.fit(X)
@@ -266,8 +264,7 @@ def test_several_draws_that_are_for_filling_are_announced(imputer):
         imputer.quantile(X, n_draws=3, random_state=0)
 
 
-def test_draws_are_not_announced_where_no_estimates_are_pooled(seed):
-    rng = np.random.default_rng(seed)
+def test_draws_are_not_announced_where_no_estimates_are_pooled(rng):
     X = rng.normal(size=(100, 1)) + rng.normal(size=(100, 2))
     X[:20, 0], X[20:40, 1] = np.nan, np.nan
     options = {"n_estimators": 2, "n_draws": 2, "random_state": 0}

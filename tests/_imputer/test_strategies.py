@@ -80,9 +80,8 @@ def test_predictions_are_functions_of_the_row(name, seed):
     means = filled(fitted, X, "mean")
     for strategy in ("median", "mode"):
         found, cells = filled(fitted, X, strategy), ~np.isnan(X)
-        np.testing.assert_allclose(
-            filled(fitted, X[subset], strategy), found[subset], rtol=1e-9, atol=1e-9
-        )
+        result = filled(fitted, X[subset], strategy)
+        np.testing.assert_allclose(result, found[subset], rtol=1e-9, atol=1e-9)
         np.testing.assert_array_equal(found[cells], X[cells])
         low, high = fitted.feature_ranges_
         assert ((low <= found) & (found <= high)).all()
@@ -178,8 +177,7 @@ def test_medians_of_lognormal_columns_are_exact(seed):
 
 
 @pytest.mark.parametrize("sides", [("lower",), ("lower", "upper")])
-def test_medians_within_limits_are_those_of_the_truncated_normal(sides, seed):
-    rng = np.random.default_rng(seed)
+def test_medians_within_limits_are_those_of_the_truncated_normal(sides, rng):
     X = rng.normal(size=(300, 1)) + rng.normal(size=(300, 3))
     X[:100, 0] = np.nan
     imputer = skvnce.GaussianImputer(
@@ -228,8 +226,7 @@ def test_medians_by_chains_are_those_of_the_normal_distribution(seed):
     assert abs(others[hidden]).mean() > 0.1 * np.nanstd(X)  # control
 
 
-def test_marginal_columns_have_weighted_medians(seed):
-    rng = np.random.default_rng(seed)
+def test_marginal_columns_have_weighted_medians(rng):
     X = rng.lognormal(size=(101, 2))
     X[:20, 0] = np.nan
     imputer = skvnce.GaussianImputer(marginals="normal", **QUIET).fit(X)

@@ -217,13 +217,12 @@ def test_rows_of_weight_zero_are_left_out(imputer):
     np.testing.assert_array_equal(found, expected)
 
 
-def test_random_weights_of_equal_rows_add_up():
+def test_random_weights_of_equal_rows_add_up(rng_0):
     """A sum of k Gamma variables of shape 8 is one of shape 8 k."""
-    rng = np.random.default_rng(0)
-    found = random_weights(rng, 20_000, np.full(20_000, 3.0))
+    found = random_weights(rng_0, 20_000, np.full(20_000, 3.0))
     assert abs(found.mean() - 24) < 5 * (24 / 20_000) ** 0.5
     assert abs(found.var() / 24 - 1) < 0.06
-    tiny = random_weights(rng, 1000, np.full(1000, 1e-6))
+    tiny = random_weights(rng_0, 1000, np.full(1000, 1e-6))
     assert (tiny > 0).all()
 
 
@@ -236,9 +235,8 @@ def test_weights_that_nothing_uses_are_reported():
     with pytest.raises(TypeError, match="TruncatedGaussianGraphLearner.fit takes no"):
         skvnce.ConstrainedImputer(graph).fit(np.abs(X), sample_weight=weights)
     for imputer in WEIGHING:
-        with pytest.raises(
-            ValueError, match="weights must contain at least one non-zero"
-        ):
+        message = "weights must contain at least one non-zero"
+        with pytest.raises(ValueError, match=message):
             clone(imputer).fit(X, sample_weight=np.zeros(len(X)))
     with pytest.warns(UserWarning, match=REMEDY):
         clone(MEMBERS[0]).fit(X, sample_weight=weights * 1234.5)

@@ -11,6 +11,7 @@ from oracles import GATE
 from pandas.testing import assert_frame_equal
 from sklearn.base import clone
 from statistical import FAILURE, p_share
+from tables import fills
 
 from skvnce import ConstrainedImputer, GaussianImputer
 from skvnce._imputer.rules import mask_of
@@ -193,10 +194,7 @@ def test_rules_see_the_whole_numbers_that_are_returned(imputer):
 
     fitted = clone(imputer).set_output(transform="pandas").fit(frame)
     rule = {"expenses": has_many}
-    for table in [
-        fitted.transform(frame, where=rule),
-        *fitted.sample(frame, 2, 0, where=rule),
-    ]:
+    for table in fills(fitted, frame, 2, where=rule):
         filled = table["expenses"].notna()[expenses_lost]
         assert_array_equal(filled, table["kids"][expenses_lost] > 12)
     assert all((kids == kids.round()).all() for kids in tables)
@@ -214,9 +212,8 @@ def test_observed_gates_give_what_masks_give(of_survey):
         expected = fitted.transform(frame, where=masks)
         assert_frame_equal(fitted.transform(frame, where=where), expected)
         expected = fitted.sample(frame, 2, 0, where=masks)
-        for one, other in zip(
-            fitted.sample(frame, 2, 0, where=where), expected, strict=True
-        ):
+        pairs = zip(fitted.sample(frame, 2, 0, where=where), expected, strict=True)
+        for one, other in pairs:
             assert_frame_equal(one, other)
 
 
@@ -250,13 +247,11 @@ NESTED = {
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_gate_of_a_gate_empties_both(seed):
     frame = nested(seed=seed)
-    fitted = quick_gaussian().fit(frame)
-    fitted.set_output(transform="pandas")
+    fitted = quick_gaussian().fit(frame).set_output(transform="pandas")
     reverse = dict(reversed(NESTED.items()))
     tables = fitted.sample(frame, 4, 0, where=NESTED)
-    for one, other in zip(
-        tables, fitted.sample(frame, 4, 0, where=reverse), strict=True
-    ):
+    pairs = zip(tables, fitted.sample(frame, 4, 0, where=reverse), strict=True)
+    for one, other in pairs:
         assert_frame_equal(one, other)
     both = frame["ever"].isna() & frame["now"].isna() & frame["count"].notna()
     assert both.any()
@@ -268,9 +263,8 @@ def test_the_gate_of_a_gate_empties_both(seed):
         assert ever[both].all() and now[both].all()
 
 
-def test_rows_are_drawn_given_that_the_rule_holds(seed):
+def test_rows_are_drawn_given_that_the_rule_holds(rng):
     """Ranks of a truth above its threshold among draws of it are uniform."""
-    rng = np.random.default_rng(seed)
     gate, n = rng.normal(size=3000), 3000
     extra = np.where(gate > 0.5, rng.normal(size=n), np.nan)
     X = np.column_stack([gate, gate + rng.normal(size=n), extra])
@@ -311,10 +305,7 @@ def test_rules_read_the_container_of_the_table(kind):
     fitted = quick_gaussian(**options).fit(table)
     if kind == "polars":
         fitted.set_output(transform="polars")
-    for found in [
-        *fitted.sample(table, 3, 0, where=rule),
-        fitted.transform(table, where=rule),
-    ]:
+    for found in fills(fitted, table, 3, where=rule):
         cells = found.to_pandas() if kind == "polars" else pd.DataFrame(found)
         level = cells.iloc[:, 0]
         is_smoker = level > 0.5 if kind == "numbers" else level == "yes"
@@ -339,10 +330,7 @@ def test_rules_beside_limits_equations_and_groups(of_smokers):
     frame, fitted = of_smokers
     above = {"lower": {"age": 55.0}}
     lost = frame["age"].isna()
-    for table in [
-        *fitted.sample(frame, 2, 0, where=RULE, **above),
-        fitted.transform(frame, where=RULE, **above),
-    ]:
+    for table in fills(fitted, frame, 2, where=RULE, **above):
         require_agreement(table, frame)
         assert (table.loc[lost, "age"] >= 55).all()
     group = frame[frame["smoker"].ne("no")]
@@ -380,8 +368,7 @@ def test_draws_with_empty_cells_are_analysed_and_pooled(of_smokers):
 @pytest.mark.filterwarnings("error")
 def test_rules_that_observed_cells_contradict_are_named():
     frame, _ = survey()
-    fitted = quick_gaussian()
-    fitted.set_output(transform="pandas").fit(frame)
+    fitted = quick_gaussian().set_output(transform="pandas").fit(frame)
     wrong = frame.copy()
     wrong.loc["row 3", ["smoker", "cigarettes", "age"]] = ["no", 7, np.nan]
     message = "observed cells of 1 rows, whatever.*'cigarettes', row 3"
@@ -423,8 +410,7 @@ def rules(fitted, where, X):
 @pytest.mark.filterwarnings("error:where denies")
 def test_rare_levels_agree_with_observed_cells():
     frame = rare()
-    fitted = quick_gaussian().fit(frame)
-    fitted.set_output(transform="pandas")
+    fitted = quick_gaussian().fit(frame).set_output(transform="pandas")
     table = fitted.transform(frame, where={"amount": not_no})
     assert not_no(table)[[1, 4]].all()
     assert_array_equal(table["amount"].notna(), not_no(table))

@@ -162,11 +162,10 @@ CASES = [(cls, *case) for cls, cases in WRONG.items() for case in cases]
 @pytest.mark.parametrize(
     "case", CASES, ids=lambda case: f"{case[0].__name__}-{case[1]}"
 )
-def test_wrong_parameters_are_named(case):
+def test_wrong_parameters_are_named(case, rng_0):
     cls, options, message, *kind = case
-    rng = np.random.default_rng(0)
-    X = rng.gamma(4.0, size=(60, 1)) + rng.gamma(4.0, size=(60, 4))
-    X[rng.random(X.shape) < 0.2] = np.nan
+    X = rng_0.gamma(4.0, size=(60, 1)) + rng_0.gamma(4.0, size=(60, 4))
+    X[rng_0.random(X.shape) < 0.2] = np.nan
     part = cls is IncompleteDensity
     estimator = skvnce.VGIImputer(cls(**options)) if part else cls(**options)
     if "random_state" in estimator.get_params(deep=False):  # one that shows the error

@@ -63,9 +63,8 @@ def test_rows_that_are_lost_in_a_round_are_noticed(most_rows):  # noqa: F811
 
 
 @pytest.mark.parametrize("learner", [NORMAL, GRAPH])
-def test_rounding_is_no_change(learner):
-    rng = np.random.default_rng(0)
-    part = changing(lambda: X * (1 + 1e-15 * rng.normal(size=X.shape)))
+def test_rounding_is_no_change(learner, rng_0):
+    part = changing(lambda: X * (1 + 1e-15 * rng_0.normal(size=X.shape)))
     assert clone(learner).fit(Chunks([X, part])).n_iter_
 
 
@@ -84,9 +83,8 @@ def test_columns_are_compared_one_by_one():
         GaussianImputer().fit(Chunks([X, swapped]))
 
 
-def test_rows_of_weight_zero_may_be_large():
-    rng = np.random.default_rng(0)
-    cells, weights = rng.normal(size=(20_000, 3)), np.ones(20_000)
+def test_rows_of_weight_zero_may_be_large(rng_0):
+    cells, weights = rng_0.normal(size=(20_000, 3)), np.ones(20_000)
     cells[::2], weights[::2] = cells[::2] * 1e30, 0.0
     orders = iter([np.ascontiguousarray, np.asfortranarray] * 100)
     part = Chunks([lambda: next(orders)(cells)])

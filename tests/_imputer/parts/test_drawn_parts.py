@@ -96,14 +96,13 @@ def test_parts_without_rows_are_of_the_same_type(container):
             assert len(pd.concat(list(filled))) == 120 and list(empty) == list("abcde")
 
 
-def test_equations_and_categories_of_dask():
+def test_equations_and_categories_of_dask(rng_0):
     """Minima of columns, by which data types are found, contradict the equation."""
     dd = pytest.importorskip("dask.dataframe")
-    rng = np.random.default_rng(0)
-    a, b = rng.gamma(30, size=(2, 120))
+    a, b = rng_0.gamma(30, size=(2, 120))
     cells = pd.DataFrame({"a": a, "b": b, "total": a + b})
-    frame = cells.mask(rng.random(cells.shape) < 0.2)
-    frame = frame.assign(c=pd.Categorical(rng.choice(["x", "y"], 120)), n=range(120))
+    frame = cells.mask(rng_0.random(cells.shape) < 0.2)
+    frame = frame.assign(c=pd.Categorical(rng_0.choice(["x", "y"], 120)), n=range(120))
     imputer = skvnce.ConstrainedImputer(sums={"total": ["a", "b"]}, random_state=0).fit(
         frame
     )

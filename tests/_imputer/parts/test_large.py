@@ -31,6 +31,11 @@ def table(n=1500, seed=0):
     return X
 
 
+@pytest.fixture
+def X():
+    return table()
+
+
 def parts(X, ends=LAST):
     return Chunks([X[a:b] for a, b in zip(ends[:-1], ends[1:], strict=True)])
 
@@ -56,8 +61,7 @@ def most_rows(request, monkeypatch):
 @pytest.mark.filterwarnings("ignore:.*would be negative")
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("marginals", ["normal", "auto"])
-def test_fit_is_that_in_memory(marginals, most_rows):
-    X = table()
+def test_fit_is_that_in_memory(marginals, most_rows, X):
     imputer = GaussianImputer(marginals=marginals, n_parameter_draws=2, random_state=0)
     expected = imputer.fit(X)
     found = GaussianImputer(**imputer.get_params()).fit(parts(X))
@@ -109,8 +113,7 @@ def test_dask_fits_and_fills_as_in_memory(most_rows):
     assert list(other.feature_names_in_) == list(X.columns)
 
 
-def test_draws_of_parts_have_the_parameters_of_their_table(monkeypatch):
-    X = table()
+def test_draws_of_parts_have_the_parameters_of_their_table(monkeypatch, X):
     imputer = GaussianImputer(n_parameter_draws=3, random_state=0).fit(X)
     first, second = imputer.sample(parts(X), 2, random_state=1)
     again = imputer.sample(parts(X), 2, random_state=1)[0]
@@ -135,8 +138,7 @@ def test_draws_of_parts_have_the_parameters_of_their_table(monkeypatch):
     assert (means == means[:, :1]).all() and (means[0] != means[1]).any()
 
 
-def test_parts_and_tables_have_draws_of_their_own():
-    X = table()
+def test_parts_and_tables_have_draws_of_their_own(X):
     imputer = GaussianImputer(n_parameter_draws=1, random_state=0).fit(X)
     chunks, missing = Chunks([X[:500], X[:500]]), np.isnan(X[:500])
     one, two = imputer.sample(chunks, 2, random_state=0)
@@ -153,13 +155,11 @@ def test_parts_and_tables_have_draws_of_their_own():
     assert len(np.unique(np.array(used), axis=0)) > 1
 
 
-def test_ranges_are_those_of_all_rows(monkeypatch):
+def test_ranges_are_those_of_all_rows(monkeypatch, X):
     monkeypatch.setattr("skvnce._imputer.parts.chunks.MOST_ROWS", 100)
-    X = table()
     far = np.flatnonzero(summary.numbered(np.arange(len(X))) > 0.5)[0]
     X[far, 2], X[far, 1] = -50.0, 0.5  # of a row that is not in the sample
-    imputer = quick_gaussian(min_value={0: "observed"})
-    imputer.fit(parts(X))
+    imputer = quick_gaussian(min_value={0: "observed"}).fit(parts(X))
     assert imputer.feature_ranges_[0, 2] < -50
     assert imputer.feature_ranges_[0, 0] == np.nanmin(X[:, 0])
     assert not imputer._schema.values.integers[1]
@@ -167,9 +167,8 @@ def test_ranges_are_those_of_all_rows(monkeypatch):
         GaussianImputer(min_value={2: -40.0}).fit(parts(X))
 
 
-def test_tails_of_rows_outside_of_the_sample_are_found(monkeypatch):
+def test_tails_of_rows_outside_of_the_sample_are_found(monkeypatch, X):
     monkeypatch.setattr("skvnce._imputer.parts.chunks.MOST_ROWS", 100)
-    X = table()
     GaussianImputer(on_misfit="raise", random_state=0).fit(parts(X))
     far = np.flatnonzero(summary.numbered(np.arange(len(X))) > 0.5)[0]
     X[far, 2] = 1e6  # of a row that is not in the sample
@@ -211,8 +210,7 @@ def test_parts_are_read_with_errors_that_name_them():
     refused(TypeError, "table in parts", imputer.interval, parts(X))
 
 
-def test_chunks_are_a_sequence():
-    X = table()
+def test_chunks_are_a_sequence(X):
     refused(TypeError, "must be a sequence", Chunks, iter([X]))
     refused(ValueError, "chunks is empty", Chunks, [])
     chunks = Chunks.from_array(X, 400)
@@ -299,9 +297,8 @@ def test_empty_and_constant_columns_and_indicators(most_rows):
     assert (alone.transform(X[:, 6:]) == 3.0).all()
 
 
-def test_a_rare_column_is_named(monkeypatch):
+def test_a_rare_column_is_named(monkeypatch, X):
     monkeypatch.setattr("skvnce._imputer.parts.chunks.MOST_ROWS", 100)
-    X = table()
     X[:, 4] = np.nan
     X[np.flatnonzero(summary.numbered(np.arange(len(X))) > 0.5)[:2], 4] = 1.0, 2.0
     with pytest.raises(ValueError, match="Column 'x4' has no observed cell in a sampl"):
@@ -310,8 +307,7 @@ def test_a_rare_column_is_named(monkeypatch):
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("rank", [2, "auto"])
-def test_factor_analysis_is_that_in_memory(rank):
-    X = table()
+def test_factor_analysis_is_that_in_memory(rank, X):
     one, other = (IncompleteFactorAnalysis(rank, tol=1e-4) for _ in "ab")
     one.fit(X), other.fit(parts(X))
     for name in ("components_", "mean_", "noise_variance_", "loss_curve_"):
@@ -325,9 +321,8 @@ def test_factor_analysis_is_that_in_memory(rank):
 
 
 @pytest.mark.slow
-def test_factor_analysis_of_a_sampled_table(monkeypatch):
+def test_factor_analysis_of_a_sampled_table(monkeypatch, X):
     monkeypatch.setattr("skvnce._imputer.parts.chunks.MOST_ROWS", 400)
-    X = table()
     one = IncompleteFactorAnalysis(2, tol=1e-4).fit(X)
     other = IncompleteFactorAnalysis(2, tol=1e-4).fit(parts(X))
     assert_allclose(one.components_, other.components_, rtol=1e-8)
