@@ -20,8 +20,7 @@ WITHOUT = Steps(EMPTY.long(), EMPTY[:, None], torch.zeros(0, 2), EMPTY, EMPTY)
 
 def complete(seed, n, residual):
     """Make rows whose second column is ``0.6 x + 0.8 residual(x, noise)``."""
-    rng = np.random.default_rng(seed)
-    x, noise = rng.normal(size=(2, n))
+    x, noise = np.random.default_rng(seed).normal(size=(2, n))
     return np.column_stack([x, 0.6 * x + SPREAD * residual(x, noise)])
 
 

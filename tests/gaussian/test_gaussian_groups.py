@@ -659,11 +659,10 @@ def test_what_groups_are_not_for_is_an_error(fitted):
         refused(ValueError, words, call, X)
 
 
-def test_columns_of_groups_get_values_that_no_other_group_has():
-    rng = np.random.default_rng(0)
+def test_columns_of_groups_get_values_that_no_other_group_has(rng_0):
     code = np.repeat(np.arange(30), 8)
-    w = rng.normal(size=30)[code]
-    table = pd.DataFrame({"g": code, "w": w, "y": w + rng.normal(size=240)})
+    w = rng_0.normal(size=30)[code]
+    table = pd.DataFrame({"g": code, "w": w, "y": w + rng_0.normal(size=240)})
     table["w"] = table["w"].where(code > 5)
     model = imputer().fit(table)
     [drawn] = model.sample(table, random_state=0)
@@ -673,14 +672,15 @@ def test_columns_of_groups_get_values_that_no_other_group_has():
     assert low < table["w"].min() and high > table["w"].max()
 
 
-def test_zeros_of_counts_are_as_frequent_as_observed():
-    rng = np.random.default_rng(0)
+def test_zeros_of_counts_are_as_frequent_as_observed(rng_0):
     code = np.repeat(np.arange(60), 10)
-    effect = rng.normal(size=60)[code]
-    z = np.where(rng.random(600) < 0.5, 0.0, 1 + rng.exponential(size=600) + effect**2)
+    effect = rng_0.normal(size=60)[code]
+    z = np.where(
+        rng_0.random(600) < 0.5, 0.0, 1 + rng_0.exponential(size=600) + effect**2
+    )
     table = pd.DataFrame({"g": code, "z": z.round(2), "x": effect})
-    table["x"] += rng.normal(size=600)
-    lost = rng.random(600) < 0.3
+    table["x"] += rng_0.normal(size=600)
+    lost = rng_0.random(600) < 0.3
     table["z"] = table["z"].mask(lost)
     draws = imputer().fit(table).sample(table, 10, random_state=0)
     share = np.mean([(one["z"][lost] == 0).mean() for one in draws])
@@ -689,11 +689,10 @@ def test_zeros_of_counts_are_as_frequent_as_observed():
 
 
 @pytest.mark.parametrize("kind", ["rows", "groups"])
-def test_collinear_columns_are_fitted(kind):
-    rng = np.random.default_rng(0)
+def test_collinear_columns_are_fitted(kind, rng_0):
     code = np.repeat(np.arange(40), 5)
-    y = rng.normal(size=40)[code] + rng.normal(size=200)
-    x = y if kind == "rows" else rng.normal(size=40)[code]
+    y = rng_0.normal(size=40)[code] + rng_0.normal(size=200)
+    x = y if kind == "rows" else rng_0.normal(size=40)[code]
     table = pd.DataFrame({"g": code, "y": y, "a": x, "b": 2.54 * x})
     table["b"] = table["b"].where(code > 3)
     filled = imputer().fit(table).transform(table)
@@ -701,9 +700,8 @@ def test_collinear_columns_are_fitted(kind):
     assert np.sqrt((error**2).mean()) < 0.2 * np.std(2.54 * x)
 
 
-def test_few_groups_are_reported():
-    rng = np.random.default_rng(0)
-    table = pd.DataFrame(rng.normal(size=(60, 6))).add_prefix("x")
+def test_few_groups_are_reported(rng_0):
+    table = pd.DataFrame(rng_0.normal(size=(60, 6))).add_prefix("x")
     table.insert(0, "g", np.repeat(np.arange(5), 12))
     with pytest.warns(TableWarning, match="names 5 groups, and each has 6 effects"):
         imputer().fit(table)
@@ -762,22 +760,20 @@ def test_skewed_columns_are_not_filled_by_their_bound(of_groups):
     assert np.mean([(one["x"][lost] == 0).mean() for one in normal]) > 0.25
 
 
-def test_draws_of_unpredicted_columns_follow_the_model():
-    rng = np.random.default_rng(0)
+def test_draws_of_unpredicted_columns_follow_the_model(rng_0):
     code = np.repeat(np.arange(40), 6)
-    x = np.exp(2.5 * (rng.normal(size=40)[code] + 0.5 * rng.normal(size=240)))
-    table = pd.DataFrame({"g": code, "x": x, "y": rng.normal(size=240)})
-    table["x"] = table["x"].mask(rng.random(240) < 0.3)
+    x = np.exp(2.5 * (rng_0.normal(size=40)[code] + 0.5 * rng_0.normal(size=240)))
+    table = pd.DataFrame({"g": code, "x": x, "y": rng_0.normal(size=240)})
+    table["x"] = table["x"].mask(rng_0.random(240) < 0.3)
     with warnings.catch_warnings(action="ignore"):
         model = imputer(on_misfit="warn").fit(table)
     assert not model.marginal_columns_.any() and model._schema.marginals == {}
 
 
-def test_tails_near_zero_hold_where_small_cells_are_missing(monkeypatch):
+def test_tails_near_zero_hold_where_small_cells_are_missing(monkeypatch, rng_0):
     """Tails by the observed cells alone are the control: draws are too large."""
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=600)
-    share = stats.norm.cdf(0.7 * x + np.sqrt(0.51) * rng.normal(size=600))
+    x = rng_0.normal(size=600)
+    share = stats.norm.cdf(0.7 * x + np.sqrt(0.51) * rng_0.normal(size=600))
     y = stats.gamma(0.5).ppf(share)
     hidden = x < np.quantile(x, 0.3)
     table = pd.DataFrame({"x": x, "y": y}).mask(hidden[:, None] * [False, True])

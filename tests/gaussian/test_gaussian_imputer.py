@@ -306,11 +306,10 @@ def test_rows_are_filled_drawn_and_scored_in_chunks(X, monkeypatch):
     assert ((one != other) == hidden[:50]).all()
 
 
-def test_fills_of_single_precision_are_within_the_ranges():
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(200, 1))
-    X = (x + 0.1 * rng.normal(size=(200, 9))).astype(np.float32)
-    X[rng.random(X.shape) < 0.1] = np.nan
+def test_fills_of_single_precision_are_within_the_ranges(rng_0):
+    x = rng_0.normal(size=(200, 1))
+    X = (x + 0.1 * rng_0.normal(size=(200, 9))).astype(np.float32)
+    X[rng_0.random(X.shape) < 0.1] = np.nan
     ends = {"min_value": "observed", "max_value": "observed"}
     imputer = fitted(X, marginals="normal", **ends)
     far = np.full((2, 9), np.nan, dtype=np.float32)

@@ -210,14 +210,13 @@ def test_levels_without_weight_have_a_probability():
     assert list(p) == list("dcba") and np.allclose(p.sum(axis=1), 1)
 
 
-def test_held_out_cells_are_judged():
+def test_held_out_cells_are_judged(rng_0):
     X, _, _ = frame(5)
     found = imputer(on_misfit="warn").fit(X)
     assert found.held_out_gain_ > 0.25 and not found.marginal_columns_.any()
     categories = X[["colour", "grade", "flag"]]
     assert imputer(on_misfit="warn").fit(categories).held_out_gain_ > 0.1
-    rng = np.random.default_rng(0)
-    shuffled = X.apply(lambda column: rng.permutation(column.astype(object)))
+    shuffled = X.apply(lambda column: rng_0.permutation(column.astype(object)))
     shuffled = shuffled.astype(X.dtypes)
     assert imputer(on_misfit="warn").fit(shuffled).held_out_gain_ < 0.1
 

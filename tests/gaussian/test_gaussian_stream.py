@@ -1,6 +1,7 @@
 """`GaussianImputer.partial_fit`: online EM."""
 
 import pickle
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -26,22 +27,17 @@ def stream(n, seed, skewed=True):
     return X
 
 
-def learned(chunks, **options):
-    options = {"n_parameter_draws": 2, "random_state": 0, **options}
-    imputer = GaussianImputer(**options)
-    for chunk in chunks:
-        imputer.partial_fit(chunk)
-    return imputer
-
-
-def online_after_fit(chunks, **options):
-    """After `fit`, choices are final, and no fit is repeated."""
+def learned(chunks, start=GaussianImputer.partial_fit, **options):
     first, *others = chunks
     options = {"n_parameter_draws": 2, "random_state": 0, **options}
-    imputer = GaussianImputer(**options).fit(first)
+    imputer = start(GaussianImputer(**options), first)
     for chunk in others:
         imputer.partial_fit(chunk)
     return imputer
+
+
+# after `fit`, choices are final, and no fit is repeated
+online_after_fit = partial(learned, start=GaussianImputer.fit)
 
 
 def test_ten_chunks_are_nearly_a_full_fit(seed):
@@ -86,8 +82,7 @@ def test_the_fit_is_repeated_when_the_rows_have_doubled(monkeypatch):
         return imputer
 
     def equal(imputer, n):
-        whole = quick_gaussian()
-        whole.fit(frame[:n], sample_weight=weights[:n])
+        whole = quick_gaussian().fit(frame[:n], sample_weight=weights[:n])
         assert imputer.feature_names_in_.tolist() == list("abcde")
         return np.array_equal(imputer.transform(frame), whole.transform(frame))
 

@@ -52,13 +52,12 @@ def test_numbers_that_name_rows_are_reported(n, sites, rng):
     pd.testing.assert_frame_equal(found[named], holes[named])
 
 
-def test_the_chance_that_numbers_are_all_different():
+def test_the_chance_that_numbers_are_all_different(rng_0):
     """At most 1e-3 in the worst case, the uniform distribution."""
-    rng = np.random.default_rng(0)
     for n, r in ((20, 60), (60, 500), (200, 5000)):
-        draws = rng.integers(r, size=(20_000, n))
+        draws = rng_0.integers(r, size=(20_000, n))
         different = (np.diff(np.sort(draws, axis=1), axis=1) > 0).all(1).mean()
         bound = np.exp(-n * (n - 1) / 2 / r)
         assert different <= bound + 4 * np.sqrt(bound / 20_000)
-        found = are_numbers_of_rows(rng.permutation(r)[:n].astype(float))
+        found = are_numbers_of_rows(rng_0.permutation(r)[:n].astype(float))
         assert found == (bound < 1e-3)

@@ -60,9 +60,8 @@ def test_draws_have_the_weighted_shares_of_the_observed_values(seed, rng):
     assert p_counts(counts(VALUES[np.stack(places, -1)]), chance) < FAILURE
 
 
-def test_fills_are_the_weighted_means_and_other_columns_stay():
-    rng = np.random.default_rng(0)
-    nodes, weights = rng.normal(size=(60, 3)), rng.uniform(1, 2, size=60)
+def test_fills_are_the_weighted_means_and_other_columns_stay(rng_0):
+    nodes, weights = rng_0.normal(size=(60, 3)), rng_0.uniform(1, 2, size=60)
 
     def predict(kept, rows):
         found = nodes[rows].copy()
@@ -80,10 +79,9 @@ def test_fills_are_the_weighted_means_and_other_columns_stay():
         np.testing.assert_array_equal(found[..., [0, 2]], 0)
 
 
-def test_attributes_have_the_weighted_marginals():
-    rng = np.random.default_rng(0)
+def test_attributes_have_the_weighted_marginals(rng_0):
     first, weights = np.repeat(VALUES, 12), np.repeat(VALUES + 1, 12)
-    nodes = np.column_stack([first, rng.permuted(first)])
+    nodes = np.column_stack([first, rng_0.permuted(first)])
     schema = Schema(2, None)._replace(model_columns=np.arange(2))
     schema, found = checked_schema(schema, nodes, lambda *_: (None, {}), weights)
     assert found.report()["marginal_columns_"].all()

@@ -1,5 +1,7 @@
 """Marginals of a Gaussian copula: exact as functions, right where the table is not."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -110,6 +112,17 @@ def test_margins_are_those_of_all_rows(missing, seed):
     assert correlation == pytest.approx(0.7, abs=0.05)
 
 
+def judge(data, rng, share, tol=1e-3):
+    """Hide a share of the cells, and prepare the choice of marginals by them."""
+    hidden = torch.tensor(rng.uniform(size=data.x.shape) < share) & data.observed
+    kept = Incomplete(data.x.where(~hidden, 0.0), data.observed & ~hidden)
+    effort = {"max_iter": 100, "tol": tol}
+    start = independent(data.x.shape[1])
+    normal = em.fit_normal(kept, ones(kept), 0.1, start, **effort).normal
+    given = data, hidden, ones(data), 0.1, normal
+    return partial(marginals.choose_marginals, *given, **effort)
+
+
 def test_margins_are_taken_where_they_predict_better(seed):
     """Of skewed columns, and not of normal ones but by chance, one standard error."""
     rng, n_tables = np.random.default_rng(seed), 12
@@ -118,14 +131,7 @@ def test_margins_are_taken_where_they_predict_better(seed):
         scores = rng.multivariate_normal([0, 0], [[1, 0.7], [0.7, 1]], size=1000)
         X = transform(0.7 * scores)
         X[rng.uniform(size=X.shape) < 0.3] = np.nan
-        data = Incomplete.from_array(standardised(X))
-        hidden = torch.tensor(rng.uniform(size=X.shape) < 0.2) & data.observed
-        kept = Incomplete(data.x, data.observed & ~hidden)
-        effort = {"max_iter": 100, "tol": 1e-3}
-        normal = em.fit_normal(kept, ones(kept), 0.1, independent(2), **effort)
-        given = data, hidden, ones(data), 0.1, normal.normal
-        found = marginals.choose_marginals(*given, **effort)
-        return found is not None
+        return judge(Incomplete.from_array(standardised(X)), rng, 0.2)() is not None
 
     kinds = np.exp, lambda x: x
     skewed, plain = (sum(taken(kind) for _ in range(n_tables)) for kind in kinds)
@@ -147,14 +153,10 @@ def test_margins_are_judged_by_draws_of_repeated_values(seed):
     """Steps give straight marginals the right zeros, and draws better by 1 to 2 %."""
     X, rng = many_zeros(seed)
     data = Incomplete.from_array(standardised(X))
-    hidden = torch.tensor(rng.uniform(size=X.shape) < 0.1) & data.observed
-    kept = Incomplete(data.x.where(~hidden, 0.0), data.observed & ~hidden)
-    effort = {"max_iter": 100, "tol": 5e-3}
-    normal = em.fit_normal(kept, ones(kept), 0.1, independent(4), **effort)
     values = {j: data.x[data.observed[:, j], j].unique() for j in range(4)}
-    start = data, hidden, ones(data), 0.1, normal.normal
-    assert marginals.choose_marginals(*start, values=values, **effort) is None
-    assert marginals.choose_marginals(*start, values=None, **effort) is not None
+    choice = judge(data, rng, 0.1, tol=5e-3)
+    assert choice(values=values) is None
+    assert choice(values=None) is not None
 
 
 def test_margins_are_judged_where_cells_are_missing(rng, monkeypatch):
@@ -162,15 +164,10 @@ def test_margins_are_judged_where_cells_are_missing(rng, monkeypatch):
     X = rng.exponential(size=(1000, 2))
     X[:, 1] = X[:, 0] + 0.2 * rng.normal(size=1000)
     X[X[:, 0] < np.quantile(X[:, 0], 0.3), 1] = np.nan
-    data = Incomplete.from_array(standardised(X))
-    hidden = torch.tensor(rng.uniform(size=X.shape) < 0.1) & data.observed
-    kept = Incomplete(data.x, data.observed & ~hidden)
-    effort = {"max_iter": 100, "tol": 1e-3}
-    normal = em.fit_normal(kept, ones(kept), 0.1, independent(2), **effort)
-    given = data, hidden, ones(data), 0.1, normal.normal
-    assert marginals.choose_marginals(*given, **effort) is None
+    choice = judge(Incomplete.from_array(standardised(X)), rng, 0.1)
+    assert choice() is None
     monkeypatch.setattr(marginals, "_missing", lambda *_: torch.ones(2).double())
-    assert marginals.choose_marginals(*given, **effort) is not None
+    assert choice() is not None
 
 
 def test_columns_of_few_values_stay_straight(seed):
@@ -460,9 +457,8 @@ N, D = 1500, 3
 
 
 @pytest.fixture
-def data(seed):
+def data(rng):
     """Make a table of which the first column is skewed, and the third rounded."""
-    rng = np.random.default_rng(seed)
     X = rng.normal(size=(N, 1)) + rng.normal(size=(N, D))
     X[:, 0], X[:, 2] = np.exp(X[:, 0] / 2), np.round(X[:, 2])
     X[rng.random(X.shape) < 0.3] = np.nan

@@ -48,11 +48,10 @@ def test_judge_by_hand():
 
 
 @pytest.mark.parametrize("worst", [3.0, np.inf])
-def test_columns_are_judged_together(worst):
+def test_columns_are_judged_together(worst, rng_0):
     """A column that is 20 % worse, which alone may be chance, beside a bad one."""
-    rng = np.random.default_rng(0)
-    nodes = rng.normal(size=(100, 6))
-    errors = rng.permuted(nodes, axis=0)
+    nodes = rng_0.normal(size=(100, 6))
+    errors = rng_0.permuted(nodes, axis=0)
 
     def marginal(*ratios):  # of squared errors, over those of the means
         filled = nodes + errors * np.sqrt(ratios)
@@ -65,13 +64,12 @@ def test_columns_are_judged_together(worst):
     assert marginal(0.9, 1.2, 0.5, 0.9, 0.9, 0.9) == [False] * 6
 
 
-def test_chance_is_not_announced():
+def test_chance_is_not_announced(rng_0):
     """A model that adds noise to the means: 3 standard errors of 400 tables."""
-    rng = np.random.default_rng(0)
     alarms = 0
     for _ in range(400):
-        nodes, hidden = rng.normal(size=(200, 1)), rng.uniform(size=(200, 1)) < 0.1
-        noise = 0.1 * rng.normal(size=(200, 1))
+        nodes, hidden = rng_0.normal(size=(200, 1)), rng_0.uniform(size=(200, 1)) < 0.1
+        noise = 0.1 * rng_0.normal(size=(200, 1))
         found = compare_errors(nodes, hidden, noise, np.zeros(1), np.ones(1))
         alarms += found.marginal[0]
     assert alarms <= 8  # 2 %, of which 1 % is the price of the noise
@@ -195,17 +193,16 @@ def test_errors_are_clipped_by_weights_as_by_rows(rng):
     assert (plain[0] != found[0]).any()
 
 
-def test_columns_count_alike():
+def test_columns_count_alike(rng_0):
     """In units of their standard deviations, whatever their largest cell is."""
-    rng = np.random.default_rng(0)
-    nodes = rng.normal(size=(400, 2)) + [0.0, 50.0]  # unequal after the division
+    nodes = rng_0.normal(size=(400, 2)) + [0.0, 50.0]  # unequal after the division
 
     def predict(kept, rows):
         filled = np.broadcast_to(np.nanmean(kept, 0), (len(rows), 2)).copy()
         filled[:, 0] = nodes[rows, 0]  # exactly
         return filled, {}
 
-    hidden = rng.uniform(size=nodes.shape) < 0.2
+    hidden = rng_0.uniform(size=nodes.shape) < 0.2
     gain, _ = misfit.held_out_result(nodes, predict, np.ones(400), hidden)
     # of two sums of about 80 squares of normals: a standard error of 0.056
     assert abs(gain - 0.5) < 5 * 0.056

@@ -7,29 +7,20 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 
-from skvnce import (
-    GaussianImputer,
-    IncompleteFactorAnalysis,
-    LAIRImputer,
-    MixtureImputer,
-    TruncatedGaussianGraphLearner,
-    VariationalAutoencoder,
-    VGIImputer,
-    VNCEEstimator,
-)
+import skvnce
 from skvnce._tables.findings import heavy_tailed
 from skvnce.exceptions import MisfitWarning
 from skvnce.options import IncompleteDensity
 
-AUTO = VariationalAutoencoder(max_iter=0, n_training_draws=2)
+AUTO = skvnce.VariationalAutoencoder(max_iter=0, n_training_draws=2)
 ESTIMATORS = [
-    GaussianImputer(),
-    MixtureImputer(2, n_estimators=2),
-    VNCEEstimator(max_iter=2, noise_ratio=2),
-    LAIRImputer(AUTO, n_estimators=2, n_draws=2),
-    VGIImputer(IncompleteDensity("factor-analysis", max_iter=0), n_draws=2),
-    TruncatedGaussianGraphLearner(max_iter=2),
-    IncompleteFactorAnalysis(1),
+    skvnce.GaussianImputer(),
+    skvnce.MixtureImputer(2, n_estimators=2),
+    skvnce.VNCEEstimator(max_iter=2, noise_ratio=2),
+    skvnce.LAIRImputer(AUTO, n_estimators=2, n_draws=2),
+    skvnce.VGIImputer(IncompleteDensity("factor-analysis", max_iter=0), n_draws=2),
+    skvnce.TruncatedGaussianGraphLearner(max_iter=2),
+    skvnce.IncompleteFactorAnalysis(1),
     AUTO,
 ]
 COMMON = {
@@ -160,7 +151,7 @@ def test_one_cell_is_not_taken_for_repeated_columns(rng):
     X[rng.uniform(size=X.shape) < 0.1] = np.nan
     X[3, 1] = 1e12
     with warnings.catch_warnings(record=True, action="always") as found:
-        GaussianImputer(max_iter=3).fit(X)
+        skvnce.GaussianImputer(max_iter=3).fit(X)
     first, *others = (str(w.message) for w in found)
     assert first.startswith("A few cells of column 1 are so far from the others")
     singular = [text for text in others if "singular" in text]

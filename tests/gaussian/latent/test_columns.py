@@ -71,9 +71,8 @@ def test_a_cell_between_repeated_values_counts_as_the_nearer_one():
     assert (low < high).all()
 
 
-def test_zeros_of_a_zero_inflated_column_are_an_interval():
-    rng = np.random.default_rng(0)
-    x = np.where(np.arange(300) < 100, 0.0, np.exp(rng.normal(size=300)))
+def test_zeros_of_a_zero_inflated_column_are_an_interval(rng_0):
+    x = np.where(np.arange(300) < 100, 0.0, np.exp(rng_0.normal(size=300)))
     found = marginal(x)
     low, high = found.scores(torch.zeros(1).double())
     assert low == -torch.inf and float(high) == pytest.approx(stats.norm.ppf(1 / 3))

@@ -66,11 +66,10 @@ def rectangle(mean, cov, low, high):
     return total
 
 
-def test_draws_between_bounds_are_quantiles():
-    rng = np.random.default_rng(0)
-    mean, u = (torch.tensor(rng.uniform(size=200)) for _ in range(2))
-    low = torch.tensor(rng.uniform(-6, 6, size=200))
-    high = low + torch.tensor(rng.uniform(0.1, 3, size=200))
+def test_draws_between_bounds_are_quantiles(rng_0):
+    mean, u = (torch.tensor(rng_0.uniform(size=200)) for _ in range(2))
+    low = torch.tensor(rng_0.uniform(-6, 6, size=200))
+    high = low + torch.tensor(rng_0.uniform(0.1, 3, size=200))
     z = torch.tensor(gibbs.truncated(*(t.numpy() for t in (mean, SCALE, low, high, u))))
     share = BoundedNormal(mean, SCALE, low, high).cdf(z)
     apart = torch.minimum((share - u).abs(), (share - 1 + u).abs())
@@ -252,7 +251,7 @@ def identified(cov):
 
 
 @pytest.mark.slow
-def test_correlations_are_recovered_from_half_of_the_cells(seed):
+def test_correlations_are_recovered_from_half_of_the_cells(seed, rng_0):
     """The error of the posterior mean is within five posterior standard deviations."""
     truth = np.eye(5)
     truth[0, 1] = truth[1, 0] = 0.6
@@ -262,8 +261,7 @@ def test_correlations_are_recovered_from_half_of_the_cells(seed):
     draws = np.array([identified(one.covariance) for one in fitted(x, seed).draws])
     error = draws.mean(0) - identified(truth)
     assert (abs(error) < 5 * draws.std(0, ddof=1) + 0.02).all()
-    rng = np.random.default_rng(0)
-    shuffled = np.column_stack([rng.permutation(column) for column in x.T])
+    shuffled = np.column_stack([rng_0.permutation(column) for column in x.T])
     wrong = [identified(one.covariance) for one in fitted(shuffled, seed).draws]
     assert abs(np.mean(wrong, 0) - identified(truth)).max() > 0.3
 
@@ -339,8 +337,7 @@ def test_groups_are_connected_by_strong_correlations():
 
 def swept(together, seed):
     """Sweep rows that miss three columns, given the fourth."""
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(N, 4))
+    x = np.random.default_rng(seed).normal(size=(N, 4))
     x[:, :3] = np.nan
     x[:2, :3] = 0.0, 1.0, 2.0  # some cells make a marginal
     x[1] += 1.0

@@ -156,20 +156,19 @@ def test_a_weight_of_two_is_a_repeated_row():
         assert abs(one - wrong).max() > 1e-3
 
 
-def test_groups_have_any_numbers():
+def test_groups_have_any_numbers(rng_0):
     numbers = np.array([70, 3, 70, 9, -4, 3, 70])
-    rng = np.random.default_rng(0)
     levels = levels_of(1, 0, 1)
-    groups = Groups.of(levels, numbers, rng.normal(size=(7, 1)))
+    groups = Groups.of(levels, numbers, rng_0.normal(size=(7, 1)))
     assert groups.codes.tolist() == [3, 1, 3, 2, 0, 1, 3] and groups.number == 4
     assert groups.heads().tolist() == [4, 1, 3, 0]
-    values = rng.normal(size=(2, 7))
+    values = rng_0.normal(size=(2, 7))
     parts = [values[:, numbers == one] for one in (-4, 3, 9, 70)]
     for most in (np.add, np.maximum, np.minimum):
         expected = np.stack([most.reduce(one, axis=1) for one in parts], axis=1)
         own = groups.sums(values) if most is np.add else groups.extremes(values, most)
         np.testing.assert_allclose(own, expected)
-    m = rng.normal(size=(2, 4))
+    m = rng_0.normal(size=(2, 4))
     expected = m[0, groups.codes] + m[1, groups.codes] * groups.design[1]
     np.testing.assert_allclose(groups.means(m), expected[None])
 
@@ -533,14 +532,13 @@ def log_prior(covariance):
     return found - (FREEDOM + d) / 2 * logs.sum() - RIDGE / 2 * inverse.trace()
 
 
-def test_the_density_of_scales_is_that_of_covariances():
+def test_the_density_of_scales_is_that_of_covariances(rng_0):
     """The Jacobian of s_k, given correlations, is the product of s_k^d."""
-    rng = np.random.default_rng(0)
-    covariance = np.cov(rng.normal(size=(3, 9)))
+    covariance = np.cov(rng_0.normal(size=(3, 9)))
     scale = covariance.diagonal() ** 0.5
     inverse = np.linalg.inv(covariance).diagonal()[:2] * scale[:2] ** 2
     found, expected = [], []
-    for factors in rng.uniform(0.3, 3, (5, 2)):
+    for factors in rng_0.uniform(0.3, 3, (5, 2)):
         all_of = np.append(factors, 1.0)
         moved = covariance * np.outer(all_of, all_of)
         expected.append(log_prior(moved) + 3 * np.log(factors).sum())
