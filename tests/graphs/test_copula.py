@@ -125,8 +125,7 @@ def test_the_loss_is_that_of_latent_variables_in_their_units(seed):
 
 
 def random_precision(d, seed):
-    rng = np.random.default_rng(seed)
-    a = rng.normal(size=(d, 2 * d))
+    a = np.random.default_rng(seed).normal(size=(d, 2 * d))
     return torch.tensor(a @ a.T / d)
 
 

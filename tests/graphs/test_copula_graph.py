@@ -129,7 +129,6 @@ def test_independent_columns_have_few_edges(options, tables, most):
 
 
 @pytest.mark.slow
-@pytest.mark.quick(1)
 @pytest.mark.filterwarnings("ignore:.* has no effect. selection")
 @pytest.mark.parametrize("selection", ["ebic", "cv", "cv-1se", "stability"])
 def test_all_selections_accept_categories_and_processes(survey, selection):
@@ -163,10 +162,9 @@ def test_tables_without_pairs_have_no_edges(cls):
 
 
 @pytest.mark.parametrize("n_levels", [80, pytest.param(200, marks=pytest.mark.slow)])
-def test_a_column_of_many_levels_is_one_node(n_levels):
-    rng = np.random.default_rng(0)
-    z, n = rng.normal(size=2 * n_levels), 2 * n_levels
-    X = np.column_stack([rng.integers(0, n_levels, n), z, z + rng.normal(size=n)])
+def test_a_column_of_many_levels_is_one_node(n_levels, rng_0):
+    z, n = rng_0.normal(size=2 * n_levels), 2 * n_levels
+    X = np.column_stack([rng_0.integers(0, n_levels, n), z, z + rng_0.normal(size=n)])
     learner = learned(X, {0: "nominal"}, alpha=0.2, max_iter=4)
     assert len(learner.nodes_) == 3
     assert np.count_nonzero(learner.latent_nodes_ == 0) > 0.8 * n_levels
@@ -175,23 +173,21 @@ def test_a_column_of_many_levels_is_one_node(n_levels):
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("copies", ["equal", "nearly equal", "binary"])
-def test_columns_that_repeat_others_are_linked(copies):
-    rng = np.random.default_rng(0)
-    x = rng.standard_cauchy(size=(200, 3))
+def test_columns_that_repeat_others_are_linked(copies, rng_0):
+    x = rng_0.standard_cauchy(size=(200, 3))
     if copies == "binary":
         x = (x > 0).astype(float)
-    copy = x[:, 0] + (1e-9 if copies == "nearly equal" else 0) * rng.normal(size=200)
+    copy = x[:, 0] + (1e-9 if copies == "nearly equal" else 0) * rng_0.normal(size=200)
     X = np.column_stack([x, copy])
-    X[rng.uniform(size=X.shape) < 0.1] = np.nan
+    X[rng_0.uniform(size=X.shape) < 0.1] = np.nan
     learner = learned(X, None, alpha=0.15)
     assert learner.edge_strengths_[0, 3] > 0.5
     assert learner.edge_strengths_[0, 3] == learner.edge_strengths_.max()
     assert np.isfinite(learner.transform(X)).all()
 
 
-def test_heavy_tails_do_not_hide_an_edge():
-    rng = np.random.default_rng(0)
-    z = rng.multivariate_normal([0, 0, 0], [[1, 0.6, 0], [0.6, 1, 0], [0, 0, 1]], 400)
+def test_heavy_tails_do_not_hide_an_edge(rng_0):
+    z = rng_0.multivariate_normal([0, 0, 0], [[1, 0.6, 0], [0.6, 1, 0], [0, 0, 1]], 400)
     X = np.sign(z) * np.exp(3 * abs(z))
     with warnings.catch_warnings(record=True, action="always") as issued:
         learner = CopulaGraphLearner(0.1, random_state=0).fit(X)
@@ -204,13 +200,12 @@ def test_heavy_tails_do_not_hide_an_edge():
     assert abs(np.corrcoef(X.T)[0, 1]) < 0.4
 
 
-def test_a_harmful_model_is_replaced_by_means():
+def test_a_harmful_model_is_replaced_by_means(rng_0):
     """The sign of x changes the dependence of the others, which the mean balances."""
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(600, 1))
-    y = np.where(rng.uniform(size=(600, 1)) < 0.5, 1, -1) * x**2
-    X = np.hstack([x, y, x**2 + 0.1 * rng.normal(size=(600, 1))])
-    hidden = rng.uniform(size=X.shape) < 0.2
+    x = rng_0.normal(size=(600, 1))
+    y = np.where(rng_0.uniform(size=(600, 1)) < 0.5, 1, -1) * x**2
+    X = np.hstack([x, y, x**2 + 0.1 * rng_0.normal(size=(600, 1))])
+    hidden = rng_0.uniform(size=X.shape) < 0.2
     training = np.where(hidden, np.nan, X)
     filled = learned(training, None, alpha=0.05).transform(training)
     error = ((filled - X) ** 2 * hidden).sum(0)
@@ -232,9 +227,8 @@ def test_edge_probabilities_of_noise_are_small():
     assert (result > 0.5).mean() > 0.8
 
 
-def test_the_learner_of_non_negative_columns_names_this_one():
-    rng = np.random.default_rng(0)
-    X = rng.gamma(0.5, size=(200, 2))
+def test_the_learner_of_non_negative_columns_names_this_one(rng_0):
+    X = rng_0.gamma(0.5, size=(200, 2))
     other = TruncatedGaussianGraphLearner(random_state=0)
     with pytest.warns(MisfitWarning, match="use CopulaGraphLearner"):
         other.fit(X)
@@ -265,10 +259,9 @@ def test_draws_of_nearly_equal_numbers_are_narrow(rng):
     assert 0.8 < draws[:, both, 1].std() < 1.2
 
 
-def test_held_out_scores_of_a_path_are_those_of_learners():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(300, 1)) + 0.7 * rng.normal(size=(300, 4))
-    X[rng.random(X.shape) < 0.1] = np.nan
+def test_held_out_scores_of_a_path_are_those_of_learners(rng_0):
+    X = rng_0.normal(size=(300, 1)) + 0.7 * rng_0.normal(size=(300, 4))
+    X[rng_0.random(X.shape) < 0.1] = np.nan
     learner = CopulaGraphLearner(alpha=0.3, max_iter=20, random_state=0)
     train, test = np.arange(200), np.arange(200, 300)
     fitted = clone(learner).fit(X[train])

@@ -33,8 +33,7 @@ def test_weights_depend_on_levels_and_average_information(seed):
 
 def linked(seed):
     """Draw complete numbers, for which v is 1, and give their correlations."""
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(400, 5))
+    x = np.random.default_rng(seed).normal(size=(400, 5))
     x[:, 1] += x[:, 0]
     x[:, 4] += x[:, 0]
     return x, np.corrcoef(ranked(x).T)

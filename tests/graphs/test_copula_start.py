@@ -157,10 +157,9 @@ def test_the_series_of_unequal_levels_is_the_integral():
     assert value == pytest.approx(exact, abs=1e-4)  # of the integrals
 
 
-def test_correlations_of_numbers_are_those_of_their_scores():
+def test_correlations_of_numbers_are_those_of_their_scores(rng_0):
     """A half of the rows is missing, and one pair has no rows in common."""
-    rng = np.random.default_rng(0)
-    x = np.exp(rng.normal(size=(60, 3)))
+    x = np.exp(rng_0.normal(size=(60, 3)))
     x[:30, 0], x[30:, 1] = np.nan, np.nan
     x[:, 2] = np.where(np.isnan(x[:, 0]), x[:, 2], x[:, 0])
     assert correlation(x[:, [0, 1]], ["number", "number"]) == 0

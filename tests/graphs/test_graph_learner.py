@@ -30,9 +30,8 @@ def learner(**params):
 
 
 @pytest.fixture
-def X(seed):
+def X(rng):
     """The first two columns rise together, the last falls with the first."""
-    rng = np.random.default_rng(seed)
     X = rng.gamma(3.0, size=(120, 4))
     X[:, 1] += 1.5 * X[:, 0]
     X[:, 3] += 20 / (1 + X[:, 0])

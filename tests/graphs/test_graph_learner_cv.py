@@ -284,13 +284,10 @@ def test_the_model_is_cloned_and_searched(data):
         == search.best_params_["model__ridge"]
         == best_estimator.model.ridge
     )
-    assert not hasattr(model, "precision_") and not hasattr(
-        best_estimator.model, "precision_"
-    )
-    assert (
-        isinstance(best_estimator.alpha_, float)
-        and best_estimator.model.alpha == model.alpha
-    )
+    assert not hasattr(model, "precision_")
+    assert not hasattr(best_estimator.model, "precision_")
+    assert isinstance(best_estimator.alpha_, float)
+    assert best_estimator.model.alpha == model.alpha
     assert not isinstance(best_estimator, TruncatedGaussianGraphLearner)
 
 

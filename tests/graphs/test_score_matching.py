@@ -38,8 +38,7 @@ OFF = ~np.eye(D, dtype=bool)
 @pytest.fixture
 def x(seed):
     """Correlated rows of about unit standard deviation."""
-    rng = np.random.default_rng(seed)
-    x = rng.gamma(2.0, size=(150, D))
+    x = np.random.default_rng(seed).gamma(2.0, size=(150, D))
     x[:, 1] += 0.7 * x[:, 0]
     x[:, 3] += 1.5 / (0.5 + x[:, 2])
     return torch.tensor(x / x.std(0))

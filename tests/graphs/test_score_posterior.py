@@ -42,8 +42,7 @@ def drawn(d, rng):
 
 def table_of_two_edges(seed):
     """Draw a complete normal table with two edges of the same sign."""
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(300, 8))
+    X = np.random.default_rng(seed).normal(size=(300, 8))
     X[:, 1] = 0.6 * X[:, 0] + 0.8 * X[:, 1]
     X[:, 3] = 0.6 * X[:, 2] + 0.8 * X[:, 3]
     return X
@@ -58,10 +57,9 @@ def test_small_tables_with_edges_of_one_sign_keep_a_null(table):
     assert np.sum(np.triu(edge_probabilities) > 0.5) <= 4
 
 
-def test_edges_of_a_dense_graph_are_certain():
+def test_edges_of_a_dense_graph_are_certain(rng_0):
     """Most pairs have one, so that none of them can say what a pair without has."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(800, 6)) + rng.normal(size=(800, 1))
+    X = rng_0.normal(size=(800, 6)) + rng_0.normal(size=(800, 1))
     fitted = CopulaGraphLearner(on_misfit="ignore", random_state=0).fit(X)
     assert (fitted.edge_probabilities_[np.triu_indices(6, 1)] > 0.9).all()
 
