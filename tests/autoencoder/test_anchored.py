@@ -23,8 +23,7 @@ def linear(seed):
 
 
 @pytest.fixture
-def rows(seed):
-    torch.manual_seed(seed)
+def rows(torch_seeded):
     return torch.randn(2**D, D).double(), all_patterns(D)
 
 
@@ -98,9 +97,8 @@ def test_shapes_of_rows_are_free(linear, rows):
     result = q(x, rows[1])
     assert (result.batch_shape, result.event_shape) == ((3, 5, 2**D), (K,))
     z = torch.randn(3, 5, 2**D, K).double()
-    torch.testing.assert_close(
-        result.log_prob(z)[1, 2], q(x[1, 2], rows[1]).log_prob(z[1, 2])
-    )
+    expected = q(x[1, 2], rows[1]).log_prob(z[1, 2])
+    torch.testing.assert_close(result.log_prob(z)[1, 2], expected)
     one = q(x[0, 0, 3], rows[1][3])
     torch.testing.assert_close(one.log_prob(z[0, 0, 3]), result.log_prob(z)[0, 0, 3])
     none = q(x[0, 0, :0], rows[1][:0])
@@ -127,8 +125,7 @@ def test_values_under_the_mask_are_never_read(junk, n_components, linear, rows, 
     assert (shifted != q(*rows).mean).any(1)[observed.any(1)].all()  # control
 
 
-def test_components_start_about_the_posterior(linear, rows, seed):
-    torch.manual_seed(seed)
+def test_components_start_about_the_posterior(linear, rows, torch_seeded):
     several = encoder(linear, 3)
     q, exact = several(*rows), infer(linear, *rows)
     assert torch.equal(encoder(linear).start, torch.zeros(1, K).double())
@@ -145,9 +142,8 @@ def test_components_start_about_the_posterior(linear, rows, seed):
     torch.testing.assert_close(parts.log_prob(z), known.log_prob(z))
 
 
-def test_outputs_of_the_network_shift_and_widen(linear, rows, seed):
+def test_outputs_of_the_network_shift_and_widen(linear, rows, torch_seeded):
     """Of each component in turn, after the logits of all but one."""
-    torch.manual_seed(seed)
     several = encoder(linear, 2)
     with torch.no_grad():
         several.network.last.bias.copy_(torch.tensor([0.7, 1, 2, 3, -4, 5, 6, 9, 0]))

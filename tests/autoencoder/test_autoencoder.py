@@ -7,15 +7,16 @@ from math import sqrt
 import numpy as np
 import pytest
 import torch
+import vaes
 from oracles import GATE, z_mean
 from vaes import NORMAL, circle, families
 
-from skvnce._core.incomplete import Incomplete, Rows
+from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import seeded, stream
 from skvnce._core.training.adam import NotFinite
 from skvnce._core.training.rounds import STEPS
 from skvnce.autoencoder import losses, vae
-from skvnce.autoencoder.factor_analysis import FactorModel, fit_factors, infer, log_prob
+from skvnce.autoencoder.factor_analysis import FactorModel, infer, log_prob
 from skvnce.autoencoder.vae import Architecture, Autoencoder, Training
 
 
@@ -43,11 +44,7 @@ def single(data):
 
 
 def started(data, dropout=0.0, families=NORMAL):
-    """Make an autoencoder at the factor analysis of a table, and give that."""
-    weights = torch.ones(len(data.x)).double()
-    rows = Rows(data, weights)
-    model = fit_factors(rows, 1, floor=2e-3, max_iter=200, tol=1e-2).model
-    return vae.build(model, families, Architecture((16,), dropout, 1)), model
+    return vaes.started(data, Architecture((16,), dropout, 1), families)
 
 
 def of(learning_rate=3e-3, n_draws=5):
@@ -68,9 +65,8 @@ def miwae_loss(auto, data, training):
 # Families
 
 
-def test_a_linear_model_keeps_its_moments_in_every_family(seed):
+def test_a_linear_model_keeps_its_moments_in_every_family(torch_seeded):
     """Student's t its variance, a two-valued column the tangent of its logit."""
-    torch.manual_seed(seed)
     share = torch.tensor([0.2, 0.7]).double()
     std = (share * (1 - share)).sqrt()
     pairs = torch.stack([-share / std, (1 - share) / std], 1)
@@ -95,9 +91,8 @@ def test_a_linear_model_keeps_its_moments_in_every_family(seed):
     slope = torch.autograd.grad(torch.logit(leaf).sum(), leaf)[0]
     tangent = torch.logit(share) + slope * (probability - share)
     torch.testing.assert_close(mean[at] + loadings[at] @ z, tangent)
-    for result, same in zip(
-        vae.as_family(given, NORMAL), (*given[:2], deviation), strict=True
-    ):
+    both = zip(vae.as_family(given, NORMAL), (*given[:2], deviation), strict=True)
+    for result, same in both:
         assert torch.equal(result, same)
 
 
@@ -195,11 +190,8 @@ def test_networks_decay_and_learn_faster_than_the_rest(monkeypatch):
     assert (networks["weight_decay"], others["weight_decay"]) == (0.05, 0.0)
     assert others["lr"] == pytest.approx(0.3 * networks["lr"])
     names = {id(leaf): name for name, leaf in asked["named"]}
-    assert {names[id(leaf)] for leaf in others["params"]} == {
-        "model.mean",
-        "model.loadings",
-        "model.free_scale",
-    }
+    expected = {"model.mean", "model.loadings", "model.free_scale"}
+    assert {names[id(leaf)] for leaf in others["params"]} == expected
     assert len(networks["params"]) + 3 == len(names)
     assert any("posterior.network" in names[id(leaf)] for leaf in networks["params"])
 

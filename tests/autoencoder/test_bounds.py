@@ -9,27 +9,9 @@ from torch.distributions import Independent, Normal
 from torch.testing import assert_close
 from vaes import Curved, Given, log_evidence
 
-from skvnce._core.models import (
-    draw_latents,
-    drawn_elbo,
-    frozen,
-    log_joint,
-    observed_log_prob,
-)
+from skvnce._core import models
 from skvnce._core.random import global_stream, stream
-from skvnce.autoencoder.losses import (
-    COMPLETED_BOUNDS,
-    averaged_log_prob,
-    cvi_vae,
-    demiss_vae,
-    miss_vae,
-    mvb_vae,
-    of_cells,
-    of_latents,
-    posterior_only,
-    vbgi,
-    vbgi_marginal,
-)
+from skvnce.autoencoder import losses
 from skvnce.contrast.posteriors import Perceptron
 
 # DeMissVAE: two gradients of one loss, and where they lead
@@ -56,16 +38,14 @@ def model():
 
 
 @pytest.fixture
-def encoder(seed):
-    torch.manual_seed(seed)
+def encoder(torch_seeded):
     network = Perceptron(torch.zeros(3), torch.ones(3), [5], 4)
     nn.init.normal_(network.layers[-1].weight)
     return IndependentNormalEncoder(network).double()
 
 
 @pytest.fixture
-def completed(seed):
-    torch.manual_seed(seed)
+def completed(torch_seeded):
     observed = torch.rand(N, 3) < 0.6
     return torch.randn(N, 3).double().where(observed, torch.randn(K, N, 3)), observed
 
@@ -84,11 +64,11 @@ def two_objectives(model, encoder, x, observed):
     """Compute eqs. (1) and (2) of each row, each in a pass of its own."""
     complete = torch.ones_like(x).bool()
     q = encoder(x, complete)
-    z = draw_latents(q, stream(0), L, x)
+    z = models.draw_latents(q, stream(0), L, x)
     prior = model.prior().log_prob(z)
-    seen = observed_log_prob(model.likelihood(z), x, observed) + prior
-    whole = observed_log_prob(model.likelihood(z), x, complete) + prior
-    return seen.mean((0, 1)), (whole - frozen(q).log_prob(z)).mean((0, 1))
+    seen = models.observed_log_prob(model.likelihood(z), x, observed) + prior
+    whole = models.observed_log_prob(model.likelihood(z), x, complete) + prior
+    return seen.mean((0, 1)), (whole - models.frozen(q).log_prob(z)).mean((0, 1))
 
 
 def assert_equal(found, expected):
@@ -97,7 +77,7 @@ def assert_equal(found, expected):
 
 
 def test_one_loss_has_the_gradients_of_two(model, encoder, completed):
-    loss = demiss_vae(model, encoder, *completed, stream(0), L)
+    loss = losses.demiss_vae(model, encoder, *completed, stream(0), L)
     by_theta, by_phi = two_objectives(model, encoder, *completed)
     assert_equal(gradients(loss, model), gradients(by_theta, model))
     assert_equal(gradients(loss, encoder), gradients(by_phi, encoder))
@@ -105,51 +85,52 @@ def test_one_loss_has_the_gradients_of_two(model, encoder, completed):
         pairs = zip(gradients(loss, module), gradients(other, module), strict=True)
         assert any(abs(a - b).max() > 1e-3 for a, b in pairs)
     assert loss.shape == (N,)
-    assert COMPLETED_BOUNDS["demiss-vae"] is demiss_vae
+    assert losses.COMPLETED_BOUNDS["demiss-vae"] is losses.demiss_vae
 
 
 def test_the_value_is_a_bound(model, encoder, completed):
     """On average over many draws, that of the mixture of q over the imputations."""
     x, observed = completed
     with torch.no_grad():
-        value = demiss_vae(model, encoder, x, observed, stream(0), 400)
+        value = losses.demiss_vae(model, encoder, x, observed, stream(0), 400)
         exact = log_evidence(model, x[0], observed)
         q = encoder(x, torch.ones_like(x).bool())
-        z = draw_latents(q, stream(0), 400, x)
+        z = models.draw_latents(q, stream(0), 400, x)
     parts = [q.base_dist.mean, q.base_dist.stddev]
     parts = [v.detach().movedim(0, 1) for v in parts]  # (n, K, latents)
     mixture = Given([0.0] * K, torch.zeros(K, 2), torch.ones(K, 2), N)
     for place, part in zip(list(mixture.values)[1:], parts, strict=True):
         place.data = part
-    assert_close(averaged_log_prob(q, z), mixture(x, observed).log_prob(z))
+    assert_close(losses.averaged_log_prob(q, z), mixture(x, observed).log_prob(z))
     assert (value < exact).all()
     with torch.no_grad():
         many = [
-            miss_vae(model, mixture, x[0], observed, stream(i), 50) for i in range(99)
+            losses.miss_vae(model, mixture, x[0], observed, stream(i), 50)
+            for i in range(99)
         ]
         few = [
-            demiss_vae(model, encoder, x, observed, stream(i), 13) for i in range(99)
+            losses.demiss_vae(model, encoder, x, observed, stream(i), 13)
+            for i in range(99)
         ]
     assert abs(z_mean(torch.stack(few) - torch.stack(many), 0.0)).max() < GATE
 
 
 def test_without_gradient_the_value_is_the_same(model, encoder, completed):
     with torch.no_grad():
-        value = demiss_vae(model, encoder, *completed, stream(0), L)
+        value = losses.demiss_vae(model, encoder, *completed, stream(0), L)
     assert not value.requires_grad
-    again = demiss_vae(model, encoder, *completed, stream(0), L)
+    again = losses.demiss_vae(model, encoder, *completed, stream(0), L)
     assert_close(again.detach(), value)
 
 
 def test_an_encoder_of_incomplete_rows_is_taught_beside(model, encoder, completed):
     """Its gradient is that of the ELBO; the model gets none, and the value is 0."""
     x, observed = completed
-    result = posterior_only(model, encoder, x[0], observed, stream(0), L)
-    bound = miss_vae(model, encoder, x[0], observed, stream(0), L)
+    result = losses.posterior_only(model, encoder, x[0], observed, stream(0), L)
+    bound = losses.miss_vae(model, encoder, x[0], observed, stream(0), L)
     assert (result == 0).all()
-    for one, other in zip(
-        gradients(result, encoder), gradients(bound, encoder), strict=True
-    ):
+    pairs = zip(gradients(result, encoder), gradients(bound, encoder), strict=True)
+    for one, other in pairs:
         assert other.abs().max() > 0
         assert_close(one, other)
     assert all((gradient == 0).all() for gradient in gradients(result, model))
@@ -159,8 +140,8 @@ def test_an_encoder_of_incomplete_rows_is_taught_beside(model, encoder, complete
 
 
 def test_cvi_has_the_value_and_the_model_gradient_of_demiss(model, encoder, completed):
-    result = cvi_vae(model, encoder, *completed, stream(0), L)
-    demiss = demiss_vae(model, encoder, *completed, stream(0), L)
+    result = losses.cvi_vae(model, encoder, *completed, stream(0), L)
+    demiss = losses.demiss_vae(model, encoder, *completed, stream(0), L)
     assert_close(result, demiss)
     assert_equal(gradients(result, model), gradients(demiss, model))
     pairs = zip(gradients(result, encoder), gradients(demiss, encoder), strict=True)
@@ -177,9 +158,9 @@ def test_the_gradient_of_cvi_in_the_posterior_is_unbiased(
 
     def plain(model, encoder, x, observed, uniforms, n_draws):
         q = encoder(x, everything)
-        z = draw_latents(q, uniforms, n_draws, x)
-        joint = log_joint(model, x, observed, z)
-        return (joint - averaged_log_prob(q, z)).mean((0, 1))
+        z = models.draw_latents(q, uniforms, n_draws, x)
+        joint = models.log_joint(model, x, observed, z)
+        return (joint - losses.averaged_log_prob(q, z)).mean((0, 1))
 
     def sample(bound):
         streams = (stream(5000 * seed + i) for i in range(400))
@@ -188,16 +169,15 @@ def test_the_gradient_of_cvi_in_the_posterior_is_unbiased(
         return torch.stack([torch.cat([g.flatten() for g in one]) for one in result])
 
     expected = sample(plain)
-    for bound, same in ((cvi_vae, True), (mvb_vae, False)):
+    for bound, same in ((losses.cvi_vae, True), (losses.mvb_vae, False)):
         apart = sample(bound) - expected  # at the same draws of z
         apart = apart[:, apart.std(0) > 1e-9]
         assert apart.shape[1] > 10
         assert (abs(z_mean(apart, 0.0)).max() < GATE) == same
 
 
-def test_cvi_is_exact_for_a_posterior_that_ignores_imputations(seed):
+def test_cvi_is_exact_for_a_posterior_that_ignores_imputations(seed, torch_seeded):
     """p(z | x_obs) of a linear model is another optimum of eq. (3), not of eq. (2)."""
-    torch.manual_seed(seed)
     linear = Curved([[1.0], [-0.5], [0.4]], SCALE, bend=0.0)
     w, noise = linear.loadings[:, 0].detach(), torch.tensor(SCALE).double().square()
     observed = torch.tensor([[True, False, True], [False, True, False]])
@@ -211,21 +191,23 @@ def test_cvi_is_exact_for_a_posterior_that_ignores_imputations(seed):
         return Independent(Normal(loc, scale), 1).expand(x.shape[:-1])
 
     leaves = nn.ParameterList([loc, scale])
-    result = cvi_vae(linear, posterior, x, observed, stream(seed), L)
+    result = losses.cvi_vae(linear, posterior, x, observed, stream(seed), L)
     assert_close(result, log_evidence(linear, seen, observed))
     assert max(abs(g).max() for g in gradients(result, leaves)) < 1e-10
-    result = mvb_vae(linear, posterior, x, observed, stream(seed), L)
+    result = losses.mvb_vae(linear, posterior, x, observed, stream(seed), L)
     assert max(abs(g).max() for g in gradients(result, leaves)) > 1e-3  # control
 
 
 def test_mvb_is_the_elbo_of_completed_rows(model, encoder, completed):
     x, observed = completed
-    result = mvb_vae(model, encoder, x, observed, stream(0), L)
-    elbo = miss_vae(model, encoder, x, torch.ones_like(x).bool(), stream(0), L).mean(0)
+    result = losses.mvb_vae(model, encoder, x, observed, stream(0), L)
+    elbo = losses.miss_vae(
+        model, encoder, x, torch.ones_like(x).bool(), stream(0), L
+    ).mean(0)
     assert_close(result, elbo)
     for module in (model, encoder):
         assert_equal(gradients(result, module), gradients(elbo, module))
-    demiss = demiss_vae(model, encoder, *completed, stream(0), L)
+    demiss = losses.demiss_vae(model, encoder, *completed, stream(0), L)
     assert_equal(gradients(result, encoder), gradients(demiss, encoder))
     pairs = zip(gradients(result, model), gradients(demiss, model), strict=True)
     assert any(abs(a - b).max() > 1e-3 for a, b in pairs)
@@ -278,9 +260,8 @@ def cells(seed):
 
 
 @pytest.fixture
-def rows(seed):
+def rows(torch_seeded):
     """Completed rows, their latents, and the mask."""
-    torch.manual_seed(seed)
     x, z = torch.randn(2, N_VBGI, 3).double(), torch.randn(2, N_VBGI, 2).double()
     return x, z, torch.rand(N_VBGI, 3) < 0.6
 
@@ -289,24 +270,24 @@ def test_it_is_the_mean_of_two_blocks(encoder, cells, rows):
     x, z, observed = rows
     model, everything = curved(), torch.ones_like(x).bool()
     torch.manual_seed(0)
-    result = vbgi(model, encoder, cells, x, z, observed, stream(0))
+    result = losses.vbgi(model, encoder, cells, x, z, observed, stream(0))
     torch.manual_seed(0)
     q = cells(x, observed, z)
     some = q.rsample()
     moved = x.where(observed, some)
-    second = log_joint(model, moved, everything, z)
+    second = models.log_joint(model, moved, everything, z)
     second = second + q.entropy().where(~observed, 0.0).sum(-1)
-    first = miss_vae(model, encoder, x, everything, stream(0))
+    first = losses.miss_vae(model, encoder, x, everything, stream(0))
     assert result.shape == (2, N_VBGI)
     assert_close(result, (first + second) / 2)
 
 
 def test_complete_rows_have_the_elbo(encoder, rows):
     x, everything = rows[0], torch.ones(N_VBGI, 3).bool()
-    result = vbgi_marginal(curved(), encoder, x, everything, stream(0), 5)
-    elbo = miss_vae(curved(), encoder, x, everything, stream(0), 5)
+    result = losses.vbgi_marginal(curved(), encoder, x, everything, stream(0), 5)
+    elbo = losses.miss_vae(curved(), encoder, x, everything, stream(0), 5)
     assert_close(result, elbo)
-    other = vbgi_marginal(curved(), encoder, x, rows[2], stream(0), 5)
+    other = losses.vbgi_marginal(curved(), encoder, x, rows[2], stream(0), 5)
     assert (result != other)[:, ~rows[2].all(1)].all()  # control
 
 
@@ -315,18 +296,20 @@ def test_the_bounds_are_below_the_likelihood(encoder, cells, rows):
     x, z, observed = (v[:1] if v.dim() == 3 else v for v in rows)
     model, everything = curved(), torch.ones(N_VBGI, 3).bool()
     with torch.no_grad():
-        marginal = vbgi_marginal(model, encoder, x[0], observed, global_stream, MANY)
+        marginal = losses.vbgi_marginal(
+            model, encoder, x[0], observed, global_stream, MANY
+        )
         assert (marginal < log_evidence(model, x[0], observed)).all()
         torch.manual_seed(0)
         copies = (v.expand(MANY, -1, -1) for v in (x[0], z[0]))
-        second = of_cells(model, cells, *copies, observed)
-        exact = log_joint(model, x[0], observed, z[0])
+        second = losses.of_cells(model, cells, *copies, observed)
+        exact = models.log_joint(model, x[0], observed, z[0])
         incomplete = ~observed.all(1)
         above = z_mean(second[:, incomplete], exact[incomplete])
         assert (above < GATE).all()  # nearly equal where q is right by chance
         assert above.min() < -GATE
         assert_close(second[:, ~incomplete], exact[~incomplete].expand(MANY, -1))
-        first = miss_vae(model, encoder, x[0], everything, global_stream, MANY)
+        first = losses.miss_vae(model, encoder, x[0], everything, global_stream, MANY)
         assert (first < log_evidence(model, x[0], everything)).all()
 
 
@@ -341,11 +324,13 @@ def test_the_posterior_of_completed_rows_reads_all_cells(rows):
 
     model, everything = curved(), torch.ones_like(x).bool()
     assert not observed.all()
-    result = vbgi_marginal(model, ByMask(), x, observed, stream(0), 5)
-    of_all = drawn_elbo(model, ByMask()(x, everything), x, observed, stream(0), 5)
+    result = losses.vbgi_marginal(model, ByMask(), x, observed, stream(0), 5)
+    of_all = models.drawn_elbo(
+        model, ByMask()(x, everything), x, observed, stream(0), 5
+    )
     assert_close(result, of_all, rtol=0, atol=0)
     part = ByMask()(x, observed.expand(x.shape))
-    of_some = drawn_elbo(model, part, x, observed, stream(0), 5)
+    of_some = models.drawn_elbo(model, part, x, observed, stream(0), 5)
     assert (result != of_some).any()
 
 
@@ -355,7 +340,7 @@ def test_of_cells_reads_nothing_under_the_mask(cells, rows, garbage):
     values = []
     for filled in (x, x.where(observed, garbage)):
         torch.manual_seed(0)
-        values.append(of_cells(curved(), cells, filled, z, observed))
+        values.append(losses.of_cells(curved(), cells, filled, z, observed))
         assert torch.equal(cells(filled, observed, z).loc, cells(x, observed, z).loc)
     assert torch.equal(*values)
 
@@ -386,19 +371,18 @@ def objectives(model, x, observed):
     """The objectives at a state of the chains, with exact conditionals."""
     parts = Linear(), Decoded()
     return {
-        "both": lambda x, z: vbgi(model, *parts, x, z, observed, global_stream),
-        "A": lambda x, z: of_latents(model, parts[0], x, global_stream),
-        "B": lambda x, z: of_cells(model, parts[1], x, z, observed),
-        "marginal": lambda x, z: vbgi_marginal(
+        "both": lambda x, z: losses.vbgi(model, *parts, x, z, observed, global_stream),
+        "A": lambda x, z: losses.of_latents(model, parts[0], x, global_stream),
+        "B": lambda x, z: losses.of_cells(model, parts[1], x, z, observed),
+        "marginal": lambda x, z: losses.vbgi_marginal(
             model, parts[0], x, observed, global_stream
         ),
     }
 
 
 @pytest.fixture
-def learning(seed):
+def learning(torch_seeded):
     """A linear model away from its optimum, and rows with missing cells."""
-    torch.manual_seed(seed)
     model = Curved(LOADINGS_VBGI, SCALE_VBGI, bend=0.0, mean=[0.0] * 3)
     observed = torch.tensor([[1, 0, 1], [0, 1, 0], [1, 1, 0], [0, 0, 1]]).bool()
     return model, 1.0 + torch.randn(4, 3).double(), observed
@@ -438,7 +422,7 @@ def test_the_gradient_in_q_is_that_of_the_likelihood(learning):
         for _ in range(REPEATS):
             z, cells = torch.randn(CHAINS, 4, 1), torch.randn(CHAINS, 4, 3)
             state = x.where(observed, cells.double()), z.double()
-            value = vbgi(model, *parts, *state, observed, global_stream)
+            value = losses.vbgi(model, *parts, *state, observed, global_stream)
             each = torch.autograd.grad(value.mean(), leaves)
             gradients.append(torch.cat([g.flatten() for g in each]))
         gradients = torch.stack(gradients)

@@ -6,6 +6,7 @@ import torch
 from oracles import GATE, all_patterns, z_mean
 from scipy.optimize import minimize
 from torch.distributions import MultivariateNormal
+from torch.testing import assert_close
 from vaes import random_factors
 
 from skvnce._core.incomplete import Incomplete, Rows
@@ -91,10 +92,8 @@ def test_its_limit_is_the_maximum(seed):
     best = FactorModel(
         *map(torch.tensor, (mean, loadings.reshape(d, k), np.exp(log_noise)))
     )
-    torch.testing.assert_close(
-        ours.model.covariance(), best.covariance(), rtol=0, atol=1e-4
-    )
-    torch.testing.assert_close(ours.model.mean, best.mean, rtol=0, atol=1e-4)
+    assert_close(ours.model.covariance(), best.covariance(), rtol=0, atol=1e-4)
+    assert_close(ours.model.mean, best.mean, rtol=0, atol=1e-4)
     # and the gradient is zero there, but not beside it
     limit = ours.model
     there = [limit.mean, limit.noise_variance.log(), limit.loadings.flatten()]
@@ -106,9 +105,8 @@ def test_its_limit_is_the_maximum(seed):
 @pytest.mark.parametrize("value", [float("nan"), 1e6])
 def test_values_under_the_mask_are_never_read(value, data):
     x = data.x.where(data.observed, torch.tensor(value).double())
-    for a, b in zip(
-        fit(data).model, fit(Incomplete(x, data.observed)).model, strict=True
-    ):
+    pairs = zip(fit(data).model, fit(Incomplete(x, data.observed)).model, strict=True)
+    for a, b in pairs:
         assert torch.equal(a, b)
 
 
@@ -116,7 +114,7 @@ def test_batches_do_not_matter(data, monkeypatch):
     whole = fit(data, max_iter=20)
     monkeypatch.setattr("skvnce.autoencoder.factor_analysis._CELLS_AT_ONCE", 100)
     for a, b in zip(whole.model, fit(data, max_iter=20).model, strict=True):
-        torch.testing.assert_close(a, b)
+        assert_close(a, b)
 
 
 def test_a_column_without_cells_is_standard_normal(data):
@@ -133,17 +131,16 @@ def test_rotation_keeps_the_covariance_and_is_the_same_from_any_start(data, seed
     turn = np.linalg.qr(np.random.default_rng(seed).normal(size=(2, 2))).Q
     other = model._replace(loadings=model.loadings @ torch.tensor(turn))
     a, b = map(factor_analysis.rotate, (model, other))
-    torch.testing.assert_close(a.covariance(), model.covariance())
-    torch.testing.assert_close(a.loadings, b.loadings)
+    assert_close(a.covariance(), model.covariance())
+    assert_close(a.loadings, b.loadings)
     inner = a.loadings.T @ (a.loadings / a.noise_variance[:, None])
-    torch.testing.assert_close(inner, inner.diagonal().diag())
+    assert_close(inner, inner.diagonal().diag())
     assert inner[0, 0] > inner[1, 1]
 
 
 @pytest.mark.slow
-def test_the_toy_data_of_the_paper_are_recovered(seed):
+def test_the_toy_data_of_the_paper_are_recovered(rng):
     """Over independent tables, and not with the sign that the paper prints."""
-    rng = np.random.default_rng(seed)
     truth = F @ F.T + np.diag(PSI)
     scale, result = np.sqrt(np.diag(truth)), []
     for _ in range(20):
@@ -164,15 +161,13 @@ def test_the_toy_data_of_the_paper_are_recovered(seed):
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("rank", [1, 2, 4])
-def test_the_rank_is_found_on_held_out_cells(rank, seed):
-    rng = np.random.default_rng(seed)
+def test_the_rank_is_found_on_held_out_cells(rank, rng):
     ranks = [chosen(table(rng, n=400, d=12, k=rank), rng) for _ in range(8)]
     assert min(ranks) == np.median(ranks) == rank
 
 
-def test_independent_columns_have_the_smallest_rank(seed):
+def test_independent_columns_have_the_smallest_rank(rng):
     """By chance a second latent is added less often than a standard error allows."""
-    rng = np.random.default_rng(seed)
     ranks = [chosen(table(rng, n=150, d=6, k=1, noise=1e6), rng) for _ in range(20)]
     # two ranks are tried; P(Z > 1) is 0.16 for each, even if it did no harm
     assert np.mean(np.array(ranks) > 1) < 0.32 + GATE * np.sqrt(0.32 * 0.68 / 20)
@@ -224,9 +219,7 @@ def test_a_covariance_says_what_complete_rows_say(rank, seed):
     factors = factor_analysis.fit_covariance(
         mean, covariance, rank, floor=FLOOR, n_rounds=2000
     )
-    torch.testing.assert_close(
-        factors.covariance(), rows.covariance(), rtol=0, atol=1e-3
-    )
+    assert_close(factors.covariance(), rows.covariance(), rtol=0, atol=1e-3)
     assert torch.equal(factors.mean, mean)
     # both are EM, which stops short of the maximum (by 1.8e-6 at seed 4)
     assert abs(divergence(factors, covariance) - divergence(rows, covariance)) < 1e-4
@@ -238,8 +231,7 @@ def test_a_covariance_says_what_complete_rows_say(rank, seed):
     )  # control
 
 
-def test_rounds_on_a_covariance_never_lower_the_likelihood(seed):
-    rng = np.random.default_rng(seed)
+def test_rounds_on_a_covariance_never_lower_the_likelihood(rng):
     root = torch.tensor(rng.normal(size=(6, 6)))
     covariance, mean = root @ root.T, torch.zeros(6).double()
     values = [
@@ -258,13 +250,12 @@ def test_rounds_on_a_covariance_never_lower_the_likelihood(seed):
 
 
 @pytest.mark.parametrize("d", [2, 4, 8])
-def test_one_latent_less_than_columns_gives_any_covariance(d, seed):
-    rng = np.random.default_rng(seed)
+def test_one_latent_less_than_columns_gives_any_covariance(d, rng):
     correlation = np.corrcoef(rng.normal(size=(d, 3 * d)))
     covariance, mean = torch.tensor(correlation), torch.zeros(d).double()
     factors = factor_analysis.fit_covariance(mean, covariance, d - 1, floor=FLOOR)
     assert 0 <= divergence(factors, covariance) + 1e-12 < 1e-4
-    torch.testing.assert_close(factors.covariance(), covariance, rtol=0, atol=5e-3)
+    assert_close(factors.covariance(), covariance, rtol=0, atol=5e-3)
     if d > 4:  # of four columns one latent is nearly enough by chance
         less = factor_analysis.fit_covariance(mean, covariance, 1, floor=FLOOR)
         assert divergence(less, covariance) > 1e-2  # control
@@ -279,7 +270,7 @@ def test_noise_of_a_covariance_stays_above_its_floor(seed):
         torch.zeros(4).double(), covariance, 3, floor=2e-3
     )
     assert (factors.noise_variance >= 2e-3).all()
-    torch.testing.assert_close(factors.covariance(), covariance, rtol=0, atol=2e-2)
+    assert_close(factors.covariance(), covariance, rtol=0, atol=2e-2)
 
 
 # Incomplete rows of factor analysis against dense algebra, every pattern at d = 5
@@ -305,7 +296,7 @@ def x(seed, observed):
 
 
 def close(actual, expected):
-    torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
+    assert_close(actual, expected, rtol=1e-10, atol=1e-10)
 
 
 def test_every_pattern_against_dense_algebra(model, x, observed):
@@ -341,7 +332,7 @@ def test_little_noise_costs_no_digits(model, x, observed):
     near = torch.linalg.pinv(quiet.loadings) @ (row[0] - model.mean)
     constant = D * torch.log(torch.tensor(2 * torch.pi, dtype=torch.float64))
     exact = -(off + near.square().sum() + size + constant) / 2
-    torch.testing.assert_close(log_prob[0], exact, rtol=0, atol=1e-5)
+    assert_close(log_prob[0], exact, rtol=0, atol=1e-5)
 
 
 def test_batches_partition_the_rows(model, monkeypatch):

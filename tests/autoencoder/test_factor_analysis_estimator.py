@@ -118,16 +118,13 @@ def test_the_order_of_rows_does_not_matter(n_components, X, seed):
 def test_units_do_not_matter(n_components, X, seed):
     factor = 10 ** np.random.default_rng(seed).uniform(-20, 20, size=D)
     first, second = fitted(X, n_components), fitted(X * factor, n_components)
-    assert_allclose(
-        first.components_ / UNIT, second.components_ / UNIT / factor, atol=1e-6
-    )
-    assert_allclose(
-        first.transform(X), second.transform(X * factor), rtol=1e-5, atol=1e-9
-    )
+    expected = second.components_ / UNIT / factor
+    assert_allclose(first.components_ / UNIT, expected, atol=1e-6)
+    exact = second.transform(X * factor)
+    assert_allclose(first.transform(X), exact, rtol=1e-5, atol=1e-9)
     count = (~np.isnan(X)) @ np.log(factor)
-    assert_allclose(
-        first.score_samples(X) - count, second.score_samples(X * factor), rtol=1e-6
-    )
+    found = first.score_samples(X) - count
+    assert_allclose(found, second.score_samples(X * factor), rtol=1e-6)
 
 
 @pytest.mark.parametrize("n_components", [2, "auto"])

@@ -91,8 +91,7 @@ def test_noise_is_imputed_as_by_means(seed):
     """
     ratios = []
     for i in range(4):
-        rng = np.random.default_rng([seed, i])
-        full = rng.normal(size=(60, 5))
+        full = np.random.default_rng([seed, i]).normal(size=(60, 5))
         hidden = mcar(full, 0.3, random_state=i)
         X = hide(full, hidden)
         filled = LAIRImputer(random_state=0).fit_transform(X)

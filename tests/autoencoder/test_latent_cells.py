@@ -10,8 +10,7 @@ D, K, N = 3, 2, 7
 
 
 @pytest.fixture
-def linear(seed):
-    torch.manual_seed(seed)
+def linear(torch_seeded):
     return torch.randn(D), torch.randn(D, K), torch.rand(D) + 0.1
 
 

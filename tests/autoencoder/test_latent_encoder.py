@@ -24,8 +24,7 @@ def mixture_encoder(n_components=K, shake=0.7):
 
 
 @pytest.fixture
-def rows(seed):
-    torch.manual_seed(seed)
+def rows(torch_seeded):
     return torch.randn(2, N, D).double(), torch.rand(N, D) < 0.6
 
 

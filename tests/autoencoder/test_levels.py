@@ -179,8 +179,7 @@ def test_gradients_reach_all_parameters(seed):
     assert outputs.tolist() == [True, True, True, False, False, False]  # logits
 
 
-def test_latents_of_levels_are_in_the_order_of_the_outputs(seed):
-    rng = np.random.default_rng(seed)
+def test_latents_of_levels_are_in_the_order_of_the_outputs(seed, rng):
     z = rng.normal(size=600)
     utility = np.stack([z, 0 * z, -z], 1) + 0.5 * rng.normal(size=(600, 3))
     grade = np.digitize(z + 0.5 * rng.normal(size=600), [-0.6, 0.5])

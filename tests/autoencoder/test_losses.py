@@ -5,6 +5,7 @@ from copy import deepcopy
 import numpy as np
 import pytest
 import torch
+import vaes
 from oracles import GATE, z_mean
 from vaes import (
     NORMAL,
@@ -17,12 +18,12 @@ from vaes import (
     rounded_table,
 )
 
-from skvnce._core.incomplete import Incomplete, Rows
+from skvnce._core.incomplete import Incomplete
 from skvnce._core.models import Sampler, State, draw_latents
 from skvnce._core.random import seeded, stream
 from skvnce._core.training.adam import named_leaves
 from skvnce.autoencoder import losses, vae
-from skvnce.autoencoder.factor_analysis import fit_factors, log_prob
+from skvnce.autoencoder.factor_analysis import log_prob
 from skvnce.autoencoder.vae import Architecture, Autoencoder, Training
 
 # The algorithms that train autoencoders: what they complete, move and raise
@@ -46,11 +47,7 @@ def table(seed, n=500, missing=0.3, rounded=False):
 
 
 def started(data, families=NORMAL, dropout=0.0):
-    """Make an autoencoder at the factor analysis of a table, and give that."""
-    weights = torch.ones(len(data.x)).double()
-    rows = Rows(data, weights)
-    model = fit_factors(rows, 1, floor=2e-3, max_iter=200, tol=1e-2).model
-    auto = vae.build(model, families, SIZES._replace(dropout=dropout))
+    auto, model = vaes.started(data, SIZES._replace(dropout=dropout), families)
     return Autoencoder(*(part.double() for part in auto)), model
 
 
@@ -176,9 +173,8 @@ def test_chains_start_at_the_conditional_of_the_linear_model(seed):
         start = losses.initial(auto, data, 4000, lambda cells: cells)
         assert view(start[1]).batch_shape == start[0].shape
     covariance = known.loadings @ known.loadings.T + known.noise_variance.diag()
-    for x, observed, cells in zip(
-        data.x, data.observed, start[0].movedim(1, 0), strict=True
-    ):
+    pairs = zip(data.x, data.observed, start[0].movedim(1, 0), strict=True)
+    for x, observed, cells in pairs:
         if observed.all():
             assert (cells == x).all()
             continue
@@ -311,9 +307,8 @@ def slopes_of(auto):
 @pytest.mark.parametrize("hidden", [(6,), (5, 4), ()])
 @pytest.mark.parametrize("rounded", [(), (2, 0), (0, 1, 2, 3)])
 @pytest.mark.parametrize("far", [1.0, 60.0])
-def test_it_is_the_gradient_of_autograd(hidden, rounded, far, seed):
+def test_it_is_the_gradient_of_autograd(hidden, rounded, far, seed, torch_seeded):
     """With the same random numbers; also where probabilities underflow."""
-    torch.manual_seed(seed)
     k = 1 + seed % 3
     auto = moved_autoencoder(4, k, rounded, Architecture(hidden, 0.2, 1), far)
     loss = loss_of(auto, rounded_table(rounded, 4))
@@ -335,8 +330,7 @@ def test_it_is_the_gradient_of_autograd(hidden, rounded, far, seed):
     assert abs(float(other) - float(value)) > 1e-6
 
 
-def test_other_losses_are_left_to_autograd(seed):
-    torch.manual_seed(seed)
+def test_other_losses_are_left_to_autograd(torch_seeded):
     data, sizes = rounded_table((), 4), Architecture((6,), 0.0, 1)
     auto = moved_autoencoder(4, 2, (), sizes)
     assert isinstance(loss_of(auto, data), losses.WeightedBound)

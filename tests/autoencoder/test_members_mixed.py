@@ -86,9 +86,8 @@ def test_several_members_are_averaged(kind, brief):
     model = imputer(kind, n_estimators=3, n_draws=12, n_steps=3).fit(X)
     result = model.category_probabilities(X)["colour"].to_numpy()
     np.testing.assert_allclose(result.sum(1), 1)
-    assert [member.families_ for member in model.estimators_] == [
-        ["normal", "nominal", "ordinal", "ordinal"]
-    ] * 3
+    expected = [["normal", "nominal", "ordinal", "ordinal"]] * 3
+    assert [member.families_ for member in model.estimators_] == expected
 
 
 @pytest.mark.quick(1)
@@ -103,15 +102,14 @@ def test_categories_alone(kind, brief):
 
 @pytest.mark.slow
 @both
-def test_held_out_numbers_and_levels_are_judged(kind):
+def test_held_out_numbers_and_levels_are_judged(kind, rng_0):
     X, _, _ = frame(5)
     result = imputer(kind, on_misfit="warn").fit(X)
     assert 0.1 < result.held_out_gain_ < 1
     assert not result.marginal_columns_.any()
     result = imputer(kind, on_misfit="warn").fit(X.drop(columns="size"))
     assert 0 < result.held_out_gain_ < 1
-    rng = np.random.default_rng(0)
-    shuffled = X.apply(lambda column: rng.permutation(column.astype(object)))
+    shuffled = X.apply(lambda column: rng_0.permutation(column.astype(object)))
     result = imputer(kind, on_misfit="warn").fit(shuffled.astype(X.dtypes))
     assert result.held_out_gain_ < 0.05  # control
 
@@ -240,11 +238,8 @@ def test_training_moves_categorical_conditionals(brief):
     states = [imputer(VGIImputer, one).fit(X).estimators_[0] for one in models]
     before, after = (one.conditionals_state_["networks.biases.1"] for one in states)
     changed = (before != after)[1:, 0, 2:]  # after location and log-scale
-    assert changed.tolist() == [
-        [True, True, True, False],
-        [True] * 4,
-        [True, True, False, False],
-    ]
+    expected = [[True, True, True, False], [True] * 4, [True, True, False, False]]
+    assert changed.tolist() == expected
 
 
 @pytest.mark.parametrize(

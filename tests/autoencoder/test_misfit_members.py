@@ -65,16 +65,14 @@ def test_the_gain_is_that_of_a_fit_without_the_cells(seed, imputer):
     assert np.abs(apart).mean() < 0.75 * np.abs(leaked).mean()
 
 
-def test_latents_are_turned_like_others(seed):
-    torch.manual_seed(seed)
+def test_latents_are_turned_like_others(torch_seeded):
     one = FactorModel(torch.zeros(6), torch.randn(6, 3), torch.ones(6))
     turn = torch.linalg.qr(torch.randn(3, 3)).Q
     result = turned_like(one._replace(loadings=one.loadings @ turn), one)
     torch.testing.assert_close(result.loadings, one.loadings)
     near = turned_like(one, one._replace(loadings=torch.randn(6, 3)))
-    torch.testing.assert_close(
-        near.loadings @ near.loadings.T, one.loadings @ one.loadings.T
-    )
+    expected = one.loadings @ one.loadings.T
+    torch.testing.assert_close(near.loadings @ near.loadings.T, expected)
 
 
 def test_a_module_is_moved_as_its_start_is():

@@ -50,7 +50,6 @@ def distance(sampler, problem, seed, *, n=100, n_chains=1, n_steps=500, burn_in=
 
 
 @pytest.mark.slow
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_ac_mwg(problem, seed):
     sampler = ac_mwg(*PARTS, eps=0.01, history_size=20)

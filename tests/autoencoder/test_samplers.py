@@ -39,6 +39,7 @@ from skvnce.autoencoder.samplers import pooled_draws as draws
 N, INF = np.nan, np.inf
 OFF = linear_posterior(widen=1.3, shift=0.2)
 TABLE = np.concatenate([ROWS, [[1.0, -1.0, 0.5, 3.0], [N, 0.0, 1.0, N]]])
+DATA = Incomplete.from_array(TABLE)
 
 
 def block_gibbs(model, posterior, **options):
@@ -67,27 +68,25 @@ def run(make, data, uniforms, x=None, n_steps=12):
 
 @every
 def test_observed_cells_stay_and_others_move(make, seed):
-    data = Incomplete.from_array(TABLE)
-    start = make(LINEAR, OFF, uniforms=random.stream(seed)).init(data)
-    end = run(make, data, random.stream(seed))
+    start = make(LINEAR, OFF, uniforms=random.stream(seed)).init(DATA)
+    end = run(make, DATA, random.stream(seed))
     assert end.step == 12
     assert end.x.shape == start.x.shape
     for x in (start.x, end.x):
-        seen = data.observed.expand_as(x)
-        assert torch.equal(x[seen], data.x.expand_as(x)[seen])
+        seen = DATA.observed.expand_as(x)
+        assert torch.equal(x[seen], DATA.x.expand_as(x)[seen])
         assert x.isfinite().all()
     assert (end.x != start.x)[~seen].all()
-    assert torch.equal(end.x[:, 3], data.x[3].expand(len(end.x), -1))  # a complete row
+    assert torch.equal(end.x[:, 3], DATA.x[3].expand(len(end.x), -1))  # a complete row
 
 
 @every
 @pytest.mark.parametrize("garbage", [N, 1e6, -INF])
 def test_values_under_the_mask_do_not_matter(make, garbage, seed):
-    data = Incomplete.from_array(TABLE)
-    dirty = Incomplete(data.x.where(data.observed, garbage), data.observed)
+    dirty = Incomplete(DATA.x.where(DATA.observed, garbage), DATA.observed)
     x = torch.randn(4, *TABLE.shape, generator=torch.Generator().manual_seed(seed))
     for start in (None, x.double()):
-        clean, other = (run(make, d, random.stream(seed), start) for d in (data, dirty))
+        clean, other = (run(make, d, random.stream(seed), start) for d in (DATA, dirty))
         assert torch.equal(clean.x, other.x)
 
 
@@ -105,10 +104,9 @@ def test_rows_in_any_order_and_batch(make, seed):
 
 @every
 def test_a_step_changes_no_argument(make, seed):
-    data = Incomplete.from_array(TABLE)
     sampler = make(LINEAR, OFF, uniforms=random.stream(seed))
-    state = run_chain(sampler, sampler.init(data), data, 5)
-    first, second = (sampler.step(state, data)[0] for _ in range(2))
+    state = run_chain(sampler, sampler.init(DATA), DATA, 5)
+    first, second = (sampler.step(state, DATA)[0] for _ in range(2))
     assert torch.equal(first.x, second.x)
     assert not torch.equal(first.x, state.x)
     assert state.step + 1 == first.step
@@ -116,12 +114,11 @@ def test_a_step_changes_no_argument(make, seed):
 
 @every
 def test_chains_go_on_from_given_tables(make, seed):
-    data = Incomplete.from_array(TABLE)
     x = torch.full((2, 3, *TABLE.shape), 7.0).double()  # chains of any shape
     sampler = make(LINEAR, OFF, uniforms=random.stream(seed))
-    state = sampler.init(data, x)
+    state = sampler.init(DATA, x)
     assert (state.x[..., 2, :] == 7.0).all()
-    assert sampler.step(state, data)[0].x.shape == x.shape
+    assert sampler.step(state, DATA)[0].x.shape == x.shape
 
 
 @every
@@ -133,7 +130,7 @@ def test_one_call_of_one_shape_for_each_number(make, seed):
         calls.append((number, template.shape))
         return random.stream(seed)(number, template)
 
-    run(make, Incomplete.from_array(TABLE), uniforms, n_steps=3)
+    run(make, DATA, uniforms, n_steps=3)
     numbers, shapes = zip(*calls, strict=True)
     assert len(set(numbers)) == len(numbers)
     assert len(set(shapes)) == 1
@@ -143,8 +140,7 @@ def test_one_call_of_one_shape_for_each_number(make, seed):
 def test_no_gradient_is_kept(make, seed):
     parts = LINEAR._replace(mean=torch.nn.Parameter(LINEAR.mean)), OFF
     sampler = make(*parts, uniforms=random.stream(seed))
-    data = Incomplete.from_array(TABLE)
-    state = run_chain(sampler, sampler.init(data), data, 2)
+    state = run_chain(sampler, sampler.init(DATA), DATA, 2)
     assert not state.x.requires_grad
 
 
@@ -185,16 +181,13 @@ def test_the_pool_is_a_function_of_the_row(seed):
 
 
 def test_draws_are_clamped_to_bounds(seed):
-    data, low = (
-        Incomplete.from_array(TABLE),
-        torch.full((4,), -0.1, dtype=torch.float64),
-    )
+    low = torch.full((4,), -0.1, dtype=torch.float64)
     bounds = low, -low
     sampler = pseudo_gibbs(LINEAR, OFF, bounds=bounds, uniforms=random.stream(seed))
-    x = run_chain(sampler, sampler.init(data), data, 3).x
-    hidden = ~data.observed.expand_as(x)
+    x = run_chain(sampler, sampler.init(DATA), DATA, 3).x
+    hidden = ~DATA.observed.expand_as(x)
     assert (x[hidden].abs() <= 0.1).all()
-    assert torch.equal(x[~hidden], data.x.expand_as(x)[~hidden])  # though beyond them
+    assert torch.equal(x[~hidden], DATA.x.expand_as(x)[~hidden])  # though beyond them
 
 
 def test_draws_that_are_not_finite_leave_the_cell_as_it_was(seed):

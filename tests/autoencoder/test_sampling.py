@@ -210,9 +210,8 @@ def test_draws_that_are_spread_evenly_have_exact_means(shift, seed):
 
 
 @pytest.fixture
-def rows(seed):
+def rows(rng):
     """Make rows of many patterns; one is complete and one shows nothing."""
-    rng = np.random.default_rng(seed)
     result = rng.normal(size=(12, 4))
     result[rng.uniform(size=result.shape) < 0.5] = np.nan
     result[0], result[1] = rng.normal(size=4), np.nan

@@ -67,8 +67,7 @@ def exact(X):
 
 
 @pytest.fixture
-def X(seed):
-    rng = np.random.default_rng(seed)
+def X(rng):
     z = rng.normal(size=(60, 1))
     X = MEAN + z @ np.array(LOADINGS).T + SCALE * rng.normal(size=(60, 3))
     X[rng.uniform(size=X.shape) < 0.3] = np.nan
@@ -161,9 +160,8 @@ class Greys(Decoder):
         return ContinuousBernoulli(logits=4 * self.line(z))
 
 
-def test_cells_on_the_unit_interval_have_their_means(seed):
+def test_cells_on_the_unit_interval_have_their_means(torch_seeded):
     """By the continuous Bernoulli distribution; a binary one has other means."""
-    torch.manual_seed(seed)
     model = Greys()
     with torch.no_grad():
         X = model.likelihood(torch.randn(40, 1)).sample().double().numpy()

@@ -84,6 +84,20 @@ def test_every_objective_trains(X, objective):
     assert np.allclose(other.model_state_[name], 0)
 
 
+def trained(algorithm, seed, width, rate, **options):
+    """Make an estimator of one latent that trains on all cells by small batches."""
+    return VariationalAutoencoder(
+        algorithm=algorithm,
+        n_components=1,
+        n_training_draws=2,
+        marginals="normal",
+        hidden_layer_sizes=(width,),
+        solver=Adam(learning_rate_init=rate, batch_size=64, validation_fraction=0),
+        random_state=seed,
+        **options,
+    )
+
+
 COMPLETING = ["demiss-vae", "cvi-vae", "mvb-vae", "vbgi-vae", "vbgi-vae-m"]
 
 
@@ -92,17 +106,8 @@ COMPLETING = ["demiss-vae", "cvi-vae", "mvb-vae", "vbgi-vae", "vbgi-vae-m"]
 def test_every_algorithm_gains_on_new_rows(algorithm, seed):
     """In log p of complete rows over the linear start."""
     full, hidden = curved_table(seed, n=300)
-    vae = VariationalAutoencoder(
-        algorithm=algorithm,
-        n_components=1,
-        n_training_draws=2,
-        marginals="normal",
-        hidden_layer_sizes=(16,),
-        solver=Adam(learning_rate_init=2e-2, batch_size=64, validation_fraction=0),
-        max_iter=2,
-        n_importance_samples=64,
-        random_state=seed,
-    ).fit(hide(full, hidden))
+    vae = trained(algorithm, seed, 16, 2e-2, max_iter=2, n_importance_samples=64)
+    vae.fit(hide(full, hidden))
     start = clone(vae).set_params(max_iter=0).fit(hide(full, hidden))
     new, _ = curved_table(seed + 1000, n=900)
     gain = vae.score_samples(new) - start.score_samples(new)
@@ -113,17 +118,7 @@ def test_every_algorithm_gains_on_new_rows(algorithm, seed):
 @pytest.mark.parametrize("algorithm", ["miwae", "miss-siwae", "demiss-vae"])
 def test_the_encoder_can_be_trained_on_other_rows(algorithm, X, seed):
     """A wrong one recovers, so that the bound rises; the model stays as it was."""
-    vae = VariationalAutoencoder(
-        algorithm=algorithm,
-        n_components=1,
-        n_training_draws=2,
-        marginals="normal",
-        hidden_layer_sizes=(8,),
-        solver=Adam(learning_rate_init=3e-2, batch_size=64, validation_fraction=0),
-        max_iter=1,
-        n_importance_samples=1,
-        random_state=seed,
-    ).fit(X)
+    vae = trained(algorithm, seed, 8, 3e-2, max_iter=1, n_importance_samples=1).fit(X)
     state, model = vae.posterior_state_, deepcopy(vae.model_state_)
     wrong = {**state, "network.last.bias": state["network.last.bias"] + 1.0}
     vae._publish(vae._with_report({"posterior_state_": wrong}))
@@ -224,11 +219,8 @@ def test_units_do_not_matter_to_what_is_learnt(X):
     # draws are keyed by the cells, units included
     assert (abs(back - apart) < 0.1 * np.nanstd(X * unit, 0)).all()
     jacobian = np.where(np.isnan(X), 0.0, np.log(unit)).sum(1)
-    np.testing.assert_allclose(
-        other.score_samples(X * unit + shift),
-        one.score_samples(X) - jacobian,
-        atol=0.01,
-    )
+    found = other.score_samples(X * unit + shift)
+    np.testing.assert_allclose(found, one.score_samples(X) - jacobian, atol=0.01)
 
 
 def test_samples_and_inverse_transform_are_in_the_units_of_X(X):
@@ -245,8 +237,7 @@ def test_samples_and_inverse_transform_are_in_the_units_of_X(X):
         vae.inverse_transform(np.zeros((1, vae.n_components_ + 1)))
 
 
-def test_repeated_values_are_the_only_ones_drawn(seed):
-    rng = np.random.default_rng(seed)
+def test_repeated_values_are_the_only_ones_drawn(rng):
     z = rng.normal(size=400)
     counts = np.round(2 * z + rng.normal(size=400)).clip(0)
     X = np.column_stack([z, counts, np.where(z + rng.normal(size=400) > 0, 3.0, 8.0)])
@@ -282,12 +273,10 @@ def test_integers_may_be_numpys(X):
     assert vae.transform(X).shape == (len(X), 2)
 
 
-def test_an_unknown_value_of_a_rounded_column_is_the_nearest(seed):
-    rng = np.random.default_rng(seed)
+def test_an_unknown_value_of_a_rounded_column_is_the_nearest(rng):
     X = np.column_stack([rng.normal(size=80), np.arange(80) % 3])
     vae = VariationalAutoencoder(**FIXED).fit(X)
     known, unknown = np.array([[np.nan, 2.0]]), np.array([[np.nan, 77.0]])
-    assert vae.score_samples(known) == pytest.approx(
-        vae.score_samples(unknown), abs=0.2
-    )
+    expected = vae.score_samples(unknown)
+    assert vae.score_samples(known) == pytest.approx(expected, abs=0.2)
     np.testing.assert_allclose(vae.transform(known), vae.transform(unknown), atol=0.3)

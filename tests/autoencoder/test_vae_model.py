@@ -27,8 +27,7 @@ def autoencoder(linear, kind=NORMAL, floor=FLOOR, shake=0.0):
 
 
 @pytest.fixture
-def rows(seed):
-    torch.manual_seed(seed)
+def rows(torch_seeded):
     return torch.randn(2**D, D).double(), all_patterns(D)
 
 
@@ -44,8 +43,7 @@ def test_it_starts_as_factor_analysis(k, rows, seed):
     assert abs(moved[0]) < 1e-8
 
 
-def test_means_and_spreads_are_those_of_the_network(seed):
-    torch.manual_seed(seed)
+def test_means_and_spreads_are_those_of_the_network(seed, torch_seeded):
     linear = random_factors(D, 2, seed, least=0.2)
     model, z = autoencoder(linear, shake=0.3), torch.randn(5, 3, 2).double()
     cells = model.likelihood(z)
@@ -91,8 +89,7 @@ def test_scales_stay_above_the_floor_and_finite(value, dtype, seed):
 
 
 @pytest.mark.parametrize("kind", [NORMAL, MIXED], ids=["normal", "mixed"])
-def test_all_parameters_learn(kind, rows, seed):
-    torch.manual_seed(seed)
+def test_all_parameters_learn(kind, rows, seed, torch_seeded):
     model = autoencoder(random_factors(D, 2, seed, least=0.2), kind, shake=0.3)
     x = rows[0].clone()
     x[:, 2:] = x[:, 2:].sign()
@@ -107,8 +104,7 @@ def test_all_parameters_learn(kind, rows, seed):
     assert unread.tolist() == [False, False, kind is MIXED, False]
 
 
-def test_its_cells_are_of_their_families(seed):
-    torch.manual_seed(seed)
+def test_its_cells_are_of_their_families(seed, torch_seeded):
     linear = random_factors(D, 2, seed, least=0.2)
     z, x = torch.randn(6, 2).double(), torch.ones(6, D).double()
     mixed, normal = (
@@ -119,6 +115,5 @@ def test_its_cells_are_of_their_families(seed):
     loc = linear.mean + z @ linear.loadings.T
     torch.testing.assert_close(mixed[:, 2], loc[:, 2].sigmoid().log())
     q = Normal(loc[:, 3], linear.noise_variance[3].sqrt())
-    torch.testing.assert_close(
-        mixed[:, 3].exp(), q.cdf(torch.tensor(1.5)) - q.cdf(torch.tensor(0.5))
-    )
+    expected = q.cdf(torch.tensor(1.5)) - q.cdf(torch.tensor(0.5))
+    torch.testing.assert_close(mixed[:, 3].exp(), expected)
