@@ -200,12 +200,16 @@ def table():
     return repeat(np.vstack([ROWS, COMPLETE, [1.0, 2.0, nan, 4.0]]), 40)
 
 
-@pytest.mark.parametrize("corrected", [False, True])
+SAMPLERS = {
+    False: lambda: variational_gibbs(conditionals(), ALL),
+    True: lambda: metropolised_gibbs(FactorDensity.of(MODEL), conditionals(), ALL),
+}
+
+
+@pytest.mark.parametrize("corrected", SAMPLERS)
 def test_sweeps_visit_each_missing_column_once(corrected, seed):
     data = table()
-    sampler = variational_gibbs(conditionals(), ALL)
-    if corrected:
-        sampler = metropolised_gibbs(FactorDensity.of(MODEL), conditionals(), ALL)
+    sampler = SAMPLERS[corrected]()
     tables, columns = visits(sampler, data, 24, seed, (2,))
     order = torch.stack(columns)  # (24, 2, n)
     for i in range(len(data.x)):
@@ -224,14 +228,12 @@ def test_sweeps_visit_each_missing_column_once(corrected, seed):
         assert torch.equal(changed & data.observed, torch.zeros_like(changed))
 
 
-@pytest.mark.parametrize("corrected", [False, True])
+@pytest.mark.parametrize("corrected", SAMPLERS)
 def test_observed_cells_stay_and_their_starts_are_not_read(corrected, seed):
     data = table()
     hidden = data.x.where(data.observed, torch.nan)
     blind = Incomplete(hidden, data.observed)
-    sampler = variational_gibbs(conditionals(), ALL)
-    if corrected:
-        sampler = metropolised_gibbs(FactorDensity.of(MODEL), conditionals(), ALL)
+    sampler = SAMPLERS[corrected]()
     ends = []
     for made, fill in ((data, 0.0), (blind, 0.0), (data, 1e6)):
         start = torch.zeros_like(data.x).where(~data.observed, fill)

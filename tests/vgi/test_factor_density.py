@@ -31,8 +31,7 @@ def model(seed):
 
 
 @pytest.mark.parametrize("shape", [(), (7,), (2, 3, 4)])
-def test_against_the_dense_normal(shape, model, seed):
-    torch.manual_seed(seed)
+def test_against_the_dense_normal(shape, model, torch_seeded):
     x = torch.randn(*shape, D).double()
     dense = MultivariateNormal(model.mean, model.covariance())
     log_prob = FactorDensity.of(model).log_prob(x)
@@ -47,8 +46,7 @@ def test_no_rows(model):
     assert log_prob.shape == (3, 0)
 
 
-def test_gradients_of_rows_and_parameters(model, seed):
-    torch.manual_seed(seed)
+def test_gradients_of_rows_and_parameters(model, torch_seeded):
     x = torch.randn(3, D, requires_grad=True, dtype=torch.float64)
     density = FactorDensity.of(model)
     leaves = [*density.parameters()]
@@ -75,8 +73,7 @@ class Wrapped(torch.nn.Module):
         return self.density.log_prob(x)
 
 
-def test_there_and_back(model, seed):
-    torch.manual_seed(seed)
+def test_there_and_back(model, torch_seeded):
     x = torch.randn(6, D).double()
     back = FactorDensity.of(model).factors()
     for mine, true in zip(back, model, strict=True):
@@ -93,9 +90,8 @@ def test_parameters_are_copies(model):
     assert not torch.equal(density.mean, model.mean)
 
 
-def test_little_noise_costs_no_digits(model, seed):
+def test_little_noise_costs_no_digits(model, torch_seeded):
     """The textbook difference of squares would leave few digits here."""
-    torch.manual_seed(seed)
     quiet = model._replace(noise_variance=torch.full_like(model.mean, 1e-8))
     x = model.mean + torch.randn(4, K).double() @ model.loadings.T
     x = x + 1e-4 * torch.randn(4, D).double()
@@ -145,8 +141,7 @@ def test_the_exact_posterior_gives_the_exact_density(model_latents, n_draws, see
 
 
 @pytest.mark.parametrize("n_draws", [1, 5])
-def test_its_exponential_is_unbiased(model_latents, n_draws, seed):
-    torch.manual_seed(seed)
+def test_its_exponential_is_unbiased(model_latents, n_draws, torch_seeded):
     x, density = (
         torch.randn(4, 3).double(),
         LatentDensity(model_latents, LinearEncoder(1.8)),
@@ -161,9 +156,8 @@ def test_its_exponential_is_unbiased(model_latents, n_draws, seed):
 
 
 @pytest.mark.parametrize("n_draws", [1, 5])
-def test_gradients_are_those_of_the_bound(model_latents, n_draws, seed):
+def test_gradients_are_those_of_the_bound(model_latents, n_draws, torch_seeded):
     """In x, of which the latents are drawn too; the plain gradient, on average."""
-    torch.manual_seed(seed)
     x = torch.randn(4, 1, 3).double().expand(-1, 10_000, -1).reshape(-1, 3)
     x = x.clone().requires_grad_()
     # an encoder so wrong that the bound of five draws differs from the density
@@ -198,8 +192,7 @@ def test_the_same_numbers_give_the_same_value(model_latents):
     assert (density.log_prob(x) == density.log_prob(x)).all()
 
 
-def test_variational_gibbs_trains_all_of_it(model_latents, seed):
-    torch.manual_seed(seed)
+def test_variational_gibbs_trains_all_of_it(model_latents, torch_seeded):
     x, observed = torch.randn(20, 3).double(), torch.rand(20, 3) < 0.6
     data = Incomplete(x.where(observed, 0.0), observed)
     conditionals = ExtendedConditionals(3, NormalHead(), nn.Identity(), 3, ()).double()
@@ -213,9 +206,8 @@ def test_variational_gibbs_trains_all_of_it(model_latents, seed):
     assert (chains.x[:, observed] == data.x[observed]).all()
 
 
-def test_gradients_of_an_autoencoder_at_fixed_numbers(model, seed):
+def test_gradients_of_an_autoencoder_at_fixed_numbers(model, torch_seeded):
     """They are those of its value, along which conditionals are tuned."""
-    torch.manual_seed(seed)
     density = AutoencoderDensity(model, continuous()).double().eval()
     with torch.no_grad():  # networks are zero at the start
         for leaf in density.parameters():

@@ -7,6 +7,7 @@ import pytest
 import torch
 from oracles import GATE, z_mean
 from torch.distributions import Normal as Univariate
+from torch.testing import assert_close
 from toy import of_all_columns
 from vaes import NORMAL
 
@@ -81,9 +82,8 @@ def test_conditionals_start_near_the_latent_normal(q, seed):
         # the conditionals start from 2**14 rows that are drawn
         both = (1 / 20_000 + 1 / 2**14) ** 0.5
         assert abs(error.mean()) < GATE * both * error.std()
-        assert error.std() == pytest.approx(
-            float(result.number.scale[0, column]), rel=0.03
-        )
+        expected = float(result.number.scale[0, column])
+        assert error.std() == pytest.approx(expected, rel=0.03)
         assert error.std() < 0.9 * latent.std()
 
 
@@ -119,9 +119,7 @@ def test_rows_are_completed_by_the_latent_normal_model(seed):
     with seeded(seed + 1):
         result = LatentNormal.of(normal(), families()).completed(data, 2)
     assert result.shape == (2, *x.shape)
-    torch.testing.assert_close(
-        result[:, :, 0], x[:, 0].expand(2, -1), atol=1e-6, rtol=0
-    )
+    assert_close(result[:, :, 0], x[:, 0].expand(2, -1), atol=1e-6, rtol=0)
     high = x[:, 0] > 0.5
     for column in (1, 2, 3):
         values = x[:, column].unique()
@@ -182,7 +180,5 @@ def test_values_are_intervals_and_other_numbers_are_not():
     value = x[:1].clone()
     value[:, 3] = 0.75
     values = model._completed(value).likelihood(z[:1]).log_prob(value)[0, 3].exp()
-    torch.testing.assert_close(
-        torch.trapezoid(density, grid), values, atol=1e-4, rtol=0
-    )
+    assert_close(torch.trapezoid(density, grid), values, atol=1e-4, rtol=0)
     assert model.log_prob(moved).isfinite().all()

@@ -6,13 +6,12 @@ import torch
 from oracles import GATE
 from torch import nn
 from torch.distributions import MultivariateNormal, Normal
+from toy import random_conditionals
 
 from skvnce._core.distributions.cells import NumberOrLevel
 from skvnce.autoencoder.factor_analysis import FactorModel, log_prob_observed
 from skvnce.vgi.conditionals import (
     ExtendedConditionals,
-    Indicators,
-    MixedConditionals,
     MixtureHead,
     NormalHead,
     StandardConditionals,
@@ -28,9 +27,7 @@ D, RANK = 4, 2
 NODES = 40
 
 
-@pytest.fixture(autouse=True)
-def seeded(seed):
-    torch.manual_seed(seed)
+pytestmark = pytest.mark.usefixtures("torch_seeded")
 
 
 @pytest.fixture
@@ -259,17 +256,6 @@ class Exact:
         return NumberOrLevel(number, torch.stack(levels, -1), sizes[columns])
 
 
-def conditionals(sizes):
-    """Make conditionals of which all parameters are random."""
-    inputs = Indicators(sizes)
-    body, wide = nn.Sequential(nn.Linear(len(inputs.owners), 4), nn.SiLU()), inputs
-    q = MixedConditionals(wide, sizes, NormalHead(), body, 4, (5,), inputs.others)
-    with torch.no_grad():
-        for leaf in q.parameters():
-            leaf.normal_()
-    return q.double()
-
-
 def rows_of(sizes, n):
     x = torch.stack([torch.randint(int(size), (n,)) for size in sizes], -1).double()
     return x, torch.randint(len(sizes), (1, n))
@@ -295,7 +281,7 @@ def gradients(value, *modules):
 
 
 def test_values_and_gradients_are_those_of_the_sum():
-    model, q = Table(SIZES), conditionals(SIZES)
+    model, q = Table(SIZES), random_conditionals(SIZES)
     x, columns = rows_of(SIZES, 40)
     result, exact = vgi(model, q, x, columns), exact_bound(model, q, x, columns)
     torch.testing.assert_close(result, exact)
@@ -360,7 +346,7 @@ def test_of_many_levels_it_is_unbiased():
 
 
 def test_regressions_score_levels_by_their_probabilities():
-    q = conditionals(SIZES)
+    q = random_conditionals(SIZES)
     x, columns = rows_of(SIZES, 20)
     scores = regression(q, x, columns[0], torch.ones(20))
     table = q.at(x, columns[0]).log_probabilities

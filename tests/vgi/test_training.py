@@ -76,9 +76,8 @@ def test_chains_keep_the_order_of_rows():
         moved = chains.move(q, rows, 1)
         assert torch.equal(moved, chains.take(rows))
     assert torch.equal(chains.x[:, :, 0], x[:, 0].expand(3, 40))
-    torch.testing.assert_close(
-        chains.x[:, :, 1], 2 * x[:, 0].expand(3, 40), rtol=0, atol=1e-4
-    )
+    expected = 2 * x[:, 0].expand(3, 40)
+    torch.testing.assert_close(chains.x[:, :, 1], expected, rtol=0, atol=1e-4)
 
 
 def test_observed_cells_and_other_rows_stay():

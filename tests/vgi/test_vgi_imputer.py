@@ -180,8 +180,7 @@ def test_members_have_weights_of_their_own(X):
     assert len(imputer.sample(X, n_draws=4, random_state=0)) == 4
 
 
-def test_rounded_columns_stay_rounded_and_have_probabilities(seed):
-    rng = np.random.default_rng(seed)
+def test_rounded_columns_stay_rounded_and_have_probabilities(seed, rng):
     z = rng.normal(size=(300, 1))
     full = np.hstack([z + 0.5 * rng.normal(size=(300, 1)), np.round(1.5 * z)])
     X = hide(full, mcar(full, 0.3, random_state=seed))

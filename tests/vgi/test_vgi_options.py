@@ -1,6 +1,5 @@
 """Fields of VGI and MCEM: each reaches the training."""
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -28,8 +27,7 @@ OPTIONS = {"n_estimators": 1, "on_misfit": "ignore", "random_state": 0}
 
 
 @pytest.fixture
-def X(seed):
-    rng = np.random.default_rng(seed)
+def X(seed, rng):
     full = 0.8 * rng.normal(size=(40, 1)) + 0.6 * rng.normal(size=(40, D))
     return hide(full, mcar(full, 0.3, random_state=seed))
 
