@@ -75,8 +75,7 @@ def test_amortisation_costs_a_gap(seed):
     assert (best - amortised).mean() > 3 * gap
 
 
-def test_the_divergence_from_the_prior_has_a_closed_form(seed):
-    torch.manual_seed(seed)
+def test_the_divergence_from_the_prior_has_a_closed_form(torch_seeded):
     mean, log_scale = torch.randn(2, 3).double()
     q = Independent(Normal(mean, log_scale.exp()), 1)
     prior = Independent(Normal(torch.zeros(3).double(), torch.ones(3).double()), 1)

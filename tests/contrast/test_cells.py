@@ -21,8 +21,7 @@ KINDS = pytest.mark.parametrize("positive", [REAL, MIXED], ids=["real", "mixed"]
 
 
 @pytest.fixture
-def make(seed):
-    torch.manual_seed(seed)
+def make(torch_seeded):
     root = torch.randn(D, D).double()
     initial = Normal(torch.randn(D).double(), root @ root.T / 4 + 0.3 * torch.eye(D))
     return lambda *columns: shaken(posteriors.NormalCells(initial, *columns))
@@ -89,8 +88,7 @@ def network(n_outputs, width=D):
     return shaken(posteriors.Perceptron(zeros, ones, [5], n_outputs).double(), 0.6)
 
 
-def test_a_perceptron_sees_standardised_rows_and_their_masks(seed, observed):
-    torch.manual_seed(seed)
+def test_a_perceptron_sees_standardised_rows_and_their_masks(observed, torch_seeded):
     x = table(observed, REAL, 2)
     mean, scale = torch.randn(2, D).double()
     net = shaken(posteriors.Perceptron(mean, scale.exp(), [], 3).double())
@@ -101,8 +99,7 @@ def test_a_perceptron_sees_standardised_rows_and_their_masks(seed, observed):
     torch.testing.assert_close(result, both @ layer.weight.T + layer.bias)
 
 
-def test_binary_cells_draw_their_columns_alone(seed, observed):
-    torch.manual_seed(seed)
+def test_binary_cells_draw_their_columns_alone(observed, torch_seeded):
     x, binary = (torch.rand(2**D, D) < 0.5).double(), torch.tensor([1, 1, 1, 0]).bool()
     cells = posteriors.BinaryCells(network(D), binary)
     draws = cells(repeated(x, 3), observed, stream(0))
@@ -222,8 +219,7 @@ POSTERIORS = pytest.mark.parametrize("kind", ["drawn", "enumerated"])
 
 @pytest.mark.quick(1)
 @POSTERIORS
-def test_the_score_function_gives_unbiased_gradients(kind, seed):
-    torch.manual_seed(seed)
+def test_the_score_function_gives_unbiased_gradients(kind, torch_seeded):
     problem = Discrete(kind)
     exact = problem.gradient(problem.exact().mean())
     moving = exact.abs() > 1e-12  # not what only masks of complete rows would move
@@ -236,8 +232,7 @@ def test_the_score_function_gives_unbiased_gradients(kind, seed):
 
 
 @POSTERIORS
-def test_values_of_discrete_draws_are_unbiased(kind, seed):
-    torch.manual_seed(seed)
+def test_values_of_discrete_draws_are_unbiased(kind, torch_seeded):
     problem = Discrete(kind)
     with torch.no_grad():
         exact = problem.exact()
@@ -248,8 +243,7 @@ def test_values_of_discrete_draws_are_unbiased(kind, seed):
     assert abs(z_mean(values[:, random], exact[random])).max() < GATE
 
 
-def test_the_surrogate_of_the_gradient_leaves_the_value_alone(seed):
-    torch.manual_seed(seed)
+def test_the_surrogate_of_the_gradient_leaves_the_value_alone(torch_seeded):
     values, score = torch.randn(2, 4, 6).double()
     log_weight = torch.rand(4, 6).double().log_softmax(0)
     means = objective.mean_over_draws(values, log_weight, score.requires_grad_())

@@ -37,9 +37,8 @@ def against(x, y, scale):
 
 
 @pytest.fixture
-def contrast(seed):
+def contrast(rng):
     """Draw data of the unnormalised mixture (eq. 4.53), and noise for nu = 3."""
-    rng = np.random.default_rng(seed)
     n = 400
     known = rng.random(n) < KNOWN / (TRUE_WIDTH + KNOWN)
     x = rng.normal(size=(n, 1)) * np.where(known, KNOWN, TRUE_WIDTH)[:, None]
@@ -179,8 +178,7 @@ def loadings(contrast, seeds, learn):
 
 
 @pytest.mark.slow
-def test_random_draws_reach_nce_on_average(seed):
-    rng = np.random.default_rng(seed)
+def test_random_draws_reach_nce_on_average(seed, rng):
     x, y = rng.normal(size=(200, 1)) * 5**0.5, rng.normal(size=(NU, 200, 1)) * 2
     contrast = against(torch.tensor(x), torch.tensor(y), 2.0)
     model = Factor()

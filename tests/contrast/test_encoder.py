@@ -40,8 +40,7 @@ class Counted(nn.Module):
 
 
 @pytest.fixture
-def y(seed):
-    torch.manual_seed(seed)
+def y(torch_seeded):
     return torch.randn(NU, N, D).double()
 
 

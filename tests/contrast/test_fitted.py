@@ -30,8 +30,7 @@ class Hidden(nn.Module):
 
 
 @pytest.fixture
-def normal(seed):
-    torch.manual_seed(seed)
+def normal(torch_seeded):
     root = torch.randn(D, D).double()
     return Normal(torch.randn(D).double(), root @ root.T + 0.5 * torch.eye(D))
 
@@ -110,8 +109,7 @@ def test_draws_have_the_moments_of_the_conditional(hidden, normal, data, seed):
     assert error.max() < (0.05 if hidden else 0.0) + GATE / 2000**0.5
 
 
-def test_means_and_draws_of_latents_are_those_of_the_enumeration(seed):
-    torch.manual_seed(seed)
+def test_means_and_draws_of_latents_are_those_of_the_enumeration(torch_seeded):
     machine = RestrictedBoltzmann(D, LATENTS).double()
     with torch.no_grad():
         machine.weight.normal_()
@@ -143,16 +141,14 @@ def test_the_objective_by_draws_is_that_by_integrals(normal, data):
     torch.testing.assert_close(drawn, whole)
 
 
-def test_fresh_noise_gives_the_integral(normal, data, seed):
-    torch.manual_seed(seed)
+def test_fresh_noise_gives_the_integral(normal, data, torch_seeded):
     fitted = gaussian(normal, is_integrated=True)
     noise = GaussianNoise(normal)  # the model itself: all log-ratios are 0
     evaluation = fitted.evaluation(noise, data, 5, 3)
     assert evaluation.noise.shape == (5, N) and evaluation.noise.abs().max() < 1e-9
     fitted.model.rescale(float(fitted.model.log_scale) - 2.0)
-    assert float(objective.log_mean(fitted.evaluation(noise, data, 5, 3).noise)) == (
-        pytest.approx(2.0)
-    )
+    found = float(objective.log_mean(fitted.evaluation(noise, data, 5, 3).noise))
+    assert found == pytest.approx(2.0)
 
 
 def test_rows_at_once_bound_the_draws(normal, data, monkeypatch):

@@ -93,8 +93,7 @@ def test_marginal_log_prob_of_the_observed_cells(marginals, patterns):
         np.testing.assert_allclose(log_prob, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_marginal_draws_have_the_moments(marginals, seed):
-    torch.manual_seed(seed)
+def test_marginal_draws_have_the_moments(marginals, torch_seeded):
     drawn = marginals.sample(3000)
     assert (drawn[:, KIND == POSITIVE] >= 0).all()
     assert set(drawn[:, 2].tolist()) == {0.0, 1.0}
@@ -111,8 +110,7 @@ def test_marginal_draws_have_the_moments(marginals, seed):
 
 
 @pytest.fixture
-def normal(seed):
-    torch.manual_seed(seed)
+def normal(torch_seeded):
     root = torch.randn(D, D).double()
     return Normal(torch.randn(D).double(), root @ root.T + 0.3 * torch.eye(D))
 
@@ -136,8 +134,7 @@ def test_gaussian_log_prob_of_the_observed_cells(normal, patterns):
         torch.testing.assert_close(log_prob, expected)
 
 
-def test_gaussian_draws_have_the_moments(normal, seed):
-    torch.manual_seed(seed)
+def test_gaussian_draws_have_the_moments(normal, torch_seeded):
     drawn = first_and_second(GaussianNoise(normal).sample(3000))
     i, j = np.triu_indices(D)
     mean, covariance = (part.numpy() for part in normal)
@@ -198,8 +195,7 @@ def joint():
     )
 
 
-def test_a_given_joint_distribution_of_complete_rows(joint, seed):
-    torch.manual_seed(seed)
+def test_a_given_joint_distribution_of_complete_rows(joint, torch_seeded):
     noise = wrap_distribution(joint, D)
     x = noise.sample(6).view(2, 3, D)
     log_prob = noise.log_prob(x, torch.ones(3, D).bool())
@@ -268,9 +264,8 @@ def test_kinds_of_columns_and_what_replaces_zeros():
 def test_units_go_back():
     data = UNITS.scaled(NODES)
     assert (data.observed == OBSERVED).all()
-    np.testing.assert_allclose(
-        np.where(OBSERVED, UNITS.restored(data.x), np.nan), NODES, atol=1e-15
-    )
+    found = np.where(OBSERVED, UNITS.restored(data.x), np.nan)
+    np.testing.assert_allclose(found, NODES, atol=1e-15)
     np.testing.assert_array_equal(Units.none(3).scaled(NODES).to_array(), NODES)
     mean, covariance = UNITS.moments(NORMAL)
     np.testing.assert_allclose(mean, CENTRE + SCALE * NORMAL.mean.numpy())

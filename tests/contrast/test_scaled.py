@@ -19,8 +19,7 @@ def gaussian():
     return FreeGaussian(Normal(torch.ones(2).double(), 2 * torch.eye(2).double()))
 
 
-def test_the_scale_is_subtracted(mixture, gaussian, seed):
-    torch.manual_seed(seed)
+def test_the_scale_is_subtracted(mixture, gaussian, torch_seeded):
     x, z = torch.randn(3, 2, 4, 1).double(), torch.randint(2, (3, 2, 4, 1)).double()
     y, observed = torch.randn(3, 4, 2).double(), torch.rand(4, 2) < 0.5
     for scale in (0.0, 1.5):

@@ -65,8 +65,7 @@ def table(observed, *shape):
 
 
 @pytest.fixture
-def parts(seed):
-    torch.manual_seed(seed)
+def parts(torch_seeded):
     observed = torch.rand(N, FEATURES) < 0.7
     return Energy(), Both(), Contrast(table(observed), table(observed, NU))
 
@@ -138,9 +137,8 @@ def test_averages_are_above_the_bound_and_below_the_objective(parts):
     same = torch.full((4, 6), 0.3).double()
     marginal, weight = torch.zeros(NU, 6).double(), torch.full((4, 6), -np.log(4))
     one = by_noise(same, marginal, weight.double(), None)
-    np.testing.assert_allclose(
-        importance_weighted(by_noise)(same, marginal, weight.double(), None), one
-    )
+    found = importance_weighted(by_noise)(same, marginal, weight.double(), None)
+    np.testing.assert_allclose(found, one)
     two, half = torch.tensor([[0.0], [2.0]]).double(), torch.full((2, 1), 0.5).double()
     whole = (two.exp() * half).sum(0, keepdim=True).log()
     result = importance_weighted(by_noise)(two, marginal[:, :1], half.log(), None)
@@ -172,9 +170,8 @@ def test_q_learns_from_the_first_term_only(parts):
         return loss_of(model, q, contrast)
 
     result = gradients(whole(), q)
-    for exact, alone, parameter in zip(
-        result, gradients(first(), q), q.parameters(), strict=True
-    ):
+    pairs = zip(result, gradients(first(), q), q.parameters(), strict=True)
+    for exact, alone, parameter in pairs:
         assert (exact == alone).all()  # nothing, to the bit, from the second term
         approximate = differences(first, parameter)
         torch.testing.assert_close(exact, approximate, rtol=1e-6, atol=1e-8)
@@ -184,8 +181,7 @@ def test_q_learns_from_the_first_term_only(parts):
 
 
 @pytest.mark.parametrize("nu", [1, 2, 10])
-def test_states_summed_out_by_the_exact_posterior_give_nce(nu, seed):
-    torch.manual_seed(seed)
+def test_states_summed_out_by_the_exact_posterior_give_nce(nu, torch_seeded):
     model = UnnormalisedScaleMixture(torch.tensor(3.0).double())
 
     def exact(x, observed, uniforms):
@@ -220,8 +216,7 @@ class Gaussian(nn.Module):
         return -((x @ self.precision) * x).sum(-1) / 2
 
 
-def test_missing_cells_by_their_exact_conditional(seed):
-    rng = np.random.default_rng(seed)
+def test_missing_cells_by_their_exact_conditional(seed, rng):
     precision = torch.tensor([[1.5, 0.6, 0.0], [0.6, 1.0, -0.3], [0.0, -0.3, 2.0]])
     model = Gaussian(precision.double())
     x, latent = torch.tensor(rng.normal(size=(N, FEATURES))), torch.arange(N) % FEATURES

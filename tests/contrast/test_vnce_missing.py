@@ -52,9 +52,8 @@ def test_a_ring_is_as_narrow_as_without_missing_cells(seed):
     assert one.bound_gap_ > 2 * LARGEST_GAP
 
 
-def test_one_draw_is_enough_for_one_mode(seed):
+def test_one_draw_is_enough_for_one_mode(seed, rng):
     """The posterior of a normal is a normal: no warning, and nothing is lost."""
-    rng = np.random.default_rng(seed)
     X = rng.multivariate_normal([0, 0], [[1, 0.8], [0.8, 1]], 300)
     options = {"noise": "gaussian", "random_state": seed, "on_misfit": "ignore"}
     with warnings.catch_warnings():
@@ -129,8 +128,7 @@ def test_a_posterior_with_one_mode_of_two_warns(noise, n, max_iter, seed):
     assert fitted.bound_gap_ > LARGEST_GAP + 2 * fitted.bound_gap_error_
 
 
-def test_a_posterior_of_the_right_family_does_not_warn(seed):
-    rng = np.random.default_rng(seed)
+def test_a_posterior_of_the_right_family_does_not_warn(seed, rng):
     X = rng.normal(size=(300, 1)) + 0.5 * rng.normal(size=(300, 3))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -164,9 +162,8 @@ def test_draws_of_zeros_and_ones_are_not_averaged():
         estimator.fit(X)
 
 
-def test_no_warning_recommends_averages_of_zeros_and_ones(seed):
+def test_no_warning_recommends_averages_of_zeros_and_ones(seed, rng):
     """The control of a normal posterior is above."""
-    rng = np.random.default_rng(seed)
     X = rng.normal(size=(80, 1)) * [1.0, 2.0, -1.0] + 0.3 * rng.normal(size=(80, 3))
     estimator = VNCEEstimator(
         Factor, "bernoulli", max_iter=5, random_state=seed, on_misfit="ignore"
@@ -233,9 +230,8 @@ def test_a_second_fit_that_diverges_leaves_the_first():
 
 
 @pytest.mark.slow
-def test_draws_of_binary_cells_of_a_model_that_sums_them_out(seed):
+def test_draws_of_binary_cells_of_a_model_that_sums_them_out(rng):
     """Two kinds of rows, so that their conditional is known; the control: shares."""
-    rng = np.random.default_rng(seed)
     ones = np.array([[0.1, 0.15, 0.9, 0.1, 0.5], [0.9, 0.9, 0.1, 0.85, 0.5]])
     X = (rng.random((600, 5)) < ones[rng.integers(0, 2, 600)]).astype(float)
     X[rng.random(X.shape) < 0.3] = np.nan
