@@ -152,6 +152,12 @@ def linear(seed=0, n=200, noise=0.5, missing=0.3):
     return np.where(rng.random(full.shape) < missing, np.nan, full), full
 
 
+@pytest.fixture
+def X():
+    """Missing cells of four columns of 200 rows; see `linear`."""
+    return linear()[0]
+
+
 def folded(seed=0, n=500):
     """Make a column, a twin of it, and its absolute value, of which no line knows.
 
@@ -203,8 +209,7 @@ def test_columns_have_models_by_type_and_by_name():
     assert imputer.weights_.tolist() == [0.5, 0.5, 0.5, 0.5, 0.0]
 
 
-def test_columns_without_an_estimator_are_joint():
-    X, _ = linear()
+def test_columns_without_an_estimator_are_joint(X):
     imputer = columns(estimators={0: KNeighborsRegressor(), 1: None}).fit(X)
     assert imputer.weights_[1:].tolist() == [0, 0, 0]
     alone, found = imputer.model_.transform(X), imputer.transform(X)
@@ -212,8 +217,7 @@ def test_columns_without_an_estimator_are_joint():
     assert (found[:, 0] != alone[:, 0]).any()  # negative control
 
 
-def test_without_estimators_the_joint_model_is_all():
-    X, _ = linear()
+def test_without_estimators_the_joint_model_is_all(X):
     imputer = ColumnImputer(PLAIN, random_state=0).fit(X)
     np.testing.assert_allclose(imputer.transform(X), imputer.model_.transform(X))
     assert type(ColumnImputer(random_state=0).fit(X).model_) is GaussianImputer
@@ -231,8 +235,7 @@ def test_weights_can_be_given(weight):
     np.testing.assert_allclose(imputer.transform(X)[:20, 2], expected)
 
 
-def test_estimators_are_cloned_with_seeds_of_their_own(log):
-    X, _ = linear()
+def test_estimators_are_cloned_with_seeds_of_their_own(log, X):
     given = {"estimators": {0: Spy(), 1: Spy(), 2: Spy(7)}, "weight": 1.0}
     columns(**given).fit(X)
     seeds = {one["seed"] for one in log}
@@ -247,8 +250,7 @@ def test_estimators_are_cloned_with_seeds_of_their_own(log):
     assert not any(hasattr(one, "mean_") for one in given["estimators"].values())
 
 
-def test_seeds_reach_into_pipelines(log):
-    X, _ = linear()
+def test_seeds_reach_into_pipelines(log, X):
     columns(regressor=make_pipeline(StandardScaler(), Spy()), weight=1.0).fit(X)
     assert all(one["seed"] is not None for one in log)
 
@@ -296,12 +298,11 @@ def test_columns_are_asked_for_by_name(log):
     assert columns_seen(log) == {1: [0, 4]}
 
 
-def test_associated_columns_are_chosen(log):
+def test_associated_columns_are_chosen(log, rng_0):
     """Column 4 repeats column 0, and column 2 is larger where column 1 is missing."""
-    rng = np.random.default_rng(0)
     X = shifted_columns()
-    X = np.concatenate([X, rng.normal(size=(2000, 5)) + 100 * np.arange(5)])
-    X[:, 4] = X[:, 0] + 400 + rng.normal(size=len(X))
+    X = np.concatenate([X, rng_0.normal(size=(2000, 5)) + 100 * np.arange(5)])
+    X[:, 4] = X[:, 0] + 400 + rng_0.normal(size=len(X))
     X[X[:, 2] > 201, 1] = np.nan
     columns(estimators={0: Spy(), 1: Spy()}, predictors="auto", weight=1.0).fit(X)
     assert columns_seen(log) == {0: [4], 1: [2]}
@@ -335,16 +336,14 @@ def test_nominal_predictors_are_indicators_ordered_codes(log):
     assert kinds[4]["y"].dtype.kind == "i"
 
 
-def test_the_target_is_the_observed_cells(log):
-    X, _ = linear()
+def test_the_target_is_the_observed_cells(log, X):
     columns(estimators={2: Spy()}, weight=1.0).fit(X)
     own = X[~np.isnan(X[:, 2]), 2]
     np.testing.assert_array_equal(log[-1]["y"], own)
     assert not np.isnan(log[-1]["X"]).any()
 
 
-def test_a_limit_of_rows(log):
-    X, _ = linear()
+def test_a_limit_of_rows(log, X):
     columns(estimators={2: Spy()}, max_samples=50, weight=1.0).fit(X)
     assert max(len(one["y"]) for one in log) == 50
 
@@ -352,10 +351,9 @@ def test_a_limit_of_rows(log):
 # draws
 
 
-def test_residuals_are_those_of_the_nearest_predictions():
+def test_residuals_are_those_of_the_nearest_predictions(rng_0):
     """The oracle takes the 20 residuals around the place of the prediction."""
-    rng = np.random.default_rng(0)
-    predictions, residuals = np.sort(rng.normal(size=50)), rng.normal(size=50)
+    predictions, residuals = np.sort(rng_0.normal(size=50)), rng_0.normal(size=50)
     design = Design((0,), (0,))
     line = LinearRegression().fit([[0.0], [1.0]], [0.0, 1.0])
     one = Regression(1, line, design, predictions, residuals)
@@ -383,8 +381,7 @@ def test_spreads_depend_on_the_prediction(slope, expected, seed):
     rng, n = np.random.default_rng(seed), 2000
     x = rng.uniform(size=n)
     y = x + (0.1 + slope * x) * rng.normal(size=n)
-    imputer = columns(estimators={1: LINEAR}, weight=1.0)
-    imputer.fit(np.column_stack([x, y]))
+    imputer = columns(estimators={1: LINEAR}, weight=1.0).fit(np.column_stack([x, y]))
     deviations = []
     for low in (0.0, 0.8):
         x = low + 0.2 * rng.uniform(size=1000)
@@ -464,9 +461,8 @@ def test_levels_are_drawn_by_probabilities():
     assert last == 3
 
 
-def test_draws_of_repeated_values_are_on_their_grid():
+def test_draws_of_repeated_values_are_on_their_grid(X):
     """Halves; codes of three levels are observed ones."""
-    X, _ = linear()
     X[:, 1] = 7 * np.clip(np.rint(X[:, 1]), -1, 1)
     X[:, 2] = np.rint(2 * X[:, 2]) / 2
     imputer = columns(regressor=LINEAR, weight=1.0).fit(X)
@@ -480,9 +476,8 @@ def test_draws_of_repeated_values_are_on_their_grid():
 # weights
 
 
-def test_weights_are_chosen_by_rows_that_no_first_model_has_seen(log):
+def test_weights_are_chosen_by_rows_that_no_first_model_has_seen(log, X):
     """The first six fits are of five folds and all; the next six of all rows."""
-    X, _ = linear()
     # noise, of which the joint model knows no more than the spy: it keeps a weight
     noise = np.random.default_rng(0).normal(size=len(X))
     X[:, 2] = np.where(np.isnan(X[:, 2]), np.nan, noise)
@@ -494,8 +489,7 @@ def test_weights_are_chosen_by_rows_that_no_first_model_has_seen(log):
     np.testing.assert_array_equal(log[11]["y"], X[seen, 2])  # negative control
 
 
-def test_no_held_out_cells_where_weights_are_given(log):
-    X, _ = linear()
+def test_no_held_out_cells_where_weights_are_given(log, X):
     columns(estimators={2: Spy()}, weight=0.5).fit(X)
     seen = int((~np.isnan(X[:, 2])).sum())
     assert {len(one["y"]) for one in log if len(one["y"]) > 130} == {seen}
@@ -583,8 +577,7 @@ def test_stacks_average_their_models(seed):
     assert (np.array(errors[2]) < np.max(errors[:2], axis=0)).all()
 
 
-def test_a_stack_of_one_is_the_model():
-    X, _ = linear()
+def test_a_stack_of_one_is_the_model(X):
     one, other = (ColumnImputer(m, random_state=0).fit(X) for m in ([PLAIN], PLAIN))
     np.testing.assert_array_equal(one.transform(X), other.transform(X))
     np.testing.assert_array_equal(one.sample(X, 1, 0), other.sample(X, 1, 0))
@@ -619,9 +612,8 @@ def test_draws_of_a_stack_keep_the_correlation_of_missing_cells(rng):
     assert abs(np.corrcoef(first.ravel(), mixed_up.ravel())[0, 1]) < 0.2
 
 
-def test_copies_have_one_draw_in_each_model():
+def test_copies_have_one_draw_in_each_model(X):
     """With a model of two draws and one of none, which is used again."""
-    X, _ = linear()
     two = clone(PLAIN).set_params(n_parameter_draws=2)
     stack = ColumnImputer([PLAIN, two], random_state=0).fit(X)
     copies = stack._with_one_draw()
@@ -723,9 +715,8 @@ def test_estimators_without_weights_see_all_rows_once(log):
 # tables
 
 
-def test_what_has_the_methods_of_an_estimator_is_one():
+def test_what_has_the_methods_of_an_estimator_is_one(X):
     """Without scikit-learn's base classes, and with predictions in a column."""
-    X, _ = linear()
     imputer = columns(estimators={0: Duck()}, weight=1.0).fit(X)
     hidden = np.isnan(X[:, 0])
     filled = imputer.transform(X)[hidden, 0]
@@ -757,9 +748,8 @@ def test_columns_with_few_cells_are_left_to_the_joint_model(log):
 # what an attack has found
 
 
-def test_copies_of_rows_are_in_one_fold(log):
+def test_copies_of_rows_are_in_one_fold(log, X):
     """An estimator without weights learns from rows that are drawn by them."""
-    X, _ = linear()
     columns(estimators={2: Spy()}, weight=1.0).fit(X, sample_weight=np.ones(len(X)))
     for fold in log[:5]:
         assert len(set(fold["y"])) < len(fold["y"])  # of a bootstrap sample
@@ -769,8 +759,7 @@ def test_copies_of_rows_are_in_one_fold(log):
     assert sum(map(len, missing)) == len(every) == len(set.union(*missing))
 
 
-def test_estimators_that_have_methods_once_they_are_fitted():
-    X, _ = linear()
+def test_estimators_that_have_methods_once_they_are_fitted(X):
     stacked = StackingRegressor([("ridge", Ridge())])
     for model in (stacked, make_pipeline(StandardScaler(), stacked)):
         columns(estimators={0: model}).fit(X)
@@ -825,8 +814,7 @@ def test_auto_predictors_see_all_levels_of_a_nominal_column(log):
     assert {one["X"].shape[1] for one in log} <= {3, 4} and log
 
 
-def test_a_tuple_of_models_and_of_quantiles():
-    X, _ = linear()
+def test_a_tuple_of_models_and_of_quantiles(X):
 
     class Pair(OfNormal):
         def predict(self, X, quantiles=None):
@@ -898,13 +886,12 @@ def test_predictions_that_are_missing_are_an_error(
         columns(estimators={name: model}, model=READER).fit(mixed())
 
 
-def test_warnings_of_estimators_come_as_they_are(monkeypatch):
+def test_warnings_of_estimators_come_as_they_are(monkeypatch, X):
     def complain(self, X):
         warnings.warn("I do not like this.", UserWarning, stacklevel=2)
         return np.full(len(X), self.mean_)
 
     monkeypatch.setattr(Spy, "predict", complain)
-    X, _ = linear()
     with pytest.warns(UserWarning, match="I do not like this"):
         columns(estimators={0: Spy()}).fit(X)
     with pytest.raises(UserWarning, match="^I do not like this.$"):  # by our filter
@@ -995,27 +982,23 @@ def test_estimators_of_constant_columns_are_of_any_kind():
     ],
     ids=str,
 )
-def test_errors_of_models_of_a_stack_name_them(second, kind, message):
-    X, _ = linear()
+def test_errors_of_models_of_a_stack_name_them(second, kind, message, X):
     whose = rf"^model\[1\] \({type(second).__name__}\) of the stack"
     refused(kind, whose + message, columns(model=[PLAIN, second]).fit, X)
 
 
-def test_errors_of_a_single_model_are_its_own():
-    X, _ = linear()
+def test_errors_of_a_single_model_are_its_own(X):
     with pytest.raises(ValueError, match="^X has .* min_value 100.0"):
         columns(model=GaussianImputer(min_value=100.0)).fit(X)
 
 
-def test_parameters_of_all_models_are_checked_first():
-    X, _ = linear()
+def test_parameters_of_all_models_are_checked_first(X):
     models = [Unfitted(**QUIET), GaussianImputer(max_iter=-1)]
     refused(ValueError, "'max_iter' parameter", columns(model=models).fit, X)
 
 
 @pytest.mark.parametrize("marker", [-1, np.nan])
-def test_a_stack_has_the_marker_of_its_first_model(marker):
-    X, _ = linear()
+def test_a_stack_has_the_marker_of_its_first_model(marker, X):
     given = np.where(np.isnan(X), -1, X)
     first = clone(PLAIN).set_params(missing_values=-1)
     stack = columns(model=[first, clone(PLAIN).set_params(missing_values=marker)])

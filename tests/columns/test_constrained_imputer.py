@@ -122,8 +122,7 @@ def test_arrays_and_polars_frames_satisfy_equations():
 
 def test_draws_of_parts_have_the_right_distribution(seed):
     """Parts x, y ~ N(0, 1) of a known total t: x given t is N(t / 2, 1 / 2)."""
-    rng = np.random.default_rng([seed, 6])
-    parts = rng.normal(size=(2000, 2))
+    parts = np.random.default_rng([seed, 6]).normal(size=(2000, 2))
     X = np.column_stack([parts, parts.sum(1)])
     X[:1000, :2] = np.nan
     model = GaussianImputer(0.01, marginals="normal", on_misfit="ignore")
@@ -411,12 +410,11 @@ def test_rules_see_tables_that_satisfy_equations():
         assert table.notna().all(axis=None)
 
 
-def test_ends_of_intervals_of_whole_columns_are_whole():
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"n": np.round(rng.normal(50, 10, 120))})
-    frame["part"] = rng.normal(20, 3, 120)
+def test_ends_of_intervals_of_whole_columns_are_whole(rng_0):
+    frame = pd.DataFrame({"n": np.round(rng_0.normal(50, 10, 120))})
+    frame["part"] = rng_0.normal(20, 3, 120)
     frame["total"] = frame["n"] + frame["part"]
-    frame = frame.mask(rng.random(frame.shape) < 0.3)
+    frame = frame.mask(rng_0.random(frame.shape) < 0.3)
     imputer = ConstrainedImputer(FEW, sums={"total": ["n", "part"]}, random_state=0)
     imputer.set_output(transform="pandas").fit(frame)
     for end in imputer.interval(frame, 0.8, 19, 0):
@@ -524,9 +522,8 @@ def test_chains_of_equations_hold_together(share, seed):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_parts_of_gross_totals_hold_beside_whole_factors(seed):
+def test_parts_of_gross_totals_hold_beside_whole_factors(rng):
     """Rounding of the pieces alone would leave their price no solution."""
-    rng = np.random.default_rng(seed)
     full = pd.DataFrame({"pieces": rng.poisson(4, 200) + 1.0})
     full["price"] = rng.gamma(5.0, size=200).round(2)
     full["net"] = full["pieces"] * full["price"]
@@ -550,17 +547,16 @@ def test_parts_of_gross_totals_hold_beside_whole_factors(seed):
         assert_array_equal(pieces, pieces.round())
 
 
-def test_jumps_of_functions_are_no_solutions():
+def test_jumps_of_functions_are_no_solutions(rng_0):
     """The guarded ratio changes its sign at no people, where it is 0."""
 
     def guarded(cost, people):
         return np.where(people > 0, cost / np.where(people > 0, people, 1), 0.0)
 
-    rng = np.random.default_rng(0)
-    full = pd.DataFrame({"cost": rng.gamma(3.0, size=300)})
-    full["people"] = rng.poisson(1.2, 300).astype(float)
+    full = pd.DataFrame({"cost": rng_0.gamma(3.0, size=300)})
+    full["people"] = rng_0.poisson(1.2, 300).astype(float)
     full["each"] = guarded(full["cost"], full["people"])
-    part = full.mask(rng.random(full.shape) < 0.3)
+    part = full.mask(rng_0.random(full.shape) < 0.3)
     imputer = ConstrainedImputer(FEW, derived={"each": (guarded, ["cost", "people"])})
     table = imputer.set_output(transform="pandas").fit(part).transform(part)
     assert_allclose(table["each"], guarded(table["cost"], table["people"]))

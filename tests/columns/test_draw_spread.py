@@ -44,16 +44,14 @@ def test_a_pool_of_right_models_is_too_wide(rng):
     assert alone > 1 - TOLERANCE
 
 
-def test_narrow_draws_are_left():
-    rng = np.random.default_rng(0)
-    found = held_out(rng, 0.5)
+def test_narrow_draws_are_left(rng_0):
+    found = held_out(rng_0, 0.5)
     assert spreads_of(found, np.ones((1, 1)), np.ones(1, dtype=bool)).tolist() == [1]
 
 
-def test_columns_choose_their_own_factor_if_they_have_cells():
-    rng = np.random.default_rng(0)
-    draws = rng.normal(size=(DRAWS, N, 4))
-    truth = rng.normal(size=(N, 4)) * [0.75, 1.0, 0.75, 0.75]
+def test_columns_choose_their_own_factor_if_they_have_cells(rng_0):
+    draws = rng_0.normal(size=(DRAWS, N, 4))
+    truth = rng_0.normal(size=(N, 4)) * [0.75, 1.0, 0.75, 0.75]
     hidden = np.ones((N, 4), dtype=bool)
     hidden[3:, 2] = False
     continuous = np.array([True, True, True, False])
@@ -89,12 +87,11 @@ def test_draws_are_those_before_moved_towards_their_fillings():
     assert np.array_equal(own[:, ~np.isnan(X)], wide[:, ~np.isnan(X)])
 
 
-def test_columns_with_repeated_values_keep_their_draws():
-    rng = np.random.default_rng(0)
-    nodes = rng.normal(size=(N, 2))
+def test_columns_with_repeated_values_keep_their_draws(rng_0):
+    nodes = rng_0.normal(size=(N, 2))
     nodes[:, 1] = nodes[:, 1].round(1)
     levels, held = np.zeros(2, dtype=bool), np.ones(N, dtype=bool)
-    draws = HeldOutDraws([2 * rng.normal(size=(DRAWS, N, 2))], nodes, nodes == nodes)
+    draws = HeldOutDraws([2 * rng_0.normal(size=(DRAWS, N, 2))], nodes, nodes == nodes)
     known = Table(nodes, None, held, nodes.std(0), levels)
     found = _spreads(known, draws, np.zeros(2), np.ones((1, 2)))
     assert found.tolist() == [_SPREADS[0], 1]

@@ -27,13 +27,16 @@ def table(seed, n=300):
     return found.mask(rng.random(found.shape) < 0.2)
 
 
+def started(X):
+    asked = {"cost": "numeric"}  # whole numbers of few values
+    options = {"on_misfit": "ignore", "random_state": 0, "categorical_features": asked}
+    return VariationalAutoencoder(1, max_iter=0, **options).fit(X)
+
+
 @pytest.fixture
 def fitted(seed):
     X = table(seed)
-    asked = {"cost": "numeric"}  # whole numbers of few values
-    options = {"on_misfit": "ignore", "random_state": 0, "categorical_features": asked}
-    vae = VariationalAutoencoder(1, max_iter=0, **options)
-    return vae.fit(X), X
+    return started(X), X
 
 
 def test_values_are_intervals_of_their_shares(seed):
@@ -84,8 +87,5 @@ def test_rows_of_the_model_have_as_many_zeros(fitted):
 
 
 def test_tables_of_numbers_round_to_the_nearest_value(seed):
-    X = table(seed)[["cost", "size"]]
-    asked = {"cost": "numeric"}  # whole numbers of few values
-    options = {"on_misfit": "ignore", "random_state": 0, "categorical_features": asked}
-    vae = VariationalAutoencoder(1, max_iter=0, **options)
-    assert vae.fit(X)._fitted.model.columns.maps().tables is None
+    vae = started(table(seed)[["cost", "size"]])
+    assert vae._fitted.model.columns.maps().tables is None
