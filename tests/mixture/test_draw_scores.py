@@ -26,9 +26,8 @@ def hidden_cells(shape):
     return hidden
 
 
-def test_the_score_of_numbers_is_that_of_the_metric():
-    rng = np.random.default_rng(0)
-    truth, tables = rng.normal(size=(20, 3)), rng.normal(size=(9, 20, 3))
+def test_the_score_of_numbers_is_that_of_the_metric(rng_0):
+    truth, tables = rng_0.normal(size=(20, 3)), rng_0.normal(size=(9, 20, 3))
     hidden, scale = hidden_cells(truth.shape), np.array([1.0, 2.0, 0.5])
     models = [Fixed(tables), Fixed(tables + 1)]
     found = draw_score(models, truth, hidden, scale, np.zeros(3, dtype=bool))

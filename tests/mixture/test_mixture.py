@@ -103,8 +103,7 @@ def test_means_equal_those_of_gaussian_algebra(known):
 
 
 def test_probabilities_of_categories_equal_those_of_enumeration():
-    rng = np.random.default_rng(1)
-    mixture = example(rng, d=0, n_categories=(2, 3, 2))
+    mixture = example(np.random.default_rng(1), d=0, n_categories=(2, 3, 2))
     cells = product(range(2), range(3), range(2))
     joint = {c: np.exp(logsumexp(log_terms(mixture, np.zeros(0), c))) for c in cells}
     assert np.isclose(sum(joint.values()), 1)
@@ -124,8 +123,7 @@ def test_probabilities_of_categories_equal_those_of_enumeration():
 
 
 def test_means_of_piecewise_functions_equal_quadrature():
-    rng = np.random.default_rng(2)
-    x = np.exp(rng.normal(size=(200, 1)))
+    x = np.exp(np.random.default_rng(2).normal(size=(200, 1)))
     points = normal_scores(x, np.ones(200)).within(np.array([0.2]), np.array([3.0]))
     mixture = Mixture(np.ones(1), np.array([[0.3]]), np.array([[[0.7]]]))
     data = Arranged.of(np.array([[np.nan]]))
@@ -262,8 +260,7 @@ def test_scores_are_standard_and_have_an_inverse(to_scores):
 
 
 def test_slopes_are_those_of_the_scores():
-    rng = np.random.default_rng(9)
-    x = np.exp(rng.normal(size=(300, 2)))
+    x = np.exp(np.random.default_rng(9).normal(size=(300, 2)))
     points = normal_scores(x, np.ones(300))
     row, step = np.array([[1.0, 7.3]]), 1e-7
     ratio = (points.to_scores(row + step) - points.to_scores(row - step)) / (2 * step)

@@ -86,8 +86,7 @@ def test_a_step_never_increases_the_misfit_and_ends_at_a_minimum():
 
 
 def test_as_many_factors_as_columns_restrict_nothing():
-    rng = np.random.default_rng(2)
-    roots = rng.normal(size=(3, 8, 20))
+    roots = np.random.default_rng(2).normal(size=(3, 8, 20))
     covariances, small = roots @ roots.transpose(0, 2, 1) / 20, np.full((3, 8), 1e-3)
     found = improve(covariances, small, 8, LEAST).covariances
     np.testing.assert_allclose(found, covariances)
@@ -145,8 +144,7 @@ def test_the_number_of_factors_is_that_of_the_rows(q):
 
 
 def test_copies_and_constants_give_finite_covariances():
-    rng = np.random.default_rng(8)
-    x = rng.normal(size=(40, 6))
+    x = np.random.default_rng(8).normal(size=(40, 6))
     x[:, 1] = x[:, 0]
     x[:, 2] = np.repeat([0.0, 1.0], 20)  # constant in a cluster
     within = np.cov(x.T) + LEAST * np.eye(6)

@@ -278,10 +278,9 @@ def test_components_are_kept_if_they_predict_cells(seed):
 
 
 @pytest.mark.parametrize("marginals", ["raw", "normal-scores"])
-def test_bounds_widen_and_end_the_range(marginals):
+def test_bounds_widen_and_end_the_range(marginals, rng_0):
     """Draws leave the observed cells by default, and lie within the user's bounds."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(100, 1)) + rng.normal(size=(100, 3))
+    X = rng_0.normal(size=(100, 1)) + rng_0.normal(size=(100, 3))
     X[:60, 1] = np.nan
     ends = np.nanmin(X, 0), np.nanmax(X, 0)
 
