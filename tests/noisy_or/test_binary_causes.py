@@ -11,16 +11,14 @@ N, D, K, HIDDEN = 7, 6, 3, (5, 4)
 
 
 @pytest.fixture
-def table(seed):
-    rng = np.random.default_rng(seed)
+def table(rng):
     x = (rng.random((N, D)) < 0.5).astype(float)
     x[rng.random(x.shape) < 0.2] = np.nan
     return x
 
 
 @pytest.fixture
-def rows(seed):
-    torch.manual_seed(seed)
+def rows(torch_seeded):
     rows = RowNetwork(D, HIDDEN, 3.0).double()
     torch.nn.init.normal_(rows.missing)  # at the start missing cells say nothing
     return rows

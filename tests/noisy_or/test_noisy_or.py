@@ -106,8 +106,7 @@ def test_the_best_lines_are_better_than_others(evidence):
         assert (upper_bound(evidence, psi) > best - 1e-9).all()
 
 
-def test_relaxed_draws_become_hard_as_the_temperature_falls(seed):
-    torch.manual_seed(seed)
+def test_relaxed_draws_become_hard_as_the_temperature_falls(torch_seeded):
     logit = torch.tensor([[-2.0, 0.0, 1.5]])
     early, late = em.Relaxation(4000), em.Relaxation(4000)
     late.n_steps = 10**6
@@ -170,8 +169,7 @@ def learner_of(way, x, components, seed):
 
 @pytest.mark.quick(2)
 @pytest.mark.parametrize("way", em.INFERENCES)
-def test_learning_raises_its_bound(way, pictures, seed):
-    rng = np.random.default_rng(seed)
+def test_learning_raises_its_bound(way, pictures, seed, rng):
     near = 0.5 * pictures.components + 0.2 * rng.random(pictures.components.shape)
     rows, learner = learner_of(way, pictures.data, near, seed)
     seen = []

@@ -69,7 +69,7 @@ def evidence_of(model, X):
 
 
 @pytest.mark.slow
-def test_patterns_are_recovered(fitted, pictures):
+def test_patterns_are_recovered(fitted, pictures, rng_0):
     cosine, order = assigned(fitted.components_, pictures.components)
     assert cosine.min() > 0.9
     on = pictures.components > 0
@@ -80,8 +80,7 @@ def test_patterns_are_recovered(fitted, pictures):
     posterior = fitted.transform(pictures.data)[:, order] > 0.5
     assert (posterior == pictures.causes).mean() > 0.97
     # columns shuffled one by one have no such causes
-    rng = np.random.default_rng(0)
-    broken = clone(fitted).fit(rng.permuted(pictures.data, axis=0))
+    broken = clone(fitted).fit(rng_0.permuted(pictures.data, axis=0))
     assert assigned(broken.components_, pictures.components)[0].mean() < 0.7
 
 
@@ -314,8 +313,7 @@ def test_columns_that_are_always_off(off, n_components):
     """Some tables of a rank below `n_components` have no start by singular vectors."""
     options = QUICK | {"max_iter": 1}
     for number in range(20):
-        rng = np.random.default_rng(number)
-        x = (rng.random((40, 5)) < 0.4).astype(float)
+        x = (np.random.default_rng(number).random((40, 5)) < 0.4).astype(float)
         x[:, off] = 0
         guess = factorise(sparse.csr_array(x), n_components, np.random.RandomState(1))
         assert np.isfinite(guess).all()
@@ -342,9 +340,8 @@ def test_a_column_never_observed_says_nothing(X):
     assert np.isnan(model.inverse_transform(model.transform(X))[:, 2]).all()
 
 
-def test_rows_of_any_length_come_back_in_their_order():
-    rng = np.random.default_rng(0)
-    x = (rng.random((400, 50)) < rng.random((400, 1)) ** 4).astype(float)
+def test_rows_of_any_length_come_back_in_their_order(rng_0):
+    x = (rng_0.random((400, 50)) < rng_0.random((400, 1)) ** 4).astype(float)
     model = NoisyOr(3, **QUICK).fit(x)
     alone = [model.transform(row[None])[0] for row in x[:40]]
     np.testing.assert_allclose(model.transform(x)[:40], alone, rtol=1e-9)
@@ -364,9 +361,8 @@ def brief(pictures):
     return NoisyOr(8, **QUICK).fit(pictures.data)
 
 
-def test_inverse_transform_by_hand(brief):
-    rng = np.random.default_rng(0)
-    Z = rng.random((4, 8))
+def test_inverse_transform_by_hand(brief, rng_0):
+    Z = rng_0.random((4, 8))
     expected = [
         [
             1 - (1 - leak) * np.prod(1 - z * brief.components_[:, i])

@@ -14,8 +14,7 @@ D, K, N = 6, 3, 8
 
 
 @pytest.fixture
-def model(seed):
-    rng = np.random.default_rng(seed)
+def model(rng):
     sizes = (rng.gamma(1.0, size=(D, K)) + 0.01, rng.gamma(0.3, size=D) + 0.01)
     prior = rng.uniform(0.1, 0.6, K)
     return NoisyOrModel(*map(torch.tensor, (*sizes, prior))), (*sizes, prior)
