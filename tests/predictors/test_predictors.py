@@ -69,6 +69,16 @@ def rows(seed=0, n=120):
     return X, y
 
 
+@pytest.fixture
+def X():
+    return rows()[0]
+
+
+@pytest.fixture
+def y():
+    return rows()[1]
+
+
 def mixed(n=150):
     """Draw a frame with numbers, categories and strings, and a target."""
     rng = np.random.default_rng(0)
@@ -85,8 +95,7 @@ def mixed(n=150):
     return frame.mask(rng.random(frame.shape) < 0.25), y
 
 
-def test_predictions_are_averages_over_models_and_draws():
-    X, y = rows()
+def test_predictions_are_averages_over_models_and_draws(X, y):
     few = {"n_estimators": 2, "n_draws": 5}
     model = MultipleImputationRegressor(Numbered(), LinearRegression(), **few).fit(X, y)
     new = X[:30]
@@ -104,8 +113,7 @@ def test_predictions_are_averages_over_models_and_draws():
     assert_array_equal(other.predict(new), expected.argmax(1))
 
 
-def test_the_imputer_does_not_see_the_target():
-    X, y = rows()
+def test_the_imputer_does_not_see_the_target(X, y):
     model = MultipleImputationRegressor(Numbered(), Ridge(), **FEW).fit(X, y)
     [table], given = model.imputer_.given_
     assert_array_equal(table, X)
@@ -115,8 +123,7 @@ def test_the_imputer_does_not_see_the_target():
 
 
 @both
-def test_complete_tables_get_predictions_of_the_model(predictor):
-    X, y = rows()
+def test_complete_tables_get_predictions_of_the_model(predictor, X, y):
     X = np.nan_to_num(X)
     fitted, alone = clone(predictor).fit(X, y), clone(predictor.estimator).fit(X, y)
     assert_allclose(fitted.predict(X), alone.predict(X))
@@ -218,19 +225,17 @@ def test_standard_deviations_are_those_of_the_equation():
     assert_allclose([lower[0], upper[0]], 2 + s * ratios[[0, 2]])
 
 
-def test_weights_of_residuals_count_as_rows():
-    rng = np.random.default_rng(0)
-    y, predictions = rng.normal(size=300), rng.normal(size=(4, 300))
-    weights = rng.integers(0, 4, 300).astype(float)
+def test_weights_of_residuals_count_as_rows(rng_0):
+    y, predictions = rng_0.normal(size=300), rng_0.normal(size=(4, 300))
+    weights = rng_0.integers(0, 4, 300).astype(float)
     often = np.repeat(np.arange(300), weights.astype(int))
     given = Residuals.of(predictions, y, weights)
     repeated = Residuals.of(predictions[:, often], y[often], np.ones(len(often)))
     assert given.noise_variance == pytest.approx(repeated.noise_variance)
     assert given.weights.mean() == pytest.approx(1)
-    new = rng.normal(size=(4, 5))
-    for one, other in zip(
-        given.interval(new, 0.8), repeated.interval(new, 0.8), strict=True
-    ):
+    new = rng_0.normal(size=(4, 5))
+    pairs = zip(given.interval(new, 0.8), repeated.interval(new, 0.8), strict=True)
+    for one, other in pairs:
         assert_allclose(one, other, atol=0.05)
 
 
@@ -277,8 +282,7 @@ def test_mixed_frames_reach_the_models_with_their_data_types(library, how):
         assert_frame_equal(frame, kept)
 
 
-def test_labels_may_be_strings_and_containers_do_not_matter():
-    X, y = rows()
+def test_labels_may_be_strings_and_containers_do_not_matter(X, y):
     names = np.array(["no", "yes"])[y]
     expected = clone(LOGISTIC).fit(X, y)
     series = pd.Series(names, dtype="string"), pl.Series(names)
@@ -292,8 +296,7 @@ def test_labels_may_be_strings_and_containers_do_not_matter():
     assert_allclose(result, expected.predict_proba(X))
 
 
-def test_a_fitted_imputer_is_kept_in_a_frozen_estimator():
-    X, y = rows()
+def test_a_fitted_imputer_is_kept_in_a_frozen_estimator(X, y):
     fitted = clone(PLAIN).fit(X)
     before = dict(vars(fitted))
     predictor = clone(LINEAR).set_params(imputer=FrozenEstimator(fitted))
@@ -306,8 +309,7 @@ def test_a_fitted_imputer_is_kept_in_a_frozen_estimator():
 
 
 @both
-def test_missing_cells_may_be_anywhere(predictor):
-    X, y = rows()
+def test_missing_cells_may_be_anywhere(predictor, X, y):
     X[[2, 40]] = np.nan
     fitted = clone(predictor).fit(X, y)
     empty = X.copy()
@@ -395,10 +397,8 @@ def test_defaults_compute_in_one_thread(predictor, monkeypatch):
 
 
 @both
-def test_weights_reach_the_model_and_the_imputer(predictor, monkeypatch):
-    X, y = rows()
-    rng = np.random.default_rng(0)
-    weights = rng.integers(0, 3, len(X)).astype(float)
+def test_weights_reach_the_model_and_the_imputer(predictor, monkeypatch, X, y, rng_0):
+    weights = rng_0.integers(0, 3, len(X)).astype(float)
     fitted = clone(predictor).fit(X, y, sample_weight=weights)
     alone = clone(PLAIN).fit(X, sample_weight=weights)
     assert_allclose(fitted.imputer_.covariance_, alone.covariance_)
@@ -428,8 +428,7 @@ def test_weights_of_the_default_regressor_count_as_rows(rng):
     assert abs(given - repeated).max() > 0.1
 
 
-def test_weights_in_another_order_are_an_error():
-    X, y = rows()
+def test_weights_in_another_order_are_an_error(X, y):
     weights = pd.Series(np.arange(1.0, len(X) + 1))[::-1]
     message = "sample_weight has the rows of X in another order"
     refused(ValueError, message, clone(LINEAR).fit, pd.DataFrame(X), y, weights)
@@ -453,8 +452,7 @@ def test_weights_count_in_intervals():
     [MultipleImputationRegressor(), MultipleImputationClassifier()],
     ids=lambda one: type(one).__name__,
 )
-def test_default_models_request_weights(predictor):
-    X, y = rows()
+def test_default_models_request_weights(predictor, X, y):
     weights = np.random.default_rng(0).integers(0, 3, len(X)).astype(float)
     predictor = clone(predictor).set_params(n_estimators=1, n_draws=1, random_state=0)
     plain = clone(predictor).fit(X, y, sample_weight=weights).predict(X)
@@ -474,8 +472,7 @@ def test_rows_without_weight_are_no_borders_of_the_default_model():
     assert (predicted != clone(predictor).fit(X, y).predict(new)).any()
 
 
-def test_weights_of_a_pipeline_are_routed():
-    X, y = rows()
+def test_weights_of_a_pipeline_are_routed(X, y):
     weights = np.random.default_rng(0).integers(0, 3, len(X)).astype(float)
     model = make_pipeline(StandardScaler(), Ridge())
     predictor = clone(LINEAR).set_params(estimator=model)
@@ -500,8 +497,7 @@ def test_weights_of_a_pipeline_are_routed():
         assert np.isfinite(scores).all()
 
 
-def test_threads_and_chunks_do_not_matter(monkeypatch):
-    X, y = rows()
+def test_threads_and_chunks_do_not_matter(monkeypatch, X, y):
     expected = clone(LINEAR).fit(X, y)
     with joblib.parallel_config("threading"):
         fitted = clone(LINEAR).set_params(n_jobs=2).fit(X, y)
@@ -516,8 +512,7 @@ def test_threads_and_chunks_do_not_matter(monkeypatch):
     assert_allclose(parts[:50], expected.predict(X[:50]))
 
 
-def test_a_fit_without_folds_has_no_residuals():
-    X, y = rows()
+def test_a_fit_without_folds_has_no_residuals(X, y):
     fitted = clone(LINEAR).set_params(cv=5).fit(X, y)
     assert fitted.noise_variance_ > 0
     fitted.set_params(cv=None).fit(X, y)
@@ -543,8 +538,7 @@ def test_errors_of_parameters(change, error, message):
 
 @both
 @pytest.mark.parametrize("missing", [np.nan, None, pd.NA])
-def test_missing_targets_are_an_error(predictor, missing):
-    X, y = rows()
+def test_missing_targets_are_an_error(predictor, missing, X, y):
     target = [*y[:5].tolist(), missing, *y[6:].tolist()]
     if missing is np.nan:
         target = np.array(target)
@@ -568,12 +562,11 @@ def test_folds_have_whole_groups(by_class):
     assert len(list(splits(20, y, rng, groups=groups))) == 12
 
 
-def test_intervals_leave_out_whole_groups():
-    rng = np.random.default_rng(0)
+def test_intervals_leave_out_whole_groups(rng_0):
     code = np.repeat(np.arange(40), 6)
-    X = pd.DataFrame({"g": code, "x": rng.normal(size=240)})
+    X = pd.DataFrame({"g": code, "x": rng_0.normal(size=240)})
     X.loc[::5, "x"] = np.nan
-    y = rng.normal(size=40)[code] * 3 + rng.normal(size=240)
+    y = rng_0.normal(size=40)[code] * 3 + rng_0.normal(size=240)
     imputer = GaussianImputer(groups="g", max_iter=20, random_state=0)
     # a model that learns the groups by heart has small errors in their other rows
     model = KNeighborsRegressor(3)

@@ -77,10 +77,9 @@ def test_the_parameters_are_those_of_the_log_odds(rng):
     assert same is said
 
 
-def test_weights_are_copies():
-    rng = np.random.default_rng(0)
-    said = softmax(rng.normal(size=(60, 2)), 1)
-    codes, weights = rng.integers(2, size=60), rng.integers(4, size=60)
+def test_weights_are_copies(rng_0):
+    said = softmax(rng_0.normal(size=(60, 2)), 1)
+    codes, weights = rng_0.integers(2, size=60), rng_0.integers(4, size=60)
     one = Recalibration.of(said, codes, weights.astype(float))
     many = np.repeat(np.arange(60), weights)
     other = Recalibration.of(said[many], codes[many], np.ones(len(many)))
@@ -104,9 +103,8 @@ def test_weights_of_classes_stay_where_cells_are_missing(rng):
     assert said["balanced", False] > said["plain", False] + 0.1  # the control
 
 
-def test_weights_of_classes_are_found_inside_other_models():
-    rng = np.random.default_rng(0)
-    X, y = rows(200, 0.0, rng, -2.0)
+def test_weights_of_classes_are_found_inside_other_models(rng_0):
+    X, y = rows(200, 0.0, rng_0, -2.0)
     logistic = LogisticRegression(class_weight={1: 3.0})
     expected = np.where(y == 1, 3.0, 1.0) / np.where(y == 1, 3.0, 1.0).mean()
     search = {"class_weight": [{1: 3.0}]}
@@ -134,9 +132,8 @@ def test_the_order_of_rows_stays_where_nothing_is_learned():
 
 
 @pytest.mark.filterwarnings("error")
-def test_rare_classes():
-    rng = np.random.default_rng(0)
-    X, y = rows(60, 0.2, rng)
+def test_rare_classes(rng_0):
+    X, y = rows(60, 0.2, rng_0)
     y = np.array(["no", "yes"], dtype=object)[y]
     y[:3] = "rare"
     frame = pd.DataFrame(X, columns=list("abcde"))
