@@ -85,16 +85,15 @@ def test_scores_are_those_of_the_metrics():
         assert np.isnan(row["pfc"]) and np.isnan(row["brier"]) and row["seconds"] > 0
 
 
-def test_rows_are_hidden_as_a_whole_but_for_groups():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(300, 3))
-    X[rng.random(X.shape) < 0.1] = np.nan
+def test_rows_are_hidden_as_a_whole_but_for_groups(rng_0):
+    X = rng_0.normal(size=(300, 3))
+    X[rng_0.random(X.shape) < 0.1] = np.nan
     hidden = MECHANISMS["rows"](X, 0.2, random_state=0)
     rows = hidden.any(1)
     assert 30 < rows.sum() < 90
     np.testing.assert_array_equal(hidden[rows], ~np.isnan(X[rows]))
     group = np.repeat(np.arange(60), 5)
-    frame = pd.DataFrame(X + rng.normal(size=(60, 1))[group], columns=list("abc"))
+    frame = pd.DataFrame(X + rng_0.normal(size=(60, 1))[group], columns=list("abc"))
     frame["group"] = [f"g{k}" for k in group]
     imputer = GaussianImputer(groups="group", random_state=0, max_iter=20)
     options = {"mechanism": "rows", "n_repeats": 1, "random_state": 0}
@@ -105,9 +104,8 @@ def test_rows_are_hidden_as_a_whole_but_for_groups():
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_columns_with_random_slopes_are_not_hidden():
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame(rng.normal(size=(120, 3)), columns=["time", "a", "b"])
+def test_columns_with_random_slopes_are_not_hidden(rng_0):
+    frame = pd.DataFrame(rng_0.normal(size=(120, 3)), columns=["time", "a", "b"])
     frame["group"] = np.repeat(np.arange(24), 5)
     frame.loc[::7, "a"] = np.nan
     quick = {"max_iter": 20, "on_misfit": "ignore", "random_state": 0}
@@ -392,7 +390,6 @@ def incomplete(rng, n=200):
 
 
 @pytest.mark.slow
-@pytest.mark.quick(1)
 @pytest.mark.parametrize("blanks", [0, 30])
 def test_energy_i_scores_leave_names_out(blanks):
     X, imputer = incomplete(np.random.default_rng(0)), quick_gaussian()
@@ -410,10 +407,9 @@ def test_energy_i_scores_leave_names_out(blanks):
         energy_i_score(passing, X.fillna(0).assign(id=Y["id"]))
 
 
-def test_categories_of_few_remaining_cells_have_an_energy_i_score():
+def test_categories_of_few_remaining_cells_have_an_energy_i_score(rng_0):
     """40 levels in 180 cells are categories, and in the 20 others identifiers."""
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=200)
+    x = rng_0.normal(size=200)
     level = pd.Series([f"level{k % 40}" for k in range(200)], dtype=object)
     X = pd.DataFrame({"x": x, "level": level.where(np.arange(200) % 9 > 0)})
     found = energy_i_score(quick_gaussian(), X, n_draws=2)

@@ -217,9 +217,8 @@ def test_typos_are_told_by_the_digits_that_differ():
     assert str(typo) == f"row 7: total is {right + 1:.0f}, pay * weeks is {right:.0f}"
 
 
-def test_few_typos_are_listed():
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(4000, 3))
+def test_few_typos_are_listed(rng_0):
+    x = rng_0.normal(size=(4000, 3))
     x[:, 2] = x[:, 0] + x[:, 1]
     x[:15, 2] += 0.5
     x[20:60, 0] = np.nan
@@ -259,11 +258,10 @@ def test_warnings_are_those_of_fit(unclean):
 
 @pytest.mark.filterwarnings("error::skvnce.exceptions.TableWarning")
 @pytest.mark.parametrize("about", ["rows", "products"])
-def test_alike_rows_and_products_are_in_the_report_alone(about):
-    rng = np.random.default_rng(0)
+def test_alike_rows_and_products_are_in_the_report_alone(about, rng_0):
     subject = np.repeat(np.arange(60), 4)
-    a, b = 9 + rng.normal(size=(2, 240))
-    y = rng.normal(size=60)[subject] + 0.3 * rng.normal(size=240)
+    a, b = 9 + rng_0.normal(size=(2, 240))
+    y = rng_0.normal(size=60)[subject] + 0.3 * rng_0.normal(size=240)
     table = pd.DataFrame({"a": a, "b": b, "p": a * b, "y": y})
     if about == "rows":
         table = table[["a", "y"]].assign(subject=[f"s{k}" for k in subject])
@@ -336,13 +334,12 @@ def test_noise_is_no_reason():
     assert quick_report(x).reasons.found == []
 
 
-def test_hidden_cells_are_predicted_if_they_can_be():
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=1000)
+def test_hidden_cells_are_predicted_if_they_can_be(rng_0):
+    x = rng_0.normal(size=1000)
     level = np.where(x > 0.5, "high", np.where(x < -0.5, "low", "mid"))
-    table = pd.DataFrame({"x": x, "near": x + 0.2 * rng.normal(size=1000)})
-    table["noise"], table["level"] = rng.normal(size=1000), level
-    table[rng.random(table.shape) < 0.1] = None
+    table = pd.DataFrame({"x": x, "near": x + 0.2 * rng_0.normal(size=1000)})
+    table["noise"], table["level"] = rng_0.normal(size=1000), level
+    table[rng_0.random(table.shape) < 0.1] = None
     table["complete"] = 1.0 * np.arange(1000)
     hidden = missing_report(table, random_state=0).hidden
     found = {one.name: one for one in hidden.columns}
@@ -373,9 +370,8 @@ def test_names_of_rows_and_skipped_questions_are_listed(unclean):
     assert (skip.names, skip.by, skip.level) == (["cigarettes"], "smoker", "no")
 
 
-def test_text_that_is_numbers_says_how_to_convert_it():
-    rng = np.random.default_rng(0)
-    table = clean_table().assign(bmi=[f"{v:.4f}" for v in rng.normal(25, 4, N)])
+def test_text_that_is_numbers_says_how_to_convert_it(rng_0):
+    table = clean_table().assign(bmi=[f"{v:.4f}" for v in rng_0.normal(25, 4, N)])
     table["code"] = [f"{k:05d}" for k in range(N)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -506,11 +502,10 @@ class Tags(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_what_comes_from_the_table_is_escaped():
-    rng = np.random.default_rng(0)
+def test_what_comes_from_the_table_is_escaped(rng_0):
     quote = "\"'><img src=x onerror=alert(1)>"
     table = clean_table().rename(columns={"a": EVIL, "b": quote})
-    table[quote + "&"] = rng.choice([EVIL, quote, "?"], N)
+    table[quote + "&"] = rng_0.choice([EVIL, quote, "?"], N)
     table.loc[table[quote + "&"] == EVIL, "c"] = np.nan
     table.loc[table[EVIL] > 0, quote] = np.nan
     table["id" + EVIL] = [f"{EVIL} {k}" for k in range(N)]
