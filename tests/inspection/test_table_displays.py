@@ -32,6 +32,11 @@ def frame(seed=0, n=60):
     return result
 
 
+@pytest.fixture
+def table():
+    return frame()
+
+
 def filled(table, seed=0):
     """Fill missing cells by observed ones of the same column."""
     rng = np.random.default_rng(seed)
@@ -91,8 +96,7 @@ class TestMissingness:
         assert labels == ["x1 (50%)", "x2 (67%)"]
 
     @pytest.mark.parametrize("container", ["pandas", "polars", "array"])
-    def test_containers(self, container):
-        table = frame()
+    def test_containers(self, container, table):
         X = containers(table)[container]
         display = MissingnessDisplay.from_frame(X, kind="pairs")
         names = list(table) if container != "array" else ["size", "whole"]
@@ -113,8 +117,7 @@ class TestImputation:
     @pytest.mark.quick(2)
     @pytest.mark.parametrize("kind", ["density", "strip"])
     @pytest.mark.parametrize("container", ["pandas", "polars"])
-    def test_a_panel_for_each_column_with_missing_cells(self, container, kind):
-        table = frame()
+    def test_a_panel_for_each_column_with_missing_cells(self, container, kind, table):
         X = containers(table)[container]
         draws = [containers(filled(table, seed))[container] for seed in range(3)]
         display = ImputationDisplay.from_draws(X, iter(draws), kind=kind)
@@ -123,8 +126,7 @@ class TestImputation:
         assert titles == display.columns
         display.figure_.canvas.draw()
 
-    def test_strips_show_observed_and_drawn_cells(self):
-        table = frame()
+    def test_strips_show_observed_and_drawn_cells(self, table):
         draws = [filled(table, seed) for seed in range(2)]
         options = {"columns": ["size"], "kind": "strip"}
         [ax] = ImputationDisplay.from_draws(table, draws, **options).axes_
@@ -134,8 +136,7 @@ class TestImputation:
             np.testing.assert_array_equal(line.get_ydata(), cells)
         assert ax.lines[0].get_color() != ax.lines[1].get_color()
 
-    def test_shares_of_levels(self):
-        table = frame()
+    def test_shares_of_levels(self, table):
         draws = [filled(table, seed) for seed in range(2)]
         [ax] = ImputationDisplay.from_draws(table, draws, columns=["kind"]).axes_
         of_observed = table["kind"].value_counts(normalize=True, sort=False)
@@ -154,8 +155,7 @@ class TestImputation:
             area = np.trapezoid(line.get_ydata(), line.get_xdata())
             assert 0.85 < area < 1.001  # the grid ends a tenth of the range beyond
 
-    def test_a_scatter_tells_rows_with_drawn_cells(self):
-        table = frame()
+    def test_a_scatter_tells_rows_with_drawn_cells(self, table):
         draws = [filled(table)]
         options = {"columns": ["size", "whole"], "kind": "scatter"}
         [ax] = ImputationDisplay.from_draws(table, draws, **options).axes_
@@ -191,8 +191,7 @@ class TestImputation:
         with pytest.raises(ValueError, match=r"draws\[1\] has missing cells in 'size'"):
             ImputationDisplay.from_draws(table, draws)
 
-    def test_errors(self):
-        table = frame()
+    def test_errors(self, table):
         draws = [filled(table)]
         narrow = draws[0].drop(columns="day")
         for X, tables, options, words in (
