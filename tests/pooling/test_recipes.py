@@ -195,14 +195,13 @@ def test_causal_effects_are_the_true_one_under_their_assumptions():
     assert z["all"] > 4  # a common cause is not known to the models
 
 
-def test_stacked_samples_are_the_posterior_of_the_observed_cells():
-    rng = np.random.default_rng(0)
-    observed, n, n_draws = rng.normal(3, 2, size=30), 50, 20_000
+def test_stacked_samples_are_the_posterior_of_the_observed_cells(rng_0):
+    observed, n, n_draws = rng_0.normal(3, 2, size=30), 50, 20_000
     # the variance is known, and the prior of the mean flat
-    mean = rng.normal(observed.mean(), 2 / np.sqrt(30), n_draws)
-    filled = rng.normal(mean[:, None], 2, size=(n_draws, n - 30))
+    mean = rng_0.normal(observed.mean(), 2 / np.sqrt(30), n_draws)
+    filled = rng_0.normal(mean[:, None], 2, size=(n_draws, n - 30))
     completed = (observed.sum() + filled.sum(axis=1)) / n
-    stacked = rng.normal(completed, 2 / np.sqrt(n))
+    stacked = rng_0.normal(completed, 2 / np.sqrt(n))
     error = 2 / np.sqrt(30)
     assert abs(stacked.mean() - observed.mean()) < 4 * error / np.sqrt(n_draws)
     for level in (0.025, 0.5, 0.975):
