@@ -89,9 +89,8 @@ def test_the_published_network_has_its_arcs(home):
     edges = datasets.load_sachs(data_home=home).edges
     sizes = {version: len(arcs) for version, arcs in edges.items()}
     assert sizes == {"literature20": 20, "validated17": 17, "cdt18": 18}
-    assert {name for arcs in edges.values() for arc in arcs for name in arc} == {
-        *MOLECULES
-    }
+    expected = {*MOLECULES}
+    assert {name for arcs in edges.values() for arc in arcs for name in arc} == expected
     assert ("raf", "mek") in edges["literature20"]
     assert all(len({frozenset(arc) for arc in a}) == len(a) for a in edges.values())
 
