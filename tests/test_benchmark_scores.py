@@ -36,18 +36,15 @@ def test_errors_of_hand_made_tables():
     errors = protocol_tables.row_errors(both, full, (2,))
     assert errors == pytest.approx(np.array([[1.5, 0.5, 0], [0.25, 2, 0]]))
     assert protocol_tables.min_mae(both, full, hidden, (2,)) == pytest.approx(0.75 / 4)
-    assert protocol_tables.avg_mae(both, full, hidden, (2,)) == pytest.approx(
-        4.25 / 2 / 4
-    )
+    expected = 4.25 / 2 / 4
+    assert protocol_tables.avg_mae(both, full, hidden, (2,)) == pytest.approx(expected)
     assert protocol_tables.avg_mae(both[:1], full, hidden, (2,)) == pytest.approx(2 / 4)
-    assert protocol_tables.wasserstein([[0.0], [3.0]], [[3.0], [1.0]]) == pytest.approx(
-        0.5
-    )
+    found = protocol_tables.wasserstein([[0.0], [3.0]], [[3.0], [1.0]])
+    assert found == pytest.approx(0.5)
 
 
 def mixed_table(seed, n=200):
-    rng = np.random.default_rng(seed)
-    z = rng.normal(size=n)
+    z = np.random.default_rng(seed).normal(size=n)
     return np.column_stack([z, np.digitize(z, [-0.5, 0.5]), z > 0.2]).astype(float)
 
 
@@ -138,12 +135,11 @@ def test_random_intercepts_maximise_the_restricted_likelihood(seed):
         assert restricted(group, row * more)[0] < best
 
 
-def test_chained_regressions_draw_what_scikit_learn_draws():
+def test_chained_regressions_draw_what_scikit_learn_draws(rng_0):
     """Means and spreads of the missing cells after 4 sweeps, of 40 tables each."""
     assert chained.__defaults__ == (IterativeImputer().max_iter,)
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(150, 4)) @ rng.normal(size=(4, 4)) + 5
-    hidden = rng.random(x.shape) < 0.3
+    x = rng_0.normal(size=(150, 4)) @ rng_0.normal(size=(4, 4)) + 5
+    hidden = rng_0.random(x.shape) < 0.3
     hidden[hidden.all(1)] = False
     data = Incomplete(torch.tensor(np.where(hidden, 0, x)), torch.tensor(~hidden))
     ours = np.stack(

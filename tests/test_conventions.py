@@ -133,9 +133,8 @@ def test_options_are_parameters_of_estimators_of_the_page():
             for key, allowed in holder._parameter_constraints.items()
             if getattr(skvnce.options, option) in allowed
         }
-        assert accepted == {
-            (user, slot) for user in who.replace(" and ", ", ").split(", ")
-        }
+        expected = {(user, slot) for user in who.replace(" and ", ", ").split(", ")}
+        assert accepted == expected
 
 
 ASKED_FOR = ["random_state", "verbose", "n_jobs", "on_misfit"]

@@ -222,9 +222,8 @@ def test_constant_columns_are_left_out_and_filled(name):
     alone, values = positive(), [0.0, 3.7]
     X = np.insert(alone, [1, 2], values, axis=1)  # at places 1 and 3
     X[::4, 1] = X[1::4, 3] = np.nan
-    with pytest.warns(
-        UserWarning, match="Constant where observed: column 1, column 3. "
-    ):
+    message = "Constant where observed: column 1, column 3. "
+    with pytest.warns(UserWarning, match=message):
         model = clone(ALL[name]).fit(X)
     assert model.constants_ == {1: 0.0, 3: 3.7}
     assert model.feature_indices_.tolist() == [0, 2, 4, 5]

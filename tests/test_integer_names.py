@@ -12,9 +12,8 @@ IMPUTERS = [GaussianImputer, TableImputer]
 
 
 @pytest.fixture
-def table(seed):
+def table(rng):
     """A column of codes with the name 0, of numbers with others, half of 2 missing."""
-    rng = np.random.default_rng(seed)
     cells = rng.normal(10, 1, (60, 3))
     cells[:, 1] = rng.integers(0, 3, 60)
     cells[::3, 0] = np.nan
@@ -37,9 +36,8 @@ def test_categories_and_bounds_are_those_of_the_name(table, imputer):
     assert list(imputer.category_probabilities(holed)) == [0]
     for key in (3, -1):
         for given in ({"min_value": {key: 0}}, {"categorical_features": [key]}):
-            with pytest.raises(
-                ValueError, match=f"has the key {key}, no column of X: 2"
-            ):
+            message = f"has the key {key}, no column of X: 2"
+            with pytest.raises(ValueError, match=message):
                 GaussianImputer(**given).fit(table)
 
 

@@ -70,7 +70,7 @@ def arrays(state):
 @pytest.mark.quick(1)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("estimator", "method"), CASES)
-def test_an_interrupt_changes_nothing(estimator, method, seed):
+def test_an_interrupt_changes_nothing(estimator, method, rng):
     X, y = incomplete_table(estimator), np.arange(80) % 3
     target = hasattr(estimator, "predict")
     first, more = ((X[:n], y[:n]) if target else (X[:n],) for n in (60, 80))
@@ -88,7 +88,6 @@ def test_an_interrupt_changes_nothing(estimator, method, seed):
     total = int(0.95 * min(run(lambda: learn(other)) for _ in range(2)))
     before = dict(vars(fitted))
     copies = {name: value.copy() for name, value in arrays(before).items()}
-    rng = np.random.default_rng(seed)
     for stop in rng.integers(1, total, size=PLACES, endpoint=True):
         with pytest.raises(Stop):
             run(lambda: learn(fitted), stop)

@@ -14,8 +14,7 @@ FIRST, LAST = pd.Timestamp("2020-01-01"), pd.Timestamp("2020-06-30")
 
 
 @pytest.fixture
-def table(seed):
-    rng = np.random.default_rng(seed)
+def table(rng):
     days = rng.integers(0, 100, 60)
     frame = pd.DataFrame(
         {
@@ -89,9 +88,8 @@ def test_limits_of_cells_are_dates(library, table):
 
 
 def test_errors_and_warnings_show_dates(table):
-    with pytest.raises(
-        ValueError, match="X has 2020-.* above its max_value 2019-12-31"
-    ):
+    message = "X has 2020-.* above its max_value 2019-12-31"
+    with pytest.raises(ValueError, match=message):
         imputer(max_value={"day": pd.Timestamp("2019-12-31")}).fit(table)
     with pytest.raises(TypeError, match="max_value.*wait.* has Timestamp.* durations"):
         imputer(max_value={"wait": LAST}).fit(table)
@@ -104,9 +102,8 @@ def test_errors_and_warnings_show_dates(table):
     model = imputer(max_value={"day": end}, max_iter=50).fit(table)
     with pytest.warns(UserWarning, match="within .* and 2020-05-01 00:00:00"):
         model.sample(table, shift={"day": 50.0})
-    with pytest.raises(
-        TypeError, match="lower must have datetimes in column 'day', got"
-    ):
+    words = "lower must have datetimes in column 'day', got"
+    with pytest.raises(TypeError, match=words):
         model.transform(table, lower={"day": 3.0})
     with pytest.raises(ValueError, match="lower .* got 2020-04-01 .* and 2020-03-01"):
         model.transform(

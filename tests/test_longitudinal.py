@@ -312,9 +312,8 @@ def test_errors_name_the_place_and_the_remedy(function, table, given, message):
 
 def test_errors_of_wide_tables():
     names = {"groups": "g", "time": "t"}
-    with pytest.raises(
-        ValueError, match="'z' is not in columns.* 1 in row 0 .* 2 in row 1"
-    ):
+    message = "'z' is not in columns.* 1 in row 0 .* 2 in row 1"
+    with pytest.raises(ValueError, match=message):
         to_wide(long(), columns="y", **names)
     with pytest.raises(ValueError, match="would be named 'y@0'"):
         to_wide(long(**{"y@0": [1, 1, 1]}), **names)
@@ -387,9 +386,8 @@ def test_neighbours_keep_data_types():
         for name in VARYING:
             for new in (f"{name}_lag1", f"{name}_lead1"):
                 dtype = table[name].dtype
-                assert found[new].dtype == (
-                    changed.get(name, dtype) if table is frame else dtype
-                )
+                expected = changed.get(name, dtype) if table is frame else dtype
+                assert found[new].dtype == expected
     assert list(with_neighbours(frame, lags=1, leads=(), **NAMES))[-1] == "month_lag1"
     assert "sex_lag1" not in with_neighbours(frame, **NAMES)
 
@@ -454,9 +452,8 @@ def test_a_series_needs_no_groups(library):
     assert list(found.columns) == [name for name in expected.columns if name != "g"]
     assert list(found["y_lag1"])[0] == 2.0
     for name in found.columns:
-        pd.testing.assert_series_equal(
-            pd.Series(found[name].to_list()), pd.Series(expected[name].to_list())
-        )
+        exact = pd.Series(expected[name].to_list())
+        pd.testing.assert_series_equal(pd.Series(found[name].to_list()), exact)
 
 
 def test_errors_without_groups():

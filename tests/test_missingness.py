@@ -9,6 +9,8 @@ from errors import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from numpy.testing import assert_array_equal
+from pandas.testing import assert_frame_equal
 from scipy.optimize import brentq
 from scipy.special import expit
 from statistical import FAILURE, p_share, standard_errors
@@ -25,8 +27,7 @@ LIMIT = standard_errors(10)  # a test compares with it ten times at most
 @pytest.fixture
 def X(seed):
     """Correlated columns: the last two are the first plus noise."""
-    rng = np.random.default_rng([seed, 1])
-    driver, *noise = rng.standard_normal((3, 20_000))
+    driver, *noise = np.random.default_rng([seed, 1]).standard_normal((3, 20_000))
     return np.column_stack([driver, driver + noise[0], driver + noise[1]])
 
 
@@ -56,22 +57,21 @@ def test_masks_are_nested_over_fractions(mechanism, X):
 
 def test_without_strength_every_mechanism_is_mcar(X):
     expected = mcar(X, 0.3, random_state=7)
-    np.testing.assert_array_equal(mnar(X, 0.3, strength=0, random_state=7), expected)
+    assert_array_equal(mnar(X, 0.3, strength=0, random_state=7), expected)
     expected[:, 0] = False
-    np.testing.assert_array_equal(mar(X, 0.3, strength=0, random_state=7), expected)
+    assert_array_equal(mar(X, 0.3, strength=0, random_state=7), expected)
 
 
 def test_mcar_reads_no_value(X):
-    np.testing.assert_array_equal(
-        mcar(X, 0.3, random_state=7), mcar(X * np.inf, 0.3, random_state=7)
-    )
+    found = mcar(X, 0.3, random_state=7)
+    assert_array_equal(found, mcar(X * np.inf, 0.3, random_state=7))
 
 
 def test_mar_reads_only_the_drivers(X):
     other = X.copy()
     other[:, [0, 2]] = 1e6
     expected = mar(X, 0.3, drivers=1, random_state=7)
-    np.testing.assert_array_equal(mar(other, 0.3, drivers=1, random_state=7), expected)
+    assert_array_equal(mar(other, 0.3, drivers=1, random_state=7), expected)
     other[:, 1] *= -1
     assert (mar(other, 0.3, drivers=1, random_state=7) != expected).any()
 
@@ -79,11 +79,11 @@ def test_mar_reads_only_the_drivers(X):
 def test_mnar_reads_each_column_by_itself_and_without_units(X):
     other = X * [1.0, 1e300, 1e-300] + [5.0, 0.0, 0.0]
     expected = mnar(X, 0.3, random_state=7)
-    np.testing.assert_array_equal(mnar(other, 0.3, random_state=7), expected)
+    assert_array_equal(mnar(other, 0.3, random_state=7), expected)
     other[:, 0] *= -1
     hidden = mnar(other, 0.3, random_state=7)
     assert (hidden[:, 0] != expected[:, 0]).any()
-    np.testing.assert_array_equal(hidden[:, 1:], expected[:, 1:])
+    assert_array_equal(hidden[:, 1:], expected[:, 1:])
 
 
 @given(
@@ -147,7 +147,7 @@ def test_mar_is_the_logistic_model_it_says(X, seed):
 )
 def test_same_seed_same_mask(mechanism, source, X):
     first, again = (mechanism(X[:99], 0.4, random_state=source(3)) for _ in range(2))
-    np.testing.assert_array_equal(first, again)
+    assert_array_equal(first, again)
     assert (first != mechanism(X[:99], 0.4, random_state=source(4))).any()
 
 
@@ -165,7 +165,7 @@ def test_the_global_stream_is_left_alone(mechanism, random_state, X):
     before = np.random.get_state()
     mechanism(X[:9], 0.4, random_state=random_state)
     for old, new in zip(before, np.random.get_state(), strict=True):
-        np.testing.assert_array_equal(old, new)
+        assert_array_equal(old, new)
 
 
 def test_none_is_fresh_entropy(X):
@@ -185,11 +185,11 @@ def test_any_table(mechanism, X, fraction, seed):
     hidden = mechanism(X, fraction, random_state=seed)
     assert hidden.shape == X.shape and hidden.dtype == bool
     assert not hidden[np.isnan(X)].any()
-    np.testing.assert_array_equal(X, kept)
+    assert_array_equal(X, kept)
     out = hide(X, hidden)
-    np.testing.assert_array_equal(np.isnan(out), np.isnan(X) | hidden)
-    np.testing.assert_array_equal(out[~hidden], X[~hidden])
-    np.testing.assert_array_equal(X, kept)
+    assert_array_equal(np.isnan(out), np.isnan(X) | hidden)
+    assert_array_equal(out[~hidden], X[~hidden])
+    assert_array_equal(X, kept)
 
 
 @given(
@@ -202,16 +202,14 @@ def test_any_table_with_a_complete_driver(X, driver, fraction, seed):
     hidden = mar(X, fraction, drivers=-1, random_state=seed)
     assert hidden.shape == X.shape and hidden.dtype == bool
     assert not hidden[np.isnan(X)].any() and not hidden[:, -1].any()
-    np.testing.assert_array_equal(X, kept)
+    assert_array_equal(X, kept)
 
 
 @pytest.mark.parametrize("n_features, n_drivers", [(2, 1), (3, 1), (4, 2), (7, 3)])
 def test_the_default_drivers_are_the_first_third(n_features, n_drivers, seed):
     X = np.random.default_rng(seed).standard_normal((200, n_features))
     hidden = mar(X, 0.5, random_state=seed)
-    np.testing.assert_array_equal(
-        hidden.any(axis=0), np.arange(n_features) >= n_drivers
-    )
+    assert_array_equal(hidden.any(axis=0), np.arange(n_features) >= n_drivers)
 
 
 @pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
@@ -220,7 +218,7 @@ def test_frames_give_the_masks_of_arrays(mechanism, frame, X):
     table = frame({f"x{j}": column for j, column in enumerate(X[:50].T)})
     hidden = mechanism(table, 0.4, random_state=3)
     assert type(hidden) is np.ndarray
-    np.testing.assert_array_equal(hidden, mechanism(X[:50], 0.4, random_state=3))
+    assert_array_equal(hidden, mechanism(X[:50], 0.4, random_state=3))
 
 
 @pytest.mark.parametrize(
@@ -237,7 +235,7 @@ def test_frames_give_the_masks_of_arrays(mechanism, frame, X):
 def test_drivers_by_name_and_by_index(names, drivers, X):
     table = X[:50] if names is None else pd.DataFrame(X[:50], columns=list(names))
     hidden = mar(table, 0.4, drivers=drivers, random_state=3)
-    np.testing.assert_array_equal(hidden, mar(X[:50], 0.4, drivers=[1], random_state=3))
+    assert_array_equal(hidden, mar(X[:50], 0.4, drivers=[1], random_state=3))
     if names == "abc":
         with pytest.raises(ValueError, match="the key 1, no column of X: 'a', 'b'"):
             mar(table, 0.4, drivers=1)
@@ -248,7 +246,7 @@ def test_hide_keeps_the_float_type(dtype):
     X = np.ones((2, 2), dtype)
     out = hide(X, np.eye(2, dtype=bool))
     assert out.dtype == dtype
-    np.testing.assert_array_equal(out, [[np.nan, 1], [1, np.nan]])
+    assert_array_equal(out, [[np.nan, 1], [1, np.nan]])
     assert hide(X, np.zeros((2, 2), bool)) is not X
     assert (X == 1).all()
 
@@ -386,14 +384,12 @@ def test_hide_keeps_a_frame_of_pandas(hidden):
     X = mixed()
     kept = X.copy()
     out = hide(X, hidden)
-    np.testing.assert_array_equal(missing(out), hidden)
+    assert_array_equal(missing(out), hidden)
     changed = {"n_children": "float64", "smokes": "boolean"}
     assert out.dtypes.to_dict() == X.astype(changed).dtypes.to_dict()
     assert list(out["grade"].cat.categories) == GRADES
-    pd.testing.assert_frame_equal(
-        out.where(~hidden, X.astype(changed)), X.astype(changed)
-    )
-    pd.testing.assert_frame_equal(X, kept)
+    assert_frame_equal(out.where(~hidden, X.astype(changed)), X.astype(changed))
+    assert_frame_equal(X, kept)
 
 
 @settings(max_examples=8)
@@ -403,7 +399,7 @@ def test_hide_keeps_a_frame_of_polars(hidden):
     out = hide(X, hidden)
     assert isinstance(out, pl.DataFrame)
     assert out.schema == X.schema
-    np.testing.assert_array_equal(missing(out), hidden)
+    assert_array_equal(missing(out), hidden)
     for name in X.columns:
         seen = out[name].is_not_null()
         assert out[name].filter(seen).to_list() == X[name].filter(seen).to_list()
@@ -433,7 +429,7 @@ def test_pandas_and_polars_have_the_same_masks(mechanism):
     arguments = {} if mechanism is not mar else {"drivers": ["grade", "town", "day"]}
     expected = mechanism(X, 0.4, random_state=5, **arguments)
     found = mechanism(in_polars(X), 0.4, random_state=5, **arguments)
-    np.testing.assert_array_equal(found, expected)
+    assert_array_equal(found, expected)
     assert expected.any()
 
 
@@ -450,10 +446,10 @@ def test_missing_categories_are_never_marked(mechanism):
 def test_higher_levels_of_ordinal_columns_are_hidden_more_often():
     X = mixed(60)[["grade", "smokes"]]
     hidden = mnar(X, [1 / 3, 2 / 3], strength=1e6, random_state=0)
-    np.testing.assert_array_equal(hidden[:, 0], X["grade"] == "high")
-    np.testing.assert_array_equal(hidden[:, 1], X["smokes"])
+    assert_array_equal(hidden[:, 0], X["grade"] == "high")
+    assert_array_equal(hidden[:, 1], X["smokes"])
     hidden = mar(X, 1 / 3, drivers="grade", strength=1e6, random_state=0)
-    np.testing.assert_array_equal(hidden[:, 1], X["grade"] == "high")
+    assert_array_equal(hidden[:, 1], X["grade"] == "high")
 
 
 def test_the_seed_orders_the_levels_of_nominal_columns():
@@ -469,7 +465,7 @@ def test_the_seed_orders_the_levels_of_nominal_columns():
     # the order of the rows does not matter
     hidden = mnar(X, 1 / 3, strength=1e6, random_state=3)
     turned = mnar(X[::-1], 1 / 3, strength=1e6, random_state=3)
-    np.testing.assert_array_equal(turned, hidden[::-1])
+    assert_array_equal(turned, hidden[::-1])
 
 
 @settings(max_examples=10)
@@ -477,7 +473,7 @@ def test_the_seed_orders_the_levels_of_nominal_columns():
 def test_any_number_of_levels(n_levels, seed):
     X = pd.DataFrame({"a": [f"level {i}" for i in range(n_levels)]})
     hidden = mnar(X, 0.5, random_state=seed)
-    np.testing.assert_array_equal(missing(hide(X, hidden)), hidden)
+    assert_array_equal(missing(hide(X, hidden)), hidden)
 
 
 @pytest.mark.parametrize(

@@ -213,9 +213,7 @@ def covered(rng, mechanism):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "mechanism", [pytest.param("MCAR", marks=pytest.mark.slow), "MAR"]
-)
+@pytest.mark.parametrize("mechanism", ["MCAR", "MAR"])
 def test_pooled_intervals_cover(mechanism, seed):
     """In short; ``benchmarks/validity.py`` runs many more."""
     rng = np.random.default_rng([seed, len(mechanism)])

@@ -12,13 +12,12 @@ from skvnce.options import Chunks
 pytestmark = pytest.mark.slow
 
 
-def test_spark_fills_by_map_in_pandas(tmp_path):
+def test_spark_fills_by_map_in_pandas(tmp_path, rng_0):
     sql = pytest.importorskip("pyspark.sql")
     if shutil.which("java") is None:
         pytest.skip("Spark needs Java")
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(400, 1)) + rng.normal(size=(400, 3))
-    X[rng.random(X.shape) < 0.2] = np.nan
+    X = rng_0.normal(size=(400, 1)) + rng_0.normal(size=(400, 3))
+    X[rng_0.random(X.shape) < 0.2] = np.nan
     frame = pd.DataFrame(X, columns=list("abc"))
     settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2"}
     builder = sql.SparkSession.builder.master("local[1]")
@@ -44,9 +43,7 @@ def test_spark_fills_by_map_in_pandas(tmp_path):
     assert filled.shape == frame.shape and not filled.isna().any(axis=None)
     expected = pd.DataFrame(imputer.transform(given), columns=given.columns)
     order = ["a", "b", "c"]
-    pd.testing.assert_frame_equal(
-        filled.sort_values(order, ignore_index=True),
-        expected.sort_values(order, ignore_index=True),
-    )
+    exact = expected.sort_values(order, ignore_index=True)
+    pd.testing.assert_frame_equal(filled.sort_values(order, ignore_index=True), exact)
     in_memory = GaussianImputer(random_state=0).fit(frame)
     np.testing.assert_allclose(imputer.mean_, in_memory.mean_, atol=0.05)

@@ -501,9 +501,8 @@ def few_checks(monkeypatch, estimator, *names):
 
 def test_contract_collects_all_failures(monkeypatch):
     few_checks(monkeypatch, ImputesNothing(), "output_array", "table_small", "accuracy")
-    with pytest.raises(
-        AssertionError, match=r"(?s)output_array.*table_small.*accuracy"
-    ):
+    message = r"(?s)output_array.*table_small.*accuracy"
+    with pytest.raises(AssertionError, match=message):
         check_nan_contract(ImputesNothing())
 
 

@@ -78,9 +78,8 @@ class TestChangelog:
         page = project / "CHANGELOG.md"
         assert page.read_text() == OLD.replace("unreleased", "2027-01-31")
         add(project, "a.md", "- new\n")
-        with pytest.raises(
-            ValueError, match=r"0.2.0 was released .* raise __version__"
-        ):
+        message = r"0.2.0 was released .* raise __version__"
+        with pytest.raises(ValueError, match=message):
             changelog.main(["--merge"], project)
         (project / "skvnce" / "_version.py").write_text('__version__ = "0.3.0"\n')
         changelog.main(["--merge"], project)

@@ -57,8 +57,7 @@ ESTIMATORS = [
 
 
 @pytest.fixture
-def X(seed):
-    rng = np.random.default_rng(seed)
+def X(rng):
     X = 10 + rng.normal(size=(60, 1)) + rng.normal(size=(60, 4))
     X[rng.random(X.shape) < 0.2] = np.nan
     X[:, 3] = np.nan
