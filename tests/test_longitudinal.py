@@ -420,8 +420,7 @@ def test_distances_of_dates_are_days():
 
 def test_indices_that_repeat_are_kept():
     frame = visits().set_axis([0] * len(visits()))
-    found = with_neighbours(frame, **NAMES)
-    same(found[list(frame.columns)], frame)
+    same(with_neighbours(frame, **NAMES)[list(frame.columns)], frame)
     wide = to_wide(frame.drop(columns="sex"), columns=VARYING, **NAMES)
     same(wide.to_long(wide.table), frame.drop(columns="sex"))
 

@@ -322,8 +322,7 @@ def test_predictions_are_functions_of_their_row(of_smokers):
     whole = fitted.transform(frame, where=RULE)
     backward = fitted.transform(frame[::-1], where=RULE)
     assert_frame_equal(backward[::-1], whole)
-    again = fitted.transform(frame, where=RULE)
-    assert_frame_equal(again, whole)
+    assert_frame_equal(fitted.transform(frame, where=RULE), whole)
 
 
 def test_rules_beside_limits_equations_and_groups(of_smokers):

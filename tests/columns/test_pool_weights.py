@@ -123,8 +123,7 @@ def test_weights_of_two_models_have_a_closed_form(first, second, n):
 
 
 def test_cells_without_error_leave_a_number():
-    found = weights_of(constant(0.0, 0.0), NUMBERS)
-    np.testing.assert_allclose(found, 0.5)
+    np.testing.assert_allclose(weights_of(constant(0.0, 0.0), NUMBERS), 0.5)
     assert weights_of(constant(0.0, 0.1, 500), NUMBERS)[:, 0].tolist() == [1, 0]
 
 

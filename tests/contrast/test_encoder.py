@@ -22,8 +22,7 @@ KINDS = pytest.mark.parametrize("kind", [NormalEncoder, BernoulliEncoder])
 
 def encoder(kind, shake=0.7):
     n_outputs = LATENTS * (2 if kind is NormalEncoder else 1)
-    result = kind(Perceptron(ZEROS, ONES, [4], n_outputs).double())
-    return shaken(result, shake)
+    return shaken(kind(Perceptron(ZEROS, ONES, [4], n_outputs).double()), shake)
 
 
 class Counted(nn.Module):

@@ -16,8 +16,7 @@ D = 4
 def model(torch_seeded):
     root = torch.randn(D, D).double()
     initial = Normal(torch.randn(D).double(), root @ root.T / 4 + 0.3 * torch.eye(D))
-    result = FreeGaussian(initial)
-    return shaken(result, 0.3)
+    return shaken(FreeGaussian(initial), 0.3)
 
 
 @pytest.fixture

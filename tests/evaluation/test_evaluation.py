@@ -401,8 +401,7 @@ def test_energy_i_scores_leave_names_out(blanks):
     assert len(caught) == 1
     Y = X.assign(id=names.index.to_series().where(names.index >= blanks))
     passing = imputer.set_params(categorical_features={"id": "passthrough"})
-    found = energy_i_score(passing, Y, random_state=0)
-    assert found == without
+    assert energy_i_score(passing, Y, random_state=0) == without
     with pytest.raises(ValueError, match="columns with missing and observed cells"):
         energy_i_score(passing, X.fillna(0).assign(id=Y["id"]))
 
@@ -412,8 +411,7 @@ def test_categories_of_few_remaining_cells_have_an_energy_i_score(rng_0):
     x = rng_0.normal(size=200)
     level = pd.Series([f"level{k % 40}" for k in range(200)], dtype=object)
     X = pd.DataFrame({"x": x, "level": level.where(np.arange(200) % 9 > 0)})
-    found = energy_i_score(quick_gaussian(), X, n_draws=2)
-    assert 0 < found.columns["level"] < 1
+    assert 0 < energy_i_score(quick_gaussian(), X, n_draws=2).columns["level"] < 1
 
 
 @pytest.mark.quick(1)

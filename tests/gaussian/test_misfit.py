@@ -129,8 +129,7 @@ def test_heavy_tails_are_judged_by_normal_scores(rng):
         filled = np.column_stack([np.exp(2.5 * logs), other])
         filled[largest, 0] = unit * (1 + error)
         given = lambda _, rows: (filled[rows], {}), np.ones(400), hidden
-        found = misfit.held_out_result(nodes, *given)
-        return bool(found.marginal[0])
+        return bool(misfit.held_out_result(nodes, *given).marginal[0])
 
     assert heavy_tailed(nodes, [0, 1]).tolist() == [0]
     near, useless = logs + 0.2 * rng.normal(size=400), rng.permutation(logs)

@@ -109,8 +109,7 @@ def test_columns_may_be_constant_in_a_part_of_the_rows(rule, data):
     X = data[0][:120].copy()
     X[2:, 4] = np.nan
     X[:2, 4] = [1.0, 2.0]
-    learner = fitted(X, selection=rule, n_subsamples=4)
-    assert len(learner.nodes_) == D
+    assert len(fitted(X, selection=rule, n_subsamples=4).nodes_) == D
 
 
 @pytest.mark.quick(1)

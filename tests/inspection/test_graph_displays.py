@@ -143,8 +143,7 @@ def ring(n_nodes):
 def test_a_missing_name_is_not_written(n_lonely):
     edges = [(float("nan"), np.nan, 0.1), (np.nan, "$a_1$", 0.2), (pd.NA, pd.NaT, 0.1)]
     edges += [("$a_1$", pd.NA, 0.2)]
-    learner = Learner(edges, nodes=range(n_lonely))
-    display = GraphDisplay.from_estimator(learner)
+    display = GraphDisplay.from_estimator(Learner(edges, nodes=range(n_lonely)))
     names = [text.get_text() for text in display.labels_]
     assert names.count("unnamed") == 4 and "$a_1$" in names
     display.figure_.draw_without_rendering()

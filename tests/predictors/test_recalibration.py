@@ -73,8 +73,7 @@ def test_the_parameters_are_those_of_the_log_odds(rng):
     assert result.slope == pytest.approx(1.5, abs=0.1)
     assert_allclose(result.apply(said).mean(0), true.mean(0), atol=0.02)
     assert_allclose(result.apply(said), true, atol=0.05)
-    same = Recalibration.none(3).apply(said)
-    assert same is said
+    assert Recalibration.none(3).apply(said) is said
 
 
 def test_weights_are_copies(rng_0):

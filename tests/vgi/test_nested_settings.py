@@ -105,8 +105,7 @@ def test_settings_of_the_imputer_replace_those_of_the_density():
     density = IncompleteDensity("flow", algorithm=VGI("spline", n_selected=2))
     own = VGIImputer(clone(density), conditionals="mixture", n_chains=4)
     base = own.set_params(model__max_iter=7)._base()
-    expected = VGI("mixture", n_selected=2)
-    assert repr(base.algorithm) == repr(expected)
+    assert repr(base.algorithm) == repr(VGI("mixture", n_selected=2))
     assert (base.n_training_draws, base.max_iter, base.model) == (4, 7, "flow")
     assert repr(density.algorithm) == repr(VGI("spline", n_selected=2))
     assert repr(VGIImputer(density)._base()) == repr(density)  # control

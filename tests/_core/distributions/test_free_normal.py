@@ -18,8 +18,7 @@ def initial(torch_seeded):
 
 @pytest.fixture
 def free(initial):
-    result = FreeNormal(initial)
-    return shaken(result, 0.5)
+    return shaken(FreeNormal(initial), 0.5)
 
 
 def test_eq_1_by_dense_algebra(free, initial):
