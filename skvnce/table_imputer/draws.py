@@ -21,6 +21,7 @@ from skvnce.table_imputer.expansion import GRADE
 from skvnce.table_imputer.levels import levels_at
 from skvnce.table_imputer.normal import (
     Conditional,
+    LogOdds,
     Normal,
     Normals,
     Prior,
@@ -56,7 +57,7 @@ class Targets(NamedTuple):
 
     parts: list  # of Part
     laws: tuple  # of Conditional, given all other columns but those before it
-    logits: tuple  # of Logit or None, see `_by_log_odds`
+    logits: tuple  # of Logit or None, see `Normals`
 
 
 class Posterior(NamedTuple):
@@ -116,11 +117,13 @@ def run_chain(expansion, fit, chain, total=0.0):
         for q, part in enumerate(expansion.parts)
         if part.logit
     }
+    linear = Normals.of(draws, active), Normals.of_fit(fit)
+    log_odds = LogOdds(logits, *linear) if logits else None
     for _ in range(_n_rounds(fit.rate, chain) if are_drawn else 0):
-        draws = _compatible_round(expansion, chain, states, draws, active, logits)
+        draws = _compatible_round(expansion, chain, states, draws, active, log_odds)
     if total > chain.weights.sum():
         draws = _of_all_rows(draws, fit, np.sqrt(chain.weights.sum() / total))
-    normals = Normals.of(draws, active, logits)
+    normals = Normals.of(draws, active, log_odds)
     return Posterior(normals, states[:COMPLETIONS], {})
 
 
@@ -213,7 +216,7 @@ def completions(X, normals, rng):
     )
 
 
-def _compatible_round(expansion, chain, S, draws, active, logits=None):
+def _compatible_round(expansion, chain, S, draws, active, log_odds=None):
     """Continue chains by a step with products that are those of their factors.
 
     Until here a product is a column like others, "just another variable" (von Hippel
@@ -221,10 +224,10 @@ def _compatible_round(expansion, chain, S, draws, active, logits=None):
 
     `S` (K, n, d): a completion for each of the draws; it is written to; `draws`, list
     of K pairs: mean and covariance; `active`, bool (K, d): products that a draw is
-    without are not.  Returns list of K pairs.
+    without are not; `log_odds`, LogOdds or None.  Returns list of K pairs.
     """
     rng, gone = chain.rng, np.isnan(chain.X)
-    normals = Normals.of(draws, active, logits)
+    normals = Normals.of(draws, active, log_odds)
     told = {j for product in expansion.products for j in product.tells}
     for q, part in enumerate(expansion.parts):
         if not len(part.base) or not gone[:, part.base[0]].any():
@@ -234,9 +237,9 @@ def _compatible_round(expansion, chain, S, draws, active, logits=None):
         targets = targets_of(expansion, normals, q)
         is_told = part.n_levels == 2 and part.base[0] in told
         if targets is None and is_told:
-            law, logit = _by_log_odds(expansion, laws[0], normals, q)
             bent = [states[..., j] for j in part.bent]
-            p = _chances(part, logit, law.means(states)[..., 0], bent)
+            means, logit = laws[0].means(states)[..., 0], normals.logits.get(q)
+            p = _chances(part, logit, means, bent)
             codes = levels_at(p, rng.random(p.shape[:-1]))
             put_cells(expansion, S, part, codes, rows)
         elif targets is None:
@@ -280,7 +283,7 @@ def laws_of(expansion, normals, q):
         scores = other.block[1:2] if other.score else other.block[:0]
         block, without = joined(block, scores), joined(without, other.block)
     n_base = len(part.responses)
-    laws = [normals.conditional(block, n_base)]
+    laws = [_regressed(expansion, block, normals, q)]
     if parts:
         laws.append(normals.conditional(without, n_base))
     if parts and part.kind == GRADE and part.n_levels > 2:
@@ -299,7 +302,7 @@ def laws_of_forest(expansion, normals, q):
     block = part.block
     if parts_told(expansion, part):
         block = joined(block, [product.at for product in expansion.products])
-    return [normals.conditional(block, len(part.responses))]
+    return [_regressed(expansion, block, normals, q)]
 
 
 def targets_of(expansion, normals, q):
@@ -311,22 +314,23 @@ def targets_of(expansion, normals, q):
     parts, block, laws = parts_told(expansion, expansion.parts[q]), [], []
     for part in parts:
         block = joined(part.block, block)
-        law = normals.conditional(block, len(part.responses))
         place = expansion.owners[part.base[0]]
-        laws.append(_by_log_odds(expansion, law, normals, place))
+        law = _regressed(expansion, block, normals, place)
+        laws.append((law, normals.logits.get(place)))
     return Targets(parts, *zip(*laws, strict=True)) if parts else None
 
 
-def _by_log_odds(expansion, law, normals, q):
-    """Return the law and the log-odds of a column of two values that asks for products.
+def _regressed(expansion, block, normals, q):
+    """Regress a column of the table on all that are not in a block.
 
-    Slopes of the products and their factors are drawn with the log-odds, and those of
-    other columns with the law.
+    If it has two values and asks for products, slopes of the products and their factors
+    are drawn with its log-odds, and those of other columns here.
     """
-    if q not in normals.logits:
-        return law, None
-    bent = list(expansion.parts[q].bent)
-    return law.with_mean_slopes(bent), normals.logits[q]
+    part = expansion.parts[q]
+    if q in normals.logits:
+        bent = list(part.bent)
+        return normals.log_odds.conditional(block, len(part.responses), bent)
+    return normals.conditional(block, len(part.responses))
 
 
 def proposers_of(posterior, expansion, q, cells, weights, n_trees, most_rows, seed):
@@ -409,7 +413,6 @@ def draw_cells(normals, expansion, X, proposers, rng):
             targets = targets_of(expansion, normals, q)
         else:  # a forest has learned what the targets tell
             laws, targets = laws_of_forest(expansion, normals, q), None
-        laws[0] = _by_log_odds(expansion, laws[0], normals, q)[0]
         plans[q] = rows, laws, targets, ends_of(expansion, model)
     for _ in range(_SWEEPS):
         for q, of_laws in proposers.items():

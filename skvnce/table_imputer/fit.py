@@ -154,7 +154,7 @@ def _with_logarithms(model):
             parts[q] = parts[q]._replace(score=score)
         expansion = model.expansion._replace(parts=parts)
         fitted = _fit_normal(model.source, expansion, model.training, model.settings)
-        normals = _normals(fitted)
+        normals = Normals.of_fit(fitted.normal)
         linear = {q: _linear_in(q, fitted, normals) for q in logarithms}
         most = {q: max(linear[q].values(), default=0.0) for q in logarithms}
         if max(most.values()) < _LINEAR:
@@ -204,12 +204,6 @@ def _fold_predictions(A, Z, weights, folds, strength):
             A.T @ (w[:, None] * A) + prior, A.T @ (w[:, None] * Z)
         )
     return L
-
-
-def _normals(model):
-    """Return the fitted distribution, of which conditional ones are asked for."""
-    active = np.ones((1, model.expansion.width), bool)
-    return Normals.of([model.normal[:2]], active)
 
 
 def _linear_in(q, model, normals):
@@ -306,7 +300,7 @@ def _fit_with(model, chosen):
     training, X = model.training, model.training_matrix()
     expansion = model.expansion.with_products(X, training.weights, chosen)
     model = _fit_normal(model.source, expansion, training, model.settings)
-    normals = _normals(model)
+    normals = Normals.of_fit(model.normal)
     products = [
         p._replace(tells=_dependents(expansion, normals, p)) if p.tells else p
         for p in expansion.products

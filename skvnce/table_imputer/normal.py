@@ -211,12 +211,16 @@ class Conditional(NamedTuple):
         """Average over the M distributions, as one."""
         return Conditional(*(values.mean(0, keepdims=True) for values in self))
 
-    def with_mean_slopes(self, columns):
-        """Average the intercepts, and the slopes of some columns."""
-        intercept, slopes = self.intercept.copy(), self.slopes.copy()
-        intercept[:] = intercept.mean(0)
-        slopes[:, columns] = slopes[:, columns].mean(0)
-        return self._replace(intercept=intercept, slopes=slopes)
+    def around(self, fitted, mean, columns):
+        """Move the mean of the M distributions to a fitted one.
+
+        `fitted`, Conditional of one distribution, whose slopes on some `columns` all
+        get; `mean` (d,): of its columns, where a change of slopes does not count.
+        """
+        moves = self.slopes - self.slopes.mean(0)
+        moves[:, columns] = 0.0
+        intercept = fitted.intercept - mean @ moves[:, None]
+        return self._replace(intercept=intercept, slopes=fitted.slopes + moves)
 
     def draw(self, X, rng, number=1):
         """Draw the columns given the others; (number, M, n, n_base)."""
@@ -231,25 +235,34 @@ class Normals(NamedTuple):
 
     mean: np.ndarray  # (K, d)
     precision: np.ndarray  # (K, d, d)
-    # of int to Logit: K draws of the coefficients of columns whose log-odds bend
-    logits: dict
+    log_odds: tuple | None = None  # LogOdds, if those of a column bend
 
     @classmethod
-    def of(cls, draws, active, logits=None):
+    def of(cls, draws, active, log_odds=None):
         """Stack means and covariances; columns that are not active are independent."""
         mean, S = (np.stack(values) for values in zip(*draws, strict=True))
         both = active[:, :, None] & active[:, None]
         precision = np.linalg.inv(np.where(both, S, np.eye(S.shape[1])))
-        return cls(mean, precision, logits or {})
+        return cls(mean, precision, log_odds)
+
+    @classmethod
+    def of_fit(cls, fit):
+        """Take the distribution of a Fit."""
+        return cls.of([fit[:2]], np.ones((1, len(fit.mean)), dtype=bool))
 
     def each(self):
         """List the distributions."""
         return [Normal(m, P) for m, P in zip(self.mean, self.precision, strict=True)]
 
+    @property
+    def logits(self):
+        """Draws of the log-odds that bend, dict of int to Logit."""
+        return self.log_odds.logits if self.log_odds else {}
+
     def of_turns(self, turns):
         """Select distributions (M,) by place."""
-        logits = {q: logit.of_turns(turns) for q, logit in self.logits.items()}
-        return Normals(self.mean[turns], self.precision[turns], logits)
+        log_odds = self.log_odds and self.log_odds.of_turns(turns)
+        return Normals(self.mean[turns], self.precision[turns], log_odds)
 
     def conditional(self, block, n_base):
         """Regress columns on those that are not their functions.
@@ -266,3 +279,24 @@ class Normals(NamedTuple):
         )
         slopes = slopes.transpose(0, 2, 1)
         return Conditional(intercept[:, None], slopes, covariance[:, :n_base, :n_base])
+
+
+class LogOdds(NamedTuple):
+    """Those of columns of two values that ask for products, which bend."""
+
+    logits: dict  # of int to Logit: K draws of the coefficients, by column of the table
+    # K draws of the parameters by which cells were linear, which predict them: those
+    # of later rounds are of cells that log-odds have drawn, and would move away
+    normals: Normals
+    fitted: Normals  # one distribution, around which predictions are
+
+    def of_turns(self, turns):
+        """Select draws by place."""
+        logits = {q: logit.of_turns(turns) for q, logit in self.logits.items()}
+        return LogOdds(logits, self.normals.of_turns(turns), self.fitted)
+
+    def conditional(self, block, n_base, bent):
+        """Regress a column; all draws have the fitted slopes on the columns `bent`."""
+        fitted = self.fitted.conditional(block, n_base)
+        law = self.normals.conditional(block, n_base)
+        return law.around(fitted, self.fitted.mean[0], bent)

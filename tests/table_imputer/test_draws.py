@@ -366,10 +366,32 @@ def test_bent_log_odds_vary_by_the_slopes_of_other_columns(seed, monkeypatch):
         return stats.chi2(n_draws - 1).cdf(ratio)
 
     assert p_smaller() > FAILURE
-    monkeypatch.setattr(
-        normal.Conditional, "with_mean_slopes", lambda law, _: law.average()
-    )
+    monkeypatch.setattr(normal.Conditional, "around", lambda law, *_: law.average())
     assert p_smaller() < FAILURE  # control
+
+
+def test_bent_log_odds_do_not_move_away_from_the_fit(seed, monkeypatch):
+    """Where most cells are missing, draws would follow draws, and so on."""
+
+    def shift(i):
+        rng = np.random.default_rng([seed, i])
+        e, s, w = rng.normal(size=(3, 1000))
+        chance = expit(-1.5 + 0.8 * e * s + 0.5 * w)
+        y = 1.0 * (rng.random(1000) < chance)
+        gone = rng.random(1000) < expit(4 * w)
+        X = np.column_stack([e, s, w, np.where(gone, np.nan, y)])
+        imputer = TableImputer([(0, 1)], n_estimators=0, random_state=0).fit(X)
+        drawn = imputer.sample(X, 20, random_state=0, as_array=True)[:, gone, 3]
+        return drawn.mean() - chance[gone].mean()
+
+    # the standard deviation of a table is .05
+    assert abs(np.mean([shift(i) for i in range(4)])) < 0.12
+
+    def of_rounds(expansion, block, normals, q):
+        return normals.conditional(block, len(expansion.parts[q].responses))
+
+    monkeypatch.setattr(module, "_regressed", of_rounds)
+    assert np.mean([shift(i) for i in range(4)]) > 0.12  # control
 
 
 def places(seed, n=300):

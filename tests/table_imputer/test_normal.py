@@ -199,14 +199,21 @@ def test_conditionals_equal_dense_algebra(rng, normals):
     assert abs(other.means(X) - law.means(X)).max() > 0.01
 
 
-def test_some_slopes_are_those_of_the_mean_of_the_parameters(normals):
-    law = normals[1].conditional(np.array([1, 3, 4]), 2)
-    one, mean = law.with_mean_slopes([2]), law.average()
-    np.testing.assert_array_equal(one.intercept, mean.intercept.repeat(3, 0))
-    np.testing.assert_array_equal(one.slopes[:, 2], mean.slopes[:, 2].repeat(3, 0))
-    others = [0, 1, 3, 4]
-    np.testing.assert_array_equal(one.slopes[:, others], law.slopes[:, others])
-    assert abs(one.slopes - law.slopes).max() > 0.01  # control, and law has not changed
+def test_distributions_are_moved_around_a_fit(normals):
+    """Their mean has the slopes of the fit, and its value at the mean of columns."""
+    law, fitted = (
+        found.conditional(np.array([1, 3, 4]), 2)
+        for found in (normals[1], normals[1].of_turns([0]))
+    )
+    mean = normals[1].mean[0]
+    around = law.around(fitted, mean, [2])
+    np.testing.assert_allclose(around.slopes.mean(0), fitted.slopes[0], atol=1e-12)
+    at_mean = around.means(mean[None, None])
+    np.testing.assert_allclose(at_mean, fitted.means(mean[None, None]).repeat(3, 0))
+    np.testing.assert_array_equal(around.slopes[:, 2], fitted.slopes[:, 2].repeat(3, 0))
+    spread, of_law = (one.slopes.std(0) for one in (around, law))
+    np.testing.assert_allclose(np.delete(spread, 2, 0), np.delete(of_law, 2, 0))
+    assert of_law[2].min() > 0.01  # control
 
 
 def test_draws_of_conditionals_have_their_moments(rng, normals):
