@@ -117,13 +117,16 @@ def run_chain(expansion, fit, chain, total=0.0):
         for q, part in enumerate(expansion.parts)
         if part.logit
     }
-    linear = Normals.of(draws, active), Normals.of_fit(fit)
+
+    def of_all(draws):
+        share = chain.weights.sum() / max(total, chain.weights.sum())
+        return _of_all_rows(draws, fit, np.sqrt(share)) if share < 1 else draws
+
+    linear = Normals.of(of_all(draws), active), Normals.of_fit(fit)
     log_odds = LogOdds(logits, *linear) if logits else None
     for _ in range(_n_rounds(fit.rate, chain) if are_drawn else 0):
         draws = _compatible_round(expansion, chain, states, draws, active, log_odds)
-    if total > chain.weights.sum():
-        draws = _of_all_rows(draws, fit, np.sqrt(chain.weights.sum() / total))
-    normals = Normals.of(draws, active, log_odds)
+    normals = Normals.of(of_all(draws), active, log_odds)
     return Posterior(normals, states[:COMPLETIONS], {})
 
 

@@ -454,14 +454,14 @@ def _score(x, weights):
     x, weights, values, first, z = _sorted_scores(x, weights)
     count = np.add.reduceat(weights, first)
     n = weights.sum()
-    if not _is_skewed(count @ (values * z) / n, n):
+    if _is_normal(count @ (values * z) / n, n):
         return None
     # repeated, so that the outer tenth that `follow` extends is a tenth of the cells
     return Ranks(x, np.repeat(z, np.diff([*first, len(x)])))
 
 
-def _is_skewed(correlation, n):
-    """Say whether n numbers are not normal, by their correlation with their scores.
+def _is_normal(correlation, n):
+    """Say whether n numbers may be normal, by their correlation with their scores.
 
     Scores of a normal column differ from it by noise, by which others would be
     predicted.  The test is that of Shapiro and Francia (1972), its level by Royston
@@ -471,7 +471,7 @@ def _is_skewed(correlation, n):
     least = np.log(max(1 - correlation**2, 1e-300))
     mean = -1.2725 + 1.0521 * (np.log(log_n) - log_n)
     spread = 1.0308 - 0.26758 * (np.log(log_n) + 2 / log_n)
-    return bool(correlation < _SAME and least > mean + _QUANTILE * spread)
+    return bool(correlation >= _SAME or least <= mean + _QUANTILE * spread)
 
 
 def _sorted_scores(x, weights):
