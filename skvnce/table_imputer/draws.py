@@ -57,7 +57,7 @@ class Targets(NamedTuple):
 
     parts: list  # of Part
     laws: tuple  # of Conditional, given all other columns but those before it
-    logits: tuple  # of Logit or None, see `Normals`
+    logits: tuple  # of Logit or None, see `normal.LogOdds`
 
 
 class Posterior(NamedTuple):
@@ -122,8 +122,10 @@ def run_chain(expansion, fit, chain, total=0.0):
         share = chain.weights.sum() / max(total, chain.weights.sum())
         return _of_all_rows(draws, fit, np.sqrt(share)) if share < 1 else draws
 
-    linear = Normals.of(of_all(draws), active), Normals.of_fit(fit)
-    log_odds = LogOdds(logits, *linear) if logits else None
+    log_odds = None
+    if logits:
+        linear = Normals.of(of_all(draws), active)
+        log_odds = LogOdds(logits, linear, Normals.of_fit(fit))
     for _ in range(_n_rounds(fit.rate, chain) if are_drawn else 0):
         draws = _compatible_round(expansion, chain, states, draws, active, log_odds)
     normals = Normals.of(of_all(draws), active, log_odds)
