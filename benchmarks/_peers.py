@@ -82,8 +82,9 @@ class Peer(NamedTuple):
         """
         table = np.vstack([learn, others])
         shape = *table.shape, len(learn), start
-        given = (n_draws, seed), table, shape, columns, limit
-        drawn, notes = exchange(self.command(), *given)
+        drawn, notes = exchange(
+            self.command(), (n_draws, seed), table, shape, columns, limit
+        )
         drawn = drawn.reshape(-1, shape[1], shape[0] - start).transpose(0, 2, 1)
         return Run(drawn, float(notes[1]), float(notes[2]) / 2**10, notes[0], notes[3:])
 

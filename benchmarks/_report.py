@@ -101,7 +101,7 @@ class Texts:
         text = self.parts["page"]
         more["found"] = self("found", more) if said else ""
         text = text.format_map(_Filled(ChainMap(more, names), results, options))
-        return re.sub(r"\n{4,}", "\n\n", text.strip())
+        return re.sub(r"\n{3,}", "\n\n", text.strip())
 
 
 class _Filled(dict):

@@ -121,8 +121,7 @@ def measured(key, options):
         used = problem.gap[[problem.outcome, *problem.covariates]].dropna()
         slopes, errors = regression(problem, used)
         return _record(slopes - truth, 0 * unit, errors, unit, 0.0)
-    given = problem.gap, key["seed"], options.draws
-    tables, seconds = completed(key["method"], *given)
+    tables, seconds = completed(key["method"], problem.gap, key["seed"], options.draws)
     if isinstance(tables, Exception):
         return {"error": str(tables)[:200]}
     results = [regression(problem, one) for one in tables]
