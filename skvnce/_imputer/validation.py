@@ -370,7 +370,7 @@ def _settings(estimator):
 def _numbers(estimator, X, reset):
     """Validate a table of numbers."""
     cells = frames.readable(X)
-    _check_two_dimensional(cells)
+    check_two_dimensional(cells)
     reads = hasattr(_settings(estimator), "categorical_features")
     of_others = getattr(estimator, "text_remedy", None) or frames.TEXT_REMEDY
     remedy = _OF_READERS if reads else of_others
@@ -388,7 +388,7 @@ def _numbers(estimator, X, reset):
     return table
 
 
-def _check_two_dimensional(X):
+def check_two_dimensional(X):
     """Raise an error for a single column or row."""
     n_dimensions = len(getattr(X, "shape", (0, 0)))
     if n_dimensions < 2:
@@ -406,7 +406,7 @@ def _codes(estimator, X, columns, reset):
     """Validate a table, and convert it to codes and numbers."""
     if not hasattr(X, "shape"):
         X = np.asarray(frames.readable(X), dtype=object)
-    _check_two_dimensional(X)
+    check_two_dimensional(X)
     validate_data(estimator, X, reset=reset, skip_check_array=True)
     table = encode(X, columns, handle_unknown=_settings(estimator).handle_unknown)
     with frames.cell_errors_named(X):

@@ -528,8 +528,8 @@ def is_stochastic(settings: Settings, posterior: Posterior, data: Incomplete) ->
         )
     if discrete and posterior.n_draws == 1:
         raise ValueError(
-            "n_training_draws must be at least 2 for a discrete posterior: its "
-            "gradient needs other draws of the same row as a control variate."
+            "A discrete posterior needs at least 2 training draws of each row, got 1: "
+            "its gradient takes the other draws of a row as a control variate."
         )
     return discrete or settings.solver == "adam"
 

@@ -67,6 +67,7 @@ def binary_table(estimator, X, *, reset):
     """
     validation.needs_memory(type(estimator), X, reset=reset)
     cells = readable(X, sparse=True)
+    validation.check_two_dimensional(cells)
     with cell_errors_named(X):
         table = validate_data(
             estimator,

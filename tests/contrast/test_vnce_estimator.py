@@ -573,7 +573,7 @@ BAD = {
         ),
         (
             {"model": Factor, "posterior": "bernoulli", "n_training_draws": 1},
-            "n_training_draws must be at least 2",
+            "needs at least 2 training draws of each row, got 1",
         ),
     ],
     TypeError: [
