@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import nnls
-from scipy.special import expit, ndtri
+from scipy.special import expit, ndtri, ndtri_exp
+from scipy.stats import chi2
 
 from skvnce.table_imputer.columns import entropy
 from skvnce.table_imputer.expansion import LEVELS
@@ -34,6 +35,7 @@ _FEWEST_ASKED = 10  # the same, if the user asked for the product
 _CLIP = 3.0  # standard deviations, to which factors are clipped
 _ALIKE = 0.6  # of the largest t, from which on triples are compared
 _MOST_ALIKE = 8  # triples
+_LEAST_REST = 1e-9  # of one less the leverage of a row
 _LEAST_VARIANCE = 0.2  # of a residual, as a share of the mean
 _RIDGE, _STEPS, _LEAST_CHANCE = 0.1, 8, 0.005  # of logistic regressions
 _CELLS = 1_000_000  # of the products of one target, for which rows are left out
@@ -128,16 +130,17 @@ def sets_of_pairs(X, expansion):
 
 
 class _Priors(NamedTuple):
-    """What is expected of products before their tests, arrays (n_pairs, n_targets)."""
+    """What is expected of products before their tests, arrays (n_sets, n_targets)."""
 
     odds: np.ndarray
     rows: np.ndarray  # as how many each row counts
-    bounds: np.ndarray  # |t| from which on they are candidates
+    bounds: np.ndarray  # t from which on they are candidates
 
     @classmethod
-    def of(cls, regressions, pairs, tests):
+    def of(cls, regressions, sets, tests):
         """Count the tests, and by themselves those of columns of two values alone."""
-        targets, pairs = regressions.targets, np.array(pairs)
+        targets = regressions.targets
+        pairs = np.array([members[0] for members in sets])
         of_targets = regressions.are_binary[targets]
         are_binary = regressions.are_binary[pairs].all(1)[:, None] & of_targets
         counts = np.zeros(2)
@@ -163,92 +166,92 @@ def choose_products(regressions, sets, most, partners, refuted=()):
     see `sets_of_pairs`; `most`, int; `partners`, dict of int to int: a column that may
     show a target, and hides by that what its product adds.  Returns list of Candidate.
     """
-    pairs, set_of = _flattened(sets)
     X, weights, targets = regressions.X, regressions.weights, regressions.targets
-    if not pairs or not len(targets) or most < 1:
+    if not sets or not len(targets) or most < 1:
         return []
-    tests = _tests_of(regressions, pairs, partners)
-    t = np.stack([_largest(each, []) for each in tests], 1)
-    priors = _Priors.of(regressions, pairs, tests)
+    tests, sizes = _tests_of(regressions, sets, partners), _sizes(sets)
+    gains = np.stack([_largest(each, []) for each in tests], 1)
+    t = _deviates(gains, sizes)
+    priors = _Priors.of(regressions, sets, tests)
     base, filled = regressions.base, regressions.predict(None, np.arange(len(X)))
-    factors = sorted({j for pair in pairs for j in pair})
+    factors = sorted({*itertools.chain(*itertools.chain(*sets))})
     selected = {j: selection(X, j, base, filled, weights) for j in factors}
-    chosen, of_target, open_ = [], {}, np.ones(t.shape, dtype=bool)
+    chosen, of_target, open_ = [], {}, np.ones(gains.shape, dtype=bool)
+    place_of = _places(sets)
     for first, second, target, *_ in refuted:
-        open_[pairs.index((first, second)), targets == target] = False
+        open_[place_of[first, second], targets == target] = False
     while len(chosen) < most:
-        is_open = open_ & (abs(t) > priors.bounds)
-        q, b = np.unravel_index(np.where(is_open, abs(t), 0.0).argmax(), t.shape)
-        if not is_open[q, b]:
+        is_open = open_ & (t > priors.bounds)
+        s, b = np.unravel_index(np.where(is_open, t, 0.0).argmax(), t.shape)
+        if not is_open[s, b]:
             break
         possible = np.setdiff1d(
             targets, [f for candidate in chosen for f in candidate[:2]]
         )
-        alike = _alike(abs(t), open_, q, b, pairs, targets, possible)
-        q, b = _likeliest(regressions, filled, alike, t, pairs, set_of)
-        (j, k), i = pairs[q], int(targets[b])
-        of_factors = max(abs(selected[f].get(i, 0.0)) for f in (j, k))
+        alike = _alike(t, open_, s, b, sets, targets, possible)
+        s, b = _likeliest(regressions, filled, alike, gains, sets)
+        i, n_products = int(targets[b]), int(sizes[s])
+        of_factors = max(abs(selected[f].get(i, 0.0)) for f in sets[s][0])
         of_any = max(abs(t_of.get(i, 0.0)) for t_of in selected.values())
         doubt = of_factors > _SELECTED or of_any > _SELECTED_BESIDE
-        together, gain = np.flatnonzero(set_of == set_of[q]), 0.0
         # levels share the rows: a product of one is 0 in the others' (Berger, Bayarri
         # and Pericchi 2014, the effective sample size)
-        n_rows = float(priors.rows[q, b] * tests[b][0].n_both[q])
-        if len(together) > 1 and priors.rows[q, b] == 1:
-            n_rows /= len(together) + 1
-        odds = float(priors.odds[q, b])
-        for p in sorted(together, key=lambda p: -abs(t[p, b])):
-            gain += t[p, b] ** 2
-            of_target[b] = [*of_target.get(b, []), p]
-            t[:, b] = _largest(tests[b], of_target[b])
-            # given the target, the regression of a factor is not linear any more
-            _close(open_, p, pairs[p], targets)
-        probability = probability_of(gain, n_rows, odds, len(together))
+        n_rows = float(priors.rows[s, b] * tests[b][0].n_both[s])
+        if n_products > 1 and priors.rows[s, b] == 1:
+            n_rows /= n_products + 1
+        odds = float(priors.odds[s, b])
+        probability = probability_of(gains[s, b], n_rows, odds, n_products)
         chosen += [
-            Candidate(*pairs[p], i, probability, n_rows, odds, doubt) for p in together
+            Candidate(*pair, i, probability, n_rows, odds, doubt) for pair in sets[s]
         ]
+        of_target[b] = [*of_target.get(b, []), s]
+        gains[:, b] = _largest(tests[b], of_target[b])
+        t[:, b] = _deviates(gains[:, [b]], sizes)[:, 0]
+        # given the target, the regression of a factor is not linear any more
+        _close(open_, s, sets, targets)
     return chosen
 
 
-def _close(table, q, pair, targets):
-    """Exclude the product of a pair, and its factors as targets, in place."""
-    table[q] = 0
-    table[:, np.isin(targets, pair)] = 0
+def _close(table, s, sets, targets):
+    """Exclude a set of products, and their factors as targets, in place."""
+    table[s] = 0
+    table[:, np.isin(targets, sets[s])] = 0
 
 
-def _alike(t, is_open, q, b, pairs, targets, possible):
+def _alike(t, is_open, s, b, sets, targets, possible):
     """List places in t of products that the same dependence may show as.
 
-    They are the product at (q, b), its columns with another possible target, the square
-    of its target for one of its factors, as the regression on a number whose square
-    counts bends, and products that share a factor and have nearly its t, largest first:
-    where a factor is missing, it is filled by others, whose products look like its own.
+    They are the products at (s, b), their columns with another possible target, the
+    square of their target for a factor, as the regression on a number whose square
+    counts bends, and products that share a factor and have nearly their t, largest
+    first: where a factor is missing, it is filled by others, whose products look like
+    its own.
 
-    `t`, `is_open` (n_pairs, n_targets): absolute values, and whether to choose them.
+    `t`, `is_open` (n_sets, n_targets): deviates, and whether to choose them.
     """
-    (j, k), i = pairs[q], int(targets[b])
+    (j, k), i, place_of = sets[s][0], int(targets[b]), _places(sets)
     swapped = [(i, i, j)] if j == k else [(i, k, j), (i, j, k), (i, i, j), (i, i, k)]
-    alike = [(q, b)]
+    alike = [(s, b)]
     for first, second, target in swapped:
         pair = min(first, second), max(first, second)
-        if target in possible and pair in pairs:  # two values have no square
-            place = pairs.index(pair), int(np.flatnonzero(targets == target)[0])
+        if target in possible and pair in place_of:  # two values have no square
+            place = place_of[pair], int(np.flatnonzero(targets == target)[0])
             alike += [place] if is_open[place] else []
-    near = np.flatnonzero((t[:, b] >= _ALIKE * t[q, b]) & is_open[:, b])
-    near = near[np.argsort(-t[near, b])].tolist()
-    alike += [(p, b) for p in near if p != q and {*pairs[p]} & {j, k}]
+    near = np.flatnonzero((t[:, b] >= _ALIKE * t[s, b]) & is_open[:, b])
+    near, factors = near[np.argsort(-t[near, b])].tolist(), np.unique(sets[s])
+    alike += [(p, b) for p in near if p != s and np.isin(sets[p], factors).any()]
     return alike[:_MOST_ALIKE]
 
 
-def _likeliest(regressions, filled, alike, t, pairs, set_of):
-    """Choose one of some products; the place of its t.
+def _likeliest(regressions, filled, alike, gains, sets):
+    """Choose one of some sets of products; its place.
 
-    The twofold log-likelihood ratio of each, with those of its set, in rows that
-    observe the columns of all is added to its squared t, less log n for each product.
+    The twofold log-likelihood ratio of each, in rows that observe the columns of all,
+    is added to its gain, less log n for each product.
     Of normal columns p(y | x, b) p(x | b) = p(x | y, b) p(y | b), so that the product
     whose regression gains more is the likelier one, whatever its target.
     """
-    triples = [(*pairs[q], int(regressions.targets[b])) for q, b in alike]
+    triples = [(*sets[s][0], int(regressions.targets[b])) for s, b in alike]
     observed, weights = ~np.isnan(regressions.X), regressions.weights
     complete = observed[:, list(triples[0])].all(1)
     for n, triple in enumerate(triples):
@@ -260,8 +263,8 @@ def _likeliest(regressions, filled, alike, t, pairs, set_of):
     rows, scores = np.flatnonzero(complete), []
     root, n = np.sqrt(weights[rows])[:, None], weights[rows].sum()
     Z = filled[rows].clip(-_CLIP, _CLIP)
-    for (*_, target), (q, b) in zip(triples, alike, strict=False):
-        first, second = np.array(pairs)[set_of == set_of[q]].T
+    for (*_, target), (s, b) in zip(triples, alike, strict=False):
+        first, second = np.array(sets[s]).T
         others = regressions.base[regressions.base != target]
         A = np.column_stack([np.ones(len(rows)), filled[np.ix_(rows, others)]])
         cells = filled[rows, regressions.response(target)]
@@ -270,7 +273,7 @@ def _likeliest(regressions, filled, alike, t, pairs, set_of):
         rest = _without(rests[:, :-1], rests[:, -1:])
         share = (rest**2).sum() / max((rests[:, -1] ** 2).sum(), 1e-300)
         ratio = -n * np.log(max(share, 1e-9)) - len(first) * np.log(n)
-        scores.append(ratio + t[q, b] ** 2)
+        scores.append(ratio + gains[s, b])
     return alike[int(np.argmax(scores))]
 
 
@@ -289,31 +292,41 @@ def products_asked_for(regressions, sets):
         [(j, k) for j, k in members if j != k or _has_square(X[:, j])]
         for members in sets
     ]
-    pairs, set_of = _flattened(sets)
-    if not pairs or not len(targets):
+    if not sets or not len(targets):
         return []
-    tests = _tests_of(regressions, pairs, {}, _FEWEST_ASKED)
-    t = abs(np.stack([_largest(each, []) for each in tests], 1))
-    chosen = []
+    tests = _tests_of(regressions, sets, {}, _FEWEST_ASKED)
+    t = np.stack([_largest(each, []) for each in tests], 1)
+    t, chosen = _deviates(t, _sizes(sets)), {}
     while t.any():
-        q, b = np.unravel_index(t.argmax(), t.shape)
-        for p in np.flatnonzero(set_of == set_of[q]):
-            chosen.append(Candidate(*pairs[p], int(targets[b]), 1.0, np.inf))
-            _close(t, p, pairs[p], targets)
-    return sorted(chosen, key=lambda candidate: pairs.index(candidate[:2]))
+        s, b = np.unravel_index(t.argmax(), t.shape)
+        target = int(targets[b])
+        chosen[s] = [Candidate(*pair, target, 1.0, np.inf) for pair in sets[s]]
+        _close(t, s, sets, targets)
+    return [candidate for s in sorted(chosen) for candidate in chosen[s]]
 
 
-def _flattened(sets):
-    """List the members of sets, and number the set of each."""
-    sizes = [len(members) for members in sets]
-    return list(itertools.chain(*sets)), np.repeat(np.arange(len(sets)), sizes)
+def _sizes(sets):
+    return np.array([len(members) for members in sets])
 
 
-def _tests_of(regressions, pairs, partners, fewest=_FEWEST):
+def _places(sets):
+    """Map pairs of factors to the number of their set."""
+    return {pair: s for s, members in enumerate(sets) for pair in members}
+
+
+def _deviates(gains, sizes):
+    """Convert gains (n_sets, n_targets) to normal deviates of the same level."""
+    # levels of larger gains underflow
+    capped = np.minimum(gains, 1000.0)
+    t = ndtri_exp(chi2.logsf(capped, sizes[:, None]) - np.log(2))
+    return np.where(gains > 0, np.sqrt(t**2 + gains - capped), 0.0)
+
+
+def _tests_of(regressions, sets, partners, fewest=_FEWEST):
     """Make the tests of each target: given all columns, and without its partner."""
     return [
         [
-            _Test(i, pairs, regressions, fewest, partner)
+            _Test(i, sets, regressions, fewest, partner)
             for partner in [None, *([partners[i]] if i in partners else [])]
         ]
         for i in regressions.targets.tolist()
@@ -321,9 +334,8 @@ def _tests_of(regressions, pairs, partners, fewest=_FEWEST):
 
 
 def _largest(tests, chosen):
-    """Compute t of each product for a target, by the test where it is larger."""
-    t = np.stack([test.statistics(chosen) for test in tests])
-    return np.take_along_axis(t, abs(t).argmax(0)[None], 0)[0]
+    """Compute the gain of each set for a target, by the test where it is larger."""
+    return np.max([test.gains(chosen) for test in tests], axis=0)
 
 
 def has_rows(x):
@@ -344,13 +356,12 @@ class _Test:
     regression on the linear terms and on products that have been chosen.
     """
 
-    def __init__(self, i, pairs, regressions, fewest, partner=None):
+    def __init__(self, i, sets, regressions, fewest, partner=None):
         X, base, observed = regressions.X, regressions.base, ~np.isnan(regressions.X)
-        rows = np.flatnonzero(observed[:, i])
-        rows = rows[:: max(1, len(rows) * len(pairs) // _CELLS)]
-        first, second = np.array(pairs).T
+        rows, n_pairs = np.flatnonzero(observed[:, i]), _sizes(sets).sum()
+        rows = rows[:: max(1, len(rows) * n_pairs // _CELLS)]
         filled, L = regressions.predict(i, rows, partner)
-        self.factors, self.pairs = filled.clip(-_CLIP, _CLIP), (first, second)
+        self.factors, self.sets = filled.clip(-_CLIP, _CLIP), sets
         self.weights = regressions.weights[rows]
         others = base[(base != i) & (base != partner)]
         self.linear = np.column_stack([np.ones(len(rows)), filled[:, others]])
@@ -361,33 +372,45 @@ class _Test:
             self.residual = X[rows, regressions.response(i)] - L
             gone = ~observed[rows][:, others]
             self.precision = _precision(self.residual, gone, self.weights)[:, None]
-        self.n_both = self.weights @ observed[rows][:, [first, second]].all(1)
-        is_other = [(j != i) & (j != partner) for j in (first, second)]
-        self.possible = is_other[0] & is_other[1] & (self.n_both >= fewest)
+        pairs = np.array([members[0] for members in sets])
+        self.n_both = self.weights @ observed[rows][:, pairs].all(2)
+        shown = np.isin(pairs, [i] if partner is None else [i, partner]).any(1)
+        self.possible = ~shown & (self.n_both >= fewest)
 
-    def _products(self, which):
-        first, second = (factors[which] for factors in self.pairs)
+    def _products(self, chosen):
+        """Multiply the factors of sets of products of one size, (n, sets, size)."""
+        first, second = np.moveaxis([self.sets[s] for s in chosen], 2, 0)
         return self.factors[:, first] * self.factors[:, second]
 
-    def statistics(self, chosen):
-        """Compute t of each product, given those chosen; 0 where impossible.
+    def gains(self, chosen):
+        """Compute twice the gain in log-likelihood of each set, given those chosen.
 
-        They are roots of likelihood ratios, as if there were many degrees of freedom.
+        It is 0 where a set is impossible.
         """
-        A = np.column_stack([self.linear, self._products(chosen)])
-        both = np.column_stack([self._products(self.possible), self.residual])
-        w, t = self.weights[:, None], np.zeros(len(self.possible))
-        scale = np.sqrt(w) * self.precision
-        Q, both = _basis(scale * A), scale * both
+        A = [self.linear, *(self._products([s])[:, 0] for s in chosen)]
+        w, gains = self.weights[:, None], np.zeros(len(self.sets))
+        scale, possible = np.sqrt(w) * self.precision, self.possible.copy()
+        possible[chosen] = False
+        Q = _basis(scale * np.column_stack(A))
         freedom = w.sum() - Q.shape[1]
-        if freedom > 1:
-            both = (both - Q @ (Q.T @ both)) / np.sqrt(w)
-            leverage = (Q**2).sum(1, keepdims=True) / w
-            ratio = _slopes_over_errors(both[:, :-1], both[:, -1:], w, leverage)
-            t[self.possible] = ratio
-            t = np.sign(t) * np.sqrt(freedom * np.log1p(t**2 / freedom))
-        t[chosen] = 0.0
-        return t
+        if freedom <= 1:
+            return gains
+
+        def rest(x):
+            x = scale * x
+            x -= Q @ (Q.T @ x)
+            return x / np.sqrt(w)
+
+        R = rest(self.residual[:, None])[:, 0]
+        leverage = (Q**2).sum(1) / self.weights
+        sizes = _sizes(self.sets)
+        for size in np.unique(sizes[possible]):
+            of_size = np.flatnonzero(possible & (sizes == size))
+            P = self._products(of_size)
+            P = rest(P.reshape(len(P), -1)).reshape(P.shape)
+            wald = _wald(P, R, self.weights, leverage)
+            gains[of_size] = freedom * np.log1p(wald / freedom)
+        return gains
 
 
 def _precision(residual, gone, weights):
@@ -439,19 +462,22 @@ def _basis(A):
     return np.linalg.qr(A[:, size > 1e-8 * size.max()])[0]
 
 
-def _slopes_over_errors(P, R, w, leverage):
-    """Compute t of slopes of R (n, 1) on each column of P alone, with errors of HC3.
+def _wald(P, R, w, leverage):
+    """Compute Wald statistics of slopes of R (n,) on sets P (n, sets, size), with HC3.
 
-    `leverage` (n, 1): of columns on which P and R have been regressed (HC2: residuals
-    of many terms are smaller than the errors).
+    `leverage` (n,): of columns on which P and R have been regressed (HC2: residuals of
+    many terms are smaller than the errors).
     """
-    size = (w * P**2).sum(0)
-    with np.errstate(all="ignore"):
-        slopes = (w * R).T @ P / size
-        rest = (R - P * slopes) / (1 - P**2 / size)
-        squares = w * P**2 * rest**2 / (1 - leverage)
-        t = slopes[0] * size / np.sqrt(squares.sum(0))
-    return np.nan_to_num(t, posinf=0.0, neginf=0.0)
+    roots = np.sqrt(w)[:, None, None] * P
+    inverse = np.linalg.pinv(np.einsum("nsk,nsl->skl", roots, roots), hermitian=True)
+    by_row = np.einsum("nsk,skl->nsl", P, inverse)
+    slopes = np.einsum("nsk,n->sk", by_row, w * R)
+    rest = R[:, None] - np.einsum("nsk,sk->ns", P, slopes)
+    rest /= np.maximum(1 - np.einsum("nsk,nsk->ns", by_row, P), _LEAST_REST)
+    rest *= np.sqrt(w / np.maximum(1 - leverage, _LEAST_REST))[:, None]
+    error = by_row * rest[:, :, None]
+    inverse = np.linalg.pinv(np.einsum("nsk,nsl->skl", error, error), hermitian=True)
+    return np.einsum("sk,skl,sl->s", slopes, inverse, slopes)
 
 
 def is_normal(x, score, A, products, knots, weights):

@@ -187,7 +187,7 @@ def test_selection_is_seen(rng):
     assert sorted(found) == [1, 2] and abs(found[1]) < 5
 
 
-def test_t_has_variance_one_where_there_is_no_product(seed):
+def test_gains_have_mean_one_where_there_is_no_product(seed):
     """Also if the noise depends on the factor: the control is the usual error."""
     robust, usual = [], []
     for i in range(300):
@@ -199,23 +199,23 @@ def test_t_has_variance_one_where_there_is_no_product(seed):
         def predict(column, rows, partner, X=X):
             return X[rows], X[rows, 0]
 
-        pairs = [(0, 0), (0, 1), (1, 1)]
+        sets = [[(0, 0)], [(0, 1)], [(1, 1)]]
         ones = np.ones(400)
         regressions = Regressions(X, ones, 3, np.array([2]), NO, predict, {})
-        test = _Test(2, pairs, regressions, 30)
-        robust.append(test.statistics([])[0])
+        test = _Test(2, sets, regressions, 30)
+        robust.append(test.gains([])[0])
         A, p = np.column_stack([np.ones(400), X[:, :2]]), X[:, 0].clip(-3, 3) ** 2
         p, r = (y - A @ np.linalg.lstsq(A, y, rcond=None)[0] for y in (p, noise))
         usual.append(p @ r / np.sqrt((p @ p) * (r @ r) / 400))
-    assert p_mean(np.square(robust), 1.1, alternative="greater") > FAILURE
-    assert p_mean(np.square(robust), 0.8, alternative="less") > FAILURE
+    assert p_mean(robust, 1.1, alternative="greater") > FAILURE
+    assert p_mean(robust, 0.8, alternative="less") > FAILURE
     assert p_mean(np.square(usual), 1.1, alternative="greater") < FAILURE
 
 
 def test_wide_tables_show_few_products_by_chance(seed):
     """Of 60 rows of 30 columns, half of the degrees of freedom are left."""
-    ratios, plain = [], []
-    pairs = [(0, 1), (2, 3), (4, 4)]
+    gains, plain = [], []
+    sets = [[(0, 1)], [(2, 3)], [(4, 4)]]
     for i in range(300):
         rng = np.random.default_rng([seed, i])
         X = rng.normal(size=(60, 30))
@@ -229,12 +229,11 @@ def test_wide_tables_show_few_products_by_chance(seed):
         regressions = Regressions(
             X, np.ones(60), 30, np.array([29]), binary, predict, {}
         )
-        ratios.append(_Test(29, pairs, regressions, 30).statistics([]))
+        gains.append(_Test(29, sets, regressions, 30).gains([]).mean())
         P, r = X[:, [0, 2, 4]] * X[:, [1, 3, 4]], X[:, 29]
         P, r = (y - A @ np.linalg.lstsq(A, y, rcond=None)[0] for y in (P, r))
         plain.append(r @ P / np.sqrt((P**2).T @ r**2))
-    squares = np.square(ratios).mean(1)
-    assert p_mean(squares, 1.4, alternative="greater") > FAILURE
+    assert p_mean(gains, 1.4, alternative="greater") > FAILURE
     assert p_mean(np.square(plain).mean(1), 1.4, alternative="greater") < FAILURE
 
 
@@ -255,15 +254,14 @@ def test_the_likeliest_of_products_that_look_alike_is_chosen(rng):
     X = np.column_stack([x, b, z, x + b + 0.5 * x * b + noise])
     X[rng.random(400) < 0.6, 1] = np.nan
     filled = np.where(np.isnan(X), 0.6 * z[:, None], X)
-    pairs, targets = [(0, 1), (0, 2), (1, 2)], np.arange(4)
+    sets, targets = [[(0, 1)], [(0, 2)], [(1, 2)]], np.arange(4)
     t = np.zeros((3, 4))
     t[0, 3], t[1, 3] = 4.0, 4.2
-    alike = _alike(t, t > 0, 1, 3, pairs, targets, [])
+    alike = _alike(t, t > 0, 1, 3, sets, targets, [])
     assert alike == [(1, 3), (0, 3)]
     regressions = Regressions(X, np.ones(400), 4, targets, NO, None, {})
-    rest = t, pairs, np.arange(3)
-    assert _likeliest(regressions, filled, alike, *rest) == (0, 3)
-    assert _likeliest(regressions, filled, alike[:1], *rest) == (1, 3)  # the control
+    assert _likeliest(regressions, filled, alike, t**2, sets) == (0, 3)
+    assert _likeliest(regressions, filled, alike[:1], t**2, sets) == (1, 3)  # control
 
 
 def test_the_spread_of_a_factor_is_no_product(seed):
