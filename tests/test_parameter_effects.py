@@ -358,6 +358,8 @@ NO_EFFECT = [  # cases, parameters, tables, and the reason
     (set(CASES), {"missing_values"}, {"complete"}, "no cell is missing"),
     (set(CASES), {"on_misfit"}, EVERY, "nothing may be misfitted"),
     (LINEAR, {"marginals"}, {"complete"}, "here, 'auto' chooses 'normal'"),
+    (LINEAR, {"marginals"}, {"counts"}, "'auto' may choose 'normal'"),
+    ({"table"}, {"n_estimators"}, {"levels"}, "forests may have no weight"),
     ({"classifier"}, {"calibration_cv"}, {"complete"}, "nothing is averaged"),
     ({"VNCE"}, {"strategy"}, EVERY, "the default model is normal"),
     ({"VNCE"}, {"max_iter"}, EVERY, "a round suffices for the default model"),
