@@ -47,7 +47,7 @@ _KNOTS = 33  # quantiles of predictions, as a feature
 # mean nothing into differences between groups
 _APART = 0.02
 _DRAWN_FROM = 20  # rows of similar predictions, from whose residuals draws come
-_EVIDENCE = 5.0  # log-likelihood by which logarithms are to be likelier
+_EVIDENCE = 5.0  # log-likelihood by which powers are to be likelier
 _SMEARED = 200  # residuals of means on another scale
 _TREES_OF_DRAW = 10  # so that draws vary as the trees do
 
@@ -290,7 +290,7 @@ class ColumnModel(NamedTuple):
     def means(self, predicted, spread):
         """Compute means of numbers, given what `predict` and `spread_of` return.
 
-        Those of logarithms are averages over residuals (Duan 1983, smearing).
+        Those of powers are averages over residuals (Duan 1983, smearing).
         """
         if self.part.link is None:
             return predicted
@@ -371,7 +371,9 @@ def fit_column(expansion, part, cells, rows, weights, n_trees, seed):
     )
     near = near[..., 0]
     best = near + (1 - gain) * model.a * (rows.L - rows.M)[..., 0]
-    if n_trees != 0:  # without trees, weights of draws are those of one spread
+    # without trees, weights of draws are those of one spread.  On powers, residuals of
+    # zeros are large, and a large spread times a large residual is many times as far
+    if n_trees != 0 and not part.link:
         X = rows.X.mean(0)[:, model.others]
         of_rows = X, (truth - best).mean(0), weights
         spread = fit_spread(*(x[is_held_out] for x in of_rows))
@@ -388,7 +390,7 @@ def _default_trees(C, n):
 
 
 class Filling(NamedTuple):
-    """Models by which cells are filled: means have two where draws are logarithmic."""
+    """Models by which cells are filled: means have two where draws are of powers."""
 
     model: ColumnModel  # of draws and quantiles
     plain: ColumnModel | None  # of the numbers as they are
@@ -462,20 +464,26 @@ def _start(expansion, part, truth, codes, rows, weights):
     )
 
 
-def are_logarithms_likelier(scale, x, L, weights):
-    """Say whether a column is likelier by its logarithms, given all others.
+def likeliest_power(powers, x, L, weights):
+    """Choose the powers by which a column is likelier than as it is, given all others.
 
     Likelihoods are those of the numbers as they are (Box and Cox 1964), and of any
-    distribution of residuals, from which draws come.  `x`, `L` (n, 2): numbers, their
-    logarithms, and held-out predictions of both.
+    distribution of residuals, from which draws come.  The first powers, logarithms, are
+    to be likelier than the numbers: roots are, too, where the numbers are linear, with
+    a spread that grows.
+
+    `x`, `L` (n, 1 + n_powers): numbers, their powers, and held-out predictions of them.
+    Returns Power or None.
     """
     entropies = [
         entropy(z - _factor(z, p, weights) * p, weights)
         for z, p in zip(x.T, L.T, strict=True)
     ]
-    gain = weights.sum() * (entropies[0] - entropies[1])
-    gain += weights @ scale.log_slopes(x[:, 0])
-    return bool(gain > _EVIDENCE)
+    gains = [
+        weights.sum() * (entropies[0] - of_power) + weights @ power.log_slopes(x[:, 0])
+        for power, of_power in zip(powers, entropies[1:], strict=True)
+    ]
+    return powers[int(np.argmax(gains))] if gains[0] > _EVIDENCE else None
 
 
 def entropy(x, weights):

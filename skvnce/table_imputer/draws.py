@@ -572,7 +572,7 @@ def _logarithms(p, logit=None):
 
 
 def _cells(part, responses):
-    """Return the cells of a column (..., n_base), drawn with its logarithms."""
+    """Return the cells of a column (..., n_base), drawn with its powers."""
     return part.off_scale(responses[..., part.place :])
 
 

@@ -10,7 +10,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import boxcox, inv_boxcox, ndtri
 
 from skvnce._core.numbers import MOST_CODES
 from skvnce.table_imputer.kernels import interpolate
@@ -23,19 +23,23 @@ _PRIOR_CELLS = 3.0  # at the overall mean, in the mean of an embedded level
 _SAME = 0.995  # correlation of a column and its normal scores, above which one will do
 _QUANTILE = 1.645  # of a normal distribution, at a level of .05
 _FEWEST_OF_TEST = 5.0  # numbers
-# that of logarithms and normal scores, from which on logarithms are the scores: beyond
+# of which the likeliest one is the scale of a column; 0: logarithms.  Few counts,
+# amounts and durations have a tail as long as that of lognormal numbers
+EXPONENTS = 0.0, 0.25, 0.5
+# correlation of powers and normal scores, from which on powers are the scores: beyond
 # the observed cells they go on as amounts of money do
-_LOGNORMAL = 0.95
+_NORMAL = 0.95
 # standard deviation of logarithms, below which they and the numbers differ in the tails
 # alone, where cells that are missing by a covariate make any column skewed
 _LEAST_SPREAD = 0.2
+_LEAST_OF_ZERO = 1e-9  # of the smallest other number, which has a logarithm
 _BELOW = 0.1  # of the smallest observed cell, where draws of other scales have no sign
 # observed ranges beyond the ends, to which a factor of a product counts: there nothing
 # shows whether it goes on, and a row far away would be filled by its square
 _BEYOND = 2.0
-# the same of logarithms, in standard deviations: a line from there is as far as numbers
-# go that are predicted as they are
-_BEYOND_LOGARITHMS = 0.5
+# the same of powers, in standard deviations: a line from there is as far as numbers go
+# that are predicted as they are
+_BEYOND_POWERS = 0.5
 _MOST_CORRELATED = 0.999  # of the prior: a number and its scores
 _LEAST_SHARE = 1e-4  # variance of an indicator
 
@@ -53,11 +57,15 @@ class Ranks(NamedTuple):
         return follow(x, *self)
 
 
-class Logarithms(NamedTuple):
-    """Standardised logarithms of a column of numbers that are not negative."""
+class Power(NamedTuple):
+    """Standardised powers or logarithms of numbers that are not negative.
 
+    That is the transformation of Box and Cox (1964).
+    """
+
+    exponent: float  # 0: logarithms
     origin: float  # 0, as a standardised number
-    least: float  # distance from it, to which logarithms go
+    least: float  # distance from it, to which powers go
     zero: float  # distance from it, below which numbers are 0
     centre: float
     scale: float
@@ -69,20 +77,30 @@ class Logarithms(NamedTuple):
         return 0.0 if self.zero else self.least
 
     def of(self, x):
-        """Map standardised numbers to logarithms."""
+        """Map standardised numbers to powers."""
         size = np.maximum(x - self.origin, self.least)
-        return (np.log(size) - self.centre) / self.scale
+        return (boxcox(size, self.exponent) - self.centre) / self.scale
 
     def numbers(self, scores):
-        """Map logarithms to standardised numbers."""
+        """Map powers to standardised numbers."""
         inside = np.minimum(scores, self.end)
-        size = np.exp(inside * self.scale + self.centre)
-        size = np.where(size < self.zero, 0.0, size)
-        return size * (1 + self.scale * (scores - inside)) + self.origin
+        size = _size_of(inside * self.scale + self.centre, self.exponent)
+        if self.exponent and not self.zero:
+            size = np.maximum(size, self.least)
+        slope = self.scale * size ** (1 - self.exponent)
+        size = np.where(size < self.zero, 0.0, size + slope * (scores - inside))
+        return size + self.origin
 
     def log_slopes(self, x):
         """Compute logarithms of slopes at observed numbers; near zero, between them."""
-        return -np.log(np.maximum(x - self.origin, 2 * self.least) * self.scale)
+        size = np.maximum(x - self.origin, 2 * self.least)
+        return (self.exponent - 1) * np.log(size) - np.log(self.scale)
+
+
+def _size_of(powers, exponent):
+    """Invert the transformation of Box and Cox; below its range sizes are 0."""
+    lowest = -1 / exponent if exponent else -np.inf
+    return inv_boxcox(np.maximum(powers, lowest), exponent)
 
 
 class Part(NamedTuple):
@@ -97,9 +115,9 @@ class Part(NamedTuple):
     scale: np.ndarray
     coded: np.ndarray  # (n_levels, len(base)): the cells of the matrix of each level
     are_codes: bool  # whether the table has places of levels, and not their values
-    # the second column of its block, if any; on logarithms it is predicted and drawn
-    score: Ranks | Logarithms | None
-    # columns that are linear in such a column, and not in its logarithms: draws of its
+    # the second column of its block, if any; on powers it is predicted and drawn
+    score: Ranks | Power | None
+    # columns that are linear in such a column, and not in its powers: draws of its
     # cells know them as those of factors of products know their targets
     tells: tuple = ()
     # whether its regression on them bends, so that products would stand for that
@@ -121,7 +139,7 @@ class Part(NamedTuple):
     @property
     def link(self):
         """Scale on which it is predicted and drawn; None: as it is."""
-        return self.score if isinstance(self.score, Logarithms) else None
+        return self.score if isinstance(self.score, Power) else None
 
     def on_scale(self, x):
         """Map standardised numbers to the scale on which they are predicted."""
@@ -489,11 +507,11 @@ def _sorted_scores(x, weights):
     return x, weights, values, first, (z - mean) / scale
 
 
-def logarithms_of(part, x, weights):
-    """Make the logarithms of a column of standardised numbers (n,), not negative.
+def power_of(part, x, weights, exponent):
+    """Make powers of a column of standardised numbers (n,), not negative.
 
     Returns None where it has none, or where they differ from normal scores.  Zero is
-    where the line of logarithms and scores of the other numbers has its score.
+    where the line of powers and scores of the other numbers has its score.
     """
     origin, has_zero = -part.centre[0] / part.scale[0], part.values[0] == 0
     # of numbers whose mean is many deviations away, differences are noise
@@ -503,15 +521,19 @@ def logarithms_of(part, x, weights):
     count, size = np.add.reduceat(weights, first), values - origin
     least, zero = _BELOW * size[0], 0.0
     if has_zero:
-        line = np.polyfit(z[1:], np.log(size[1:]), 1, w=np.sqrt(count[1:]))
-        size[0] = least = min(np.exp(np.polyval(line, z[0])), size[1] / 2)
-        zero = np.sqrt(size[0] * size[1])
-    centre, spread = _moments(np.log(size), count)
-    scores = (np.log(size) - centre) / spread
-    if spread < _LEAST_SPREAD or count @ (scores * z) / weights.sum() < _LOGNORMAL:
+        line = np.polyfit(z[1:], boxcox(size[1:], exponent), 1, w=np.sqrt(count[1:]))
+        of_line = _size_of(np.polyval(line, z[0]), exponent)
+        size[0] = least = np.clip(of_line, _LEAST_OF_ZERO * size[1], size[1] / 2)
+        zero = _size_of(boxcox(size[:2], exponent).mean(), exponent)
+    if _moments(np.log(size), count)[1] < _LEAST_SPREAD:
         return None
-    end = float(scores[-1]) + _BEYOND_LOGARITHMS
-    return Logarithms(origin, least, zero, centre, spread, end)
+    powers = boxcox(size, exponent)
+    centre, spread = _moments(powers, count)
+    scores = (powers - centre) / spread
+    if count @ (scores * z) / weights.sum() < _NORMAL:
+        return None
+    end = float(scores[-1]) + _BEYOND_POWERS
+    return Power(exponent, origin, least, zero, centre, spread, end)
 
 
 def follow(x, knots, values):

@@ -7,13 +7,9 @@ import numpy as np
 
 from skvnce._core.progress import steps
 from skvnce._imputer.held_out import row_folds
-from skvnce.table_imputer.columns import (
-    Rows,
-    are_logarithms_likelier,
-    shape_of,
-)
+from skvnce.table_imputer.columns import Rows, likeliest_power, shape_of
 from skvnce.table_imputer.draws import observed_rows, some_rows
-from skvnce.table_imputer.expansion import content_order, expand, logarithms_of
+from skvnce.table_imputer.expansion import EXPONENTS, content_order, expand, power_of
 from skvnce.table_imputer.levels import fit_logit
 from skvnce.table_imputer.model import (
     FEWEST,
@@ -91,7 +87,7 @@ def fit_table(problem, interactions, settings):
     training = Training(cells[rows], weights[rows], folds, weights.sum())
     source = Source(order, signs, _mates(order, problem.relations))
     model = _fit_normal(source, expansion, training, settings)
-    model = _with_logarithms(model)
+    model = _with_powers(model)
     model = _with_logits(_with_products(model, interactions))
     if len(rows) < len(cells):
         model = model._replace(normal=_fit_all(model, cells, weights))
@@ -145,18 +141,18 @@ def _fit_normal(source, expansion, training, settings):
     )
 
 
-def _with_logarithms(model):
-    """Fit again with logarithms, where these are likelier than the numbers."""
-    logarithms = _likelier_logarithms(model)
-    while logarithms:
+def _with_powers(model):
+    """Fit again with powers, where these are likelier than the numbers."""
+    powers = _likelier_powers(model)
+    while powers:
         parts = list(model.expansion.parts)
-        for q, score in logarithms.items():
+        for q, score in powers.items():
             parts[q] = parts[q]._replace(score=score)
         expansion = model.expansion._replace(parts=parts)
         fitted = _fit_normal(model.source, expansion, model.training, model.settings)
         normals = Normals.of_fit(fitted.normal)
-        linear = {q: _linear_in(q, fitted, normals) for q in logarithms}
-        most = {q: max(linear[q].values(), default=0.0) for q in logarithms}
+        linear = {q: _linear_in(q, fitted, normals) for q in powers}
+        most = {q: max(linear[q].values(), default=0.0) for q in powers}
         if max(most.values()) < _LINEAR:
             for q, shares in linear.items():
                 closest = sorted(shares, key=lambda j: -shares[j])[:_MOST_DEPENDENTS]
@@ -164,20 +160,22 @@ def _with_logarithms(model):
                 parts[q] = parts[q]._replace(tells=tuple(closest), bends=bends)
             return fitted._replace(expansion=expansion._replace(parts=parts))
         # another column, as a total is, shows the number itself
-        logarithms = {q: s for q, s in logarithms.items() if most[q] < _LINEAR}
+        powers = {q: s for q, s in powers.items() if most[q] < _LINEAR}
     return model
 
 
-def _likelier_logarithms(model):
-    """Map columns to their logarithms, if these are likelier than the numbers."""
+def _likelier_powers(model):
+    """Map columns to their powers, if these are likelier than the numbers."""
     X, training, likelier = model.training_matrix(), model.training, {}
     for q, part in enumerate(model.expansion.parts):
         rows = np.flatnonzero(~np.isnan(training.cells[:, q]))
         if not part.score or len(rows) < FEWEST:
             continue
-        score = logarithms_of(part, X[rows, part.base[0]], training.weights[rows])
-        if score is None:
+        cells = X[rows, part.base[0]], training.weights[rows]
+        powers = [power_of(part, *cells, exponent) for exponent in EXPONENTS]
+        if powers[0] is None:
             continue
+        powers = [power for power in powers if power]
         rows = some_rows(rows, MOST_ROWS, model.settings.seed + q)
         x, weights, gone = (
             X[rows, part.base[0]],
@@ -186,12 +184,30 @@ def _likelier_logarithms(model):
         )
         gone[:, part.block] = True
         others = np.delete(model.completed(X[rows], gone), part.block, 1)
-        both = np.column_stack([x, score.of(x)])
+        rng = np.random.default_rng(model.settings.seed)
+        x = _spread_ties(x, powers[0].origin, rng)
+        Z = np.column_stack([x, *(power.of(x) for power in powers)])
         strength = model.settings.share * X.shape[1]
-        L = _fold_predictions(others, both, weights, training.folds[rows], strength)
-        if are_logarithms_likelier(score, both, L, weights):
-            likelier[q] = score
+        L = _fold_predictions(others, Z, weights, training.folds[rows], strength)
+        power = likeliest_power(powers, Z, L, weights)
+        if power:
+            likelier[q] = power
     return likelier
+
+
+def _spread_ties(x, origin, rng):
+    """Draw numbers (n,) anew between the midpoints of those beside them.
+
+    Residuals of equal numbers are as far apart as their predictions, not as the numbers
+    are that became equal by rounding.
+    """
+    values, place = np.unique(x, return_inverse=True)
+    gaps = np.diff(values, append=values[-1]) / 2
+    low = values - np.roll(gaps, 1)
+    low[0] = values[0] - min(gaps[0], (values[0] - origin) / 2)
+    if values[0] <= origin:
+        gaps[0] = 0.0  # zero is no rounded number
+    return rng.uniform(low[place], (values + gaps)[place])
 
 
 def _fold_predictions(A, Z, weights, folds, strength):
@@ -207,7 +223,7 @@ def _fold_predictions(A, Z, weights, folds, strength):
 
 
 def _linear_in(q, model, normals):
-    """Map columns that are linear in a column, given its logarithms, to how much.
+    """Map columns that are linear in a column, given its powers, to how much.
 
     That is the squared partial correlation with the numbers, if it is no chance.
     """
@@ -503,7 +519,7 @@ def _regressions(model):
         filled, L = model.held_out_predictions(q, rows, hidden)
         return filled, L[:, expansion.parts[q].place]
 
-    logarithms = {
+    powers = {
         int(part.base[0]): int(part.responses[1])
         for part in expansion.parts
         if part.link
@@ -515,7 +531,7 @@ def _regressions(model):
         np.array(sorted(place), int),
         are_binary,
         predict,
-        logarithms,
+        powers,
     )
 
 

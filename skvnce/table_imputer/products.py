@@ -72,7 +72,7 @@ class Regressions(NamedTuple):
     # were missing (n_rows, d), and held-out predictions of the target (n_rows,); None
     # to all rows, completed
     predict: Callable
-    logarithms: dict  # of int to int: columns that stand for targets
+    powers: dict  # of int to int: columns that stand for targets
 
     @property
     def base(self):
@@ -81,7 +81,7 @@ class Regressions(NamedTuple):
 
     def response(self, target):
         """Return the column of X that is predicted."""
-        return self.logarithms.get(target, target)
+        return self.powers.get(target, target)
 
 
 def probability_of(gain, n_rows, prior, n_products=1):

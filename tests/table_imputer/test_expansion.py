@@ -16,7 +16,7 @@ from skvnce.table_imputer.expansion import (
     content_order,
     expand,
     follow,
-    logarithms_of,
+    power_of,
 )
 from skvnce.table_imputer.products import Candidate
 
@@ -145,10 +145,10 @@ def test_scores_rise_and_are_exact_at_the_knots(rng):
     assert np.isnan(follow(np.array([np.nan]), knots, values)).all()
 
 
-def with_logarithms(cells):
+def with_power(cells, exponent=0.0):
     part, column = expanded(cells).parts[1], cells[~np.isnan(cells[:, 1]), 1]
     x = (column - part.centre[0]) / part.scale[0]
-    return part, logarithms_of(part, x, np.ones(len(x)))
+    return part, power_of(part, x, np.ones(len(x)), exponent)
 
 
 @pytest.mark.parametrize("n", [30, 300])
@@ -165,7 +165,7 @@ def test_normal_numbers_have_no_scores(n, seed):
 
 def test_scores_of_lognormal_numbers_are_their_logarithms(rng):
     cells = table_of(rng)
-    part, logarithms = with_logarithms(cells)
+    part, logarithms = with_power(cells)
     x = np.exp(np.linspace(-6, 6, 300))
     scores = logarithms.of((x - part.centre) / part.scale)
     positive = scores > scores[0]
@@ -180,19 +180,19 @@ def test_scores_of_lognormal_numbers_are_their_logarithms(rng):
     assert_allclose(np.diff(rises), 0, atol=1e-6)
     # those of uniform numbers have an exponential tail
     cells[:, 1] = rng.random(len(cells))
-    assert with_logarithms(cells)[1] is None
+    assert with_power(cells)[1] is None
     cells[:, 1] = rng.exponential(size=len(cells)) - 0.5  # nor has one of two signs any
-    assert with_logarithms(cells)[1] is None
+    assert with_power(cells)[1] is None
     cells = table_of(rng)
     cells[0, 1] = 1e-300  # standardised it is zero, and has no logarithm
-    assert with_logarithms(cells)[1] is None
+    assert with_power(cells)[1] is None
 
 
 @pytest.mark.parametrize("unit", [1.0, 0.01, 2000.0])
 def test_zero_has_a_place_below_the_other_logarithms(rng, unit):
     cells = table_of(rng)
     cells[:, 1] = unit * rng.poisson(6 * rng.gamma(1, size=len(cells)))
-    part, logarithms = with_logarithms(cells)
+    part, logarithms = with_power(cells)
     values = unit * np.arange(5.0)
     scores = logarithms.of((values - part.centre) / part.scale)
     rises = np.diff(scores)

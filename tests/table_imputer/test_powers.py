@@ -1,4 +1,4 @@
-"""Columns whose logarithms are linear in others are drawn by their logarithms."""
+"""Columns whose logarithms or roots are linear in others are drawn by these."""
 
 import numpy as np
 import pytest
@@ -7,8 +7,8 @@ from statistical import FAILURE, p_mean, p_share
 from skvnce import TableImputer
 from skvnce.table_imputer import expansion as expansion_module
 from skvnce.table_imputer import fit as fit_module
-from skvnce.table_imputer.columns import are_logarithms_likelier, entropy
-from skvnce.table_imputer.expansion import expand, logarithms_of
+from skvnce.table_imputer.columns import entropy, likeliest_power
+from skvnce.table_imputer.expansion import expand, power_of
 from skvnce.table_imputer.fit import Problem, fit_table
 from skvnce.table_imputer.model import Settings
 
@@ -66,7 +66,7 @@ def over_tables(simulate, statistic, seed):
 
 
 def never(*_):
-    return False
+    return None
 
 
 def test_means_of_lognormal_outcomes_are_right(seed, monkeypatch):
@@ -74,7 +74,7 @@ def test_means_of_lognormal_outcomes_are_right(seed, monkeypatch):
     means, truth = over_tables(wages, mean_of, seed), np.exp(0.25)
     assert p_mean(means, 0.97 * truth, alternative="less") > FAILURE
     assert p_mean(means, 1.05 * truth, alternative="greater") > FAILURE
-    monkeypatch.setattr(fit_module, "are_logarithms_likelier", never)
+    monkeypatch.setattr(fit_module, "likeliest_power", never)
     control = over_tables(wages, mean_of, seed)
     assert p_mean(means - control, 0) < FAILURE and (control < means).mean() > 0.8
 
@@ -93,7 +93,7 @@ def test_slopes_on_counts_with_zeros_are_right(seed, monkeypatch):
     slopes = over_tables(visits, slope_of, seed)
     assert p_mean(slopes, 0.48, alternative="less") > FAILURE
     assert p_mean(slopes, 0.54, alternative="greater") > FAILURE
-    monkeypatch.setattr(fit_module, "are_logarithms_likelier", never)
+    monkeypatch.setattr(fit_module, "likeliest_power", never)
     control = over_tables(visits, slope_of, seed)
     assert p_mean(control - slopes, 0, alternative="less") < FAILURE
 
@@ -114,7 +114,7 @@ def test_products_are_those_of_the_logarithms(seed, monkeypatch):
     assert p_share(absent, N_TABLES, 0.15, "greater") > FAILURE
     present = sum(products_of([seed, i], 0.3) > 0 for i in range(N_TABLES))
     assert p_share(present, N_TABLES, 0.9, "less") > FAILURE
-    monkeypatch.setattr(fit_module, "are_logarithms_likelier", never)
+    monkeypatch.setattr(fit_module, "likeliest_power", never)
     absent = sum(products_of([seed, i], 0.0) > 0 for i in range(N_TABLES))
     assert p_share(absent, N_TABLES, 0.15, "greater") < FAILURE
 
@@ -133,13 +133,13 @@ def test_skewed_noise_of_a_line_is_no_logarithm(spread, seed):
             ones = np.ones(400)
             part = expand(X, ones, np.zeros(2, int), [None] * 2).parts[1]
             z = (y - part.centre[0]) / part.scale[0]
-            logarithms = logarithms_of(part, z, ones)
+            logarithms = power_of(part, z, ones, 0.0)
             if logarithms is None:
                 continue
             z = np.column_stack([z, logarithms.of(z)])
             A = np.column_stack([np.ones(400), x])
             L = A @ np.linalg.lstsq(A, z, rcond=None)[0]
-            chosen[name] += are_logarithms_likelier(logarithms, z, L, ones)
+            chosen[name] += likeliest_power([logarithms], z, L, ones) is not None
     assert p_share(chosen["line"], N_TABLES, 0.1, "greater") > FAILURE
     assert p_share(chosen["product"], N_TABLES, 0.9, "less") > FAILURE
 
@@ -189,9 +189,9 @@ def test_numbers_that_hardly_spread_have_no_logarithms(rng, monkeypatch):
     cells = np.exp(0.17 * rng.normal(size=(2000, 1)))
     [part] = expand(cells, np.ones(2000), np.zeros(1, int), [None]).parts
     x = (cells[:, 0] - part.centre) / part.scale
-    assert part.score and logarithms_of(part, x, np.ones(2000)) is None
+    assert part.score and power_of(part, x, np.ones(2000), 0.0) is None
     monkeypatch.setattr(expansion_module, "_LEAST_SPREAD", 0.0)
-    assert logarithms_of(part, x, np.ones(2000)) is not None
+    assert power_of(part, x, np.ones(2000), 0.0) is not None
 
 
 def test_losses_are_imputed_as_incomes_are(seed):
