@@ -125,8 +125,8 @@ class TableImputer(CallbackSupportMixin, Imputer):
     3. Products are chosen by the residuals of held-out cells.
     4. Extremely randomised trees (Geurts, Ernst and Wehenkel 2006) are fitted to these
        residuals, or levels, and weighted by held-out cells.
-    5. Parameters are drawn by data augmentation (Tanner and Wong 1987), numbers or
-       their logarithms as predictions and residuals of similar rows, by a Bayesian
+    5. Parameters are drawn by data augmentation (Tanner and Wong 1987), numbers, their
+       logarithms or roots as predictions and residuals of similar rows, by a Bayesian
        bootstrap (Rubin 1981); point masses, signs and grids are kept.
 
     `GaussianImputer` has `groups`, `lower` and `upper` of cells, `score_samples`,
