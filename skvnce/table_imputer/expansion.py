@@ -394,13 +394,13 @@ def _part(x, weights, n_levels, values, at):
         return part._replace(kind=GRADE, values=different, shares=shares, coded=coded)
     codes = x.astype(np.int64)
     shares = np.bincount(codes, weights, n_levels) / weights.sum()
+    is_alone = n_levels > max(2, min(_MOST_LEVELS, _MOST_DIFFERENT * len(x)))
     if values is not None:
         mean = shares @ values
         scale = np.sqrt(shares @ (values - mean) ** 2)
         coded, kind = ((values - mean) / scale)[:, None], GRADE
         mean, scale = np.array([mean]), np.array([scale])
-    elif n_levels > MOST_INDICATORS:
-        is_alone = n_levels > min(_MOST_LEVELS, _MOST_DIFFERENT * len(x))
+    elif is_alone or n_levels > MOST_INDICATORS:
         kind, coded = ALONE if is_alone else EMBEDDED, np.zeros((n_levels, 0))
         mean = scale = np.zeros(0)
     else:

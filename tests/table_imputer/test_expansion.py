@@ -52,6 +52,15 @@ def test_each_kind_of_column_has_its_part(rng):
     ]
 
 
+def test_levels_that_are_nearly_all_different_are_in_no_model(rng):
+    """Indicators of single cells would leave the covariance without data."""
+    cells = np.full((200, 3), np.nan)
+    cells[:, 0] = rng.normal(size=200)
+    cells[:10, 1], cells[:10, 2] = np.arange(10), np.arange(10) // 2
+    parts = expand(cells, np.ones(200), np.array([0, 10, 5]), [None] * 3).parts
+    assert [part.kind for part in parts] == [NUMBER, ALONE, LEVELS]
+
+
 def test_columns_are_standardised(rng):
     cells, weights = table_of(rng), rng.uniform(0.5, 2, 400)
     X = expanded(cells, weights).matrix(cells)
@@ -188,24 +197,26 @@ def test_scores_of_lognormal_numbers_are_their_logarithms(rng):
     assert with_power(cells)[1] is None
 
 
+@pytest.mark.parametrize("exponent", [0.0, 0.25])
 @pytest.mark.parametrize("unit", [1.0, 0.01, 2000.0])
-def test_zero_has_a_place_below_the_other_logarithms(rng, unit):
+def test_zero_has_a_place_below_the_other_powers(rng, unit, exponent):
     cells = table_of(rng)
     cells[:, 1] = unit * rng.poisson(6 * rng.gamma(1, size=len(cells)))
-    part, logarithms = with_power(cells)
+    part, power = with_power(cells, exponent)
     values = unit * np.arange(5.0)
-    scores = logarithms.of((values - part.centre) / part.scale)
+    scores = power.of((values - part.centre) / part.scale)
     rises = np.diff(scores)
     assert (rises > 0).all()
     # that of half a count, or below it
-    assert rises[0] >= np.log(2) / logarithms.scale * (1 - 1e-9)
-    numbers = logarithms.numbers(scores) * part.scale + part.centre
+    half = power.of((unit / 2 - part.centre) / part.scale)[0]
+    assert rises[0] >= (scores[1] - half) * (1 - 1e-9)
+    numbers = power.numbers(scores) * part.scale + part.centre
     assert_allclose(numbers, values, rtol=1e-9, atol=1e-9 * unit)
     # numbers nearer to it than to the smallest other one are zero
     near = scores[0] + rises[0] * np.array([-1.0, 0.4, 0.6])
-    numbers = logarithms.numbers(near) * part.scale + part.centre
+    numbers = power.numbers(near) * part.scale + part.centre
     assert_allclose(numbers[:2], 0, atol=1e-9 * unit)
-    assert numbers[2] > 0.5 * unit
+    assert numbers[2] > (0.5 * unit if exponent == 0 else 0)
 
 
 STEPS = [1.0, 0.1, 0.2, 0.5, 0.01, 10.0, 1000.0, 20.0, 7.0, 1 / 3, 0.05, 25.0, 7e-9]

@@ -194,6 +194,66 @@ def test_numbers_that_hardly_spread_have_no_logarithms(rng, monkeypatch):
     assert power_of(part, x, np.ones(2000), 0.0) is not None
 
 
+@pytest.mark.parametrize("exponent", [0.0, 0.25, 0.5])
+def test_powers_are_inverted(rng, exponent):
+    cells = rng.gamma(2, size=(500, 1))
+    [part] = expand(cells, np.ones(500), np.zeros(1, int), [None]).parts
+    x = (cells[:, 0] - part.centre) / part.scale
+    power = power_of(part, x, np.ones(500), exponent)
+    scores = power.of(x)
+    assert abs(scores.mean()) < 1e-9 and abs(scores.std() - 1) < 1e-9
+    np.testing.assert_allclose(power.numbers(scores), x, atol=1e-9)
+    slopes = (power.of(x + 1e-6) - power.of(x - 1e-6)) / 2e-6
+    np.testing.assert_allclose(power.log_slopes(x), np.log(slopes), atol=1e-4)
+    beyond = power.numbers(power.end + np.array([0.0, 1.0, 2.0]))
+    assert np.diff(beyond, 2) == pytest.approx(0, abs=1e-9)
+    # far below, a number without zeros is positive
+    assert power.numbers(np.array([-9.0]))[0] > power.origin
+
+
+def fourth_powers(seed):
+    """Make y, whose fourth root is linear in x, where high x hide it."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=300)
+    y = (4 + x + 0.6 * rng.normal(size=300)).clip(0.1) ** 4
+    return np.column_stack([x, hidden_above(rng, x, y)]), y
+
+
+def excess(seed):
+    """Divide the means of drawn cells by those of the true ones."""
+    X, y = fourth_powers(seed)
+    gone = np.isnan(X[:, 1])
+    imputer = TableImputer(None, n_parameter_draws=4, random_state=0).fit(X)
+    draws = imputer.sample(X, 4, random_state=0, as_array=True)
+    return np.mean([t[gone, 1].mean() for t in draws]) / y[gone].mean()
+
+
+def test_draws_of_roots_are_no_exponentials(seed, monkeypatch):
+    by_roots = [excess([seed, i]) for i in range(N_TABLES)]
+    assert p_mean(by_roots, 1.04, alternative="greater") > FAILURE
+    assert p_mean(by_roots, 0.96, alternative="less") > FAILURE
+    monkeypatch.setattr(fit_module, "EXPONENTS", (0.0,))
+    by_logarithms = [excess([seed, i]) for i in range(N_TABLES)]
+    assert p_mean(np.subtract(by_logarithms, by_roots), 0.0) < FAILURE
+
+
+def test_rounded_numbers_have_the_entropy_of_the_exact_ones(rng):
+    """Residuals of equal numbers are as near to each other as predictions are."""
+    L, ones = 0.1 * rng.normal(size=2000), np.ones(2000)
+    exact = 4 + L + rng.normal(size=2000)
+    rounded = np.where(exact < 4, exact.round(), exact.round(2))
+    spread = fit_module._spread_ties(rounded, 0.0, np.random.default_rng(0))
+    truth = entropy(exact - L, ones)
+    assert entropy(spread - L, ones) == pytest.approx(truth, abs=0.1)
+    assert entropy(rounded - L, ones) < truth - 0.3  # the control
+    assert abs(spread - rounded).max() <= 0.5 + 1e-9
+    # zero is no rounded number, and one number has no neighbour
+    counts = rng.poisson(1, 300).astype(float)
+    spread = fit_module._spread_ties(counts, 0.0, np.random.default_rng(0))
+    assert ((spread == 0) == (counts == 0)).all() and (spread >= 0).all()
+    assert (fit_module._spread_ties(ones, 0.0, np.random.default_rng(0)) == 1).all()
+
+
 def test_losses_are_imputed_as_incomes_are(seed):
     n_links = 0
     for i in range(2):

@@ -16,6 +16,7 @@ from skvnce.table_imputer.model import Settings
 from skvnce.table_imputer.products import (
     Regressions,
     _alike,
+    _deviates,
     _likeliest,
     _logistic,
     _precision,
@@ -210,6 +211,36 @@ def test_gains_have_mean_one_where_there_is_no_product(seed):
     assert p_mean(robust, 1.1, alternative="greater") > FAILURE
     assert p_mean(robust, 0.8, alternative="less") > FAILURE
     assert p_mean(np.square(usual), 1.1, alternative="greater") < FAILURE
+
+
+def test_gains_of_levels_do_not_depend_on_the_one_left_out(rng):
+    """Products of the other two levels, and x, which is linear, are the same."""
+    x, noise = rng.normal(size=(2, 300)).clip(-2.5, 2.5)
+    levels = np.eye(3)[rng.integers(0, 3, 300)]
+    y = levels @ [0.0, 0.2, 0.6] * x + noise * (1 + levels[:, 1])
+    X = np.column_stack([x, levels, y])
+    gains = []
+    for base in ([0, 1, 2, 4], [0, 2, 3, 4]):
+
+        def predict(target, rows, partner=None, X=X[:, base]):
+            return X, np.zeros(300)
+
+        regressions = Regressions(
+            X[:, base], np.ones(300), 4, np.array([3]), NO, predict, {}
+        )
+        sets = [[(0, 1), (0, 2)], [(0, 1)], [(0, 2)]]
+        gains.append(_Test(3, sets, regressions, 30).gains([]))
+    assert gains[0][0] == pytest.approx(gains[1][0], rel=1e-6) and gains[0][0] > 5
+    assert abs(gains[0][1:].sum() - gains[1][1:].sum()) > 1  # the control
+
+
+def test_deviates_have_the_level_of_their_gains():
+    gains, sizes = np.array([0.0, 3.84, 999, 1e4]), np.array([1] * 4 + [2])
+    t = _deviates(np.append(gains, 5.991)[:, None], sizes)[:, 0]
+    np.testing.assert_allclose(t[:4], np.sqrt(gains), rtol=1e-6)
+    assert t[4] == pytest.approx(1.96, abs=1e-3)  # chi-squared with two at .05
+    huge = _deviates(np.array([[1500.0], [3000.0]]), np.array([3, 3]))[:, 0]
+    assert np.isfinite(huge).all() and huge[0] < huge[1] < np.sqrt(3000)
 
 
 def test_wide_tables_show_few_products_by_chance(seed):
