@@ -247,8 +247,7 @@ def _likeliest(regressions, filled, alike, gains, sets):
     """Choose one of some sets of products; its place.
 
     The twofold log-likelihood ratio of each, in rows that observe the columns of all,
-    is added to its gain, less log n for each product.
-    Of normal columns p(y | x, b) p(x | b) = p(x | y, b) p(y | b), so that the product
+    is added to its gain, less log n for each product.  Of normal columns p(y | x, b) p(x | b) = p(x | y, b) p(y | b), so that the product
     whose regression gains more is the likelier one, whatever its target.
     """
     triples = [(*sets[s][0], int(regressions.targets[b])) for s, b in alike]
@@ -292,6 +291,7 @@ def products_asked_for(regressions, sets):
         [(j, k) for j, k in members if j != k or _has_square(X[:, j])]
         for members in sets
     ]
+    sets = [members for members in sets if members]
     if not sets or not len(targets):
         return []
     tests = _tests_of(regressions, sets, {}, _FEWEST_ASKED)
