@@ -259,11 +259,15 @@ def _confirmed(model, chosen):
 
     If a target decides which cells of a factor are missing, only draws of these cells
     show whether a product is there: they are right for any cells missing at random.
+    None is left if, with them, drawn cells run away.
     """
     if not any([product.is_doubtful for product in chosen]):
         return [product for product in chosen if _is_likely(model.expansion, product)]
     with_all = _fit_with(model, [p._replace(probability=1.0) for p in chosen])
-    slopes, completions, chain = with_all.slopes_on_products()
+    try:
+        slopes, completions, chain = with_all.slopes_on_products()
+    except np.linalg.LinAlgError:
+        return []
     slopes, confirmed = np.concatenate(slopes), []
     fitted = with_all.expansion
     for places in model.expansion.interactions(chosen):
