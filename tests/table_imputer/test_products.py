@@ -12,7 +12,7 @@ from skvnce._core.random import seeded
 from skvnce.table_imputer import fit as fit_module
 from skvnce.table_imputer.expansion import expand
 from skvnce.table_imputer.fit import Problem, fit_table
-from skvnce.table_imputer.model import Settings
+from skvnce.table_imputer.model import Settings, TableModel
 from skvnce.table_imputer.products import (
     Regressions,
     _alike,
@@ -147,6 +147,17 @@ def test_a_true_square_is_found_where_a_target_hides_cells(seed):
     tables = [truncated(rng, 1500, 2, square=0.5) for rng in rngs]
     found = [fitted(X).get((0, 0, 1), 0.0) > 0.5 for X in tables]
     assert np.mean(found) > 0.7
+
+
+def test_products_whose_drawn_cells_run_away_are_left_out(rng, monkeypatch):
+    X = truncated(rng, 1000, 3, square=1.0)
+    assert fitted(X)
+
+    def run_away(self):
+        raise np.linalg.LinAlgError("filled cells overflow")
+
+    monkeypatch.setattr(TableModel, "slopes_on_products", run_away)
+    assert not fitted(X)
 
 
 def test_the_chain_that_confirms_products_forgets_its_start(seed):
