@@ -247,8 +247,9 @@ def _likeliest(regressions, filled, alike, gains, sets):
     """Choose one of some sets of products; its place.
 
     The twofold log-likelihood ratio of each, in rows that observe the columns of all,
-    is added to its gain, less log n for each product.  Of normal columns p(y | x, b) p(x | b) = p(x | y, b) p(y | b), so that the product
-    whose regression gains more is the likelier one, whatever its target.
+    is added to its gain, less log n for each product.  Of normal columns p(y | x, b)
+    p(x | b) = p(x | y, b) p(y | b), so that the product whose regression gains more is
+    the likelier one, whatever its target.
     """
     triples = [(*sets[s][0], int(regressions.targets[b])) for s, b in alike]
     observed, weights = ~np.isnan(regressions.X), regressions.weights
