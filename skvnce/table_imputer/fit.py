@@ -196,18 +196,20 @@ def _likelier_powers(model):
 
 
 def _spread_ties(x, origin, rng):
-    """Draw numbers (n,) anew between the midpoints of those beside them.
+    """Draw equal numbers of x (n,) anew, between the midpoints of those beside them.
 
-    Residuals of equal numbers are as far apart as their predictions, not as the numbers
-    are that became equal by rounding.
+    Their residuals are as far apart as their predictions, not as the numbers are that
+    became equal by rounding.
     """
-    values, place = np.unique(x, return_inverse=True)
+    values, place, count = np.unique(x, return_inverse=True, return_counts=True)
     gaps = np.diff(values, append=values[-1]) / 2
     low = values - np.roll(gaps, 1)
     low[0] = values[0] - min(gaps[0], (values[0] - origin) / 2)
     if values[0] <= origin:
         gaps[0] = 0.0  # zero is no rounded number
-    return rng.uniform(low[place], (values + gaps)[place])
+    return np.where(
+        count[place] > 1, rng.uniform(low[place], (values + gaps)[place]), x
+    )
 
 
 def _fold_predictions(A, Z, weights, folds, strength):

@@ -13,6 +13,7 @@ from sklearn.neighbors import KNeighborsRegressor
 import skvnce
 from skvnce._tables.model_columns import check_scale, random_weights
 from skvnce.options import Chunks, IncompleteDensity
+from skvnce.table_imputer import fit as fit_module
 
 REMEDY = r"sample_weight / numpy.mean\(sample_weight\)"
 
@@ -91,8 +92,10 @@ def test_extreme_weights_are_errors(cls, extreme, message):
 
 @pytest.mark.filterwarnings("ignore:sample_weight has a mean")
 @pytest.mark.parametrize("small, large", [(1e-15, 1.0), (1.0, 1e12), (1e-15, 1e12)])
-def test_negligible_weights_count_as_nothing(small, large):
+def test_negligible_weights_count_as_nothing(small, large, monkeypatch):
     """The row of the largest, skewed, number has a weight below a float's spacing."""
+    # folds differ by that row, and with them a close choice between powers
+    monkeypatch.setattr(fit_module, "EXPONENTS", (0.0,))
     X = survey()[0]
     X[:, 0] = np.exp(X[:, 0])
     is_small = np.arange(200) >= 150
