@@ -202,6 +202,8 @@ def by_complete_columns(X, fraction, *, random_state=None):
     drivers = complete[: -(-missing.shape[1] // 3)]
     if len(drivers) == missing.shape[1]:
         raise ValueError("mechanism 'mar' needs two columns or more; use 'mcar'")
+    names = names_of(X)  # by which `mar` knows the columns, if they have some
+    drivers = [names[j] for j in drivers] if names else drivers
     return mar(X, fraction, drivers=drivers, random_state=random_state)
 
 
