@@ -171,21 +171,19 @@ def _likelier_powers(model):
         rows = np.flatnonzero(~np.isnan(training.cells[:, q]))
         if not part.score or len(rows) < FEWEST:
             continue
-        cells = X[rows, part.base[0]], training.weights[rows]
-        powers = [power_of(part, *cells, exponent) for exponent in EXPONENTS]
-        if powers[0] is None:
+        x, weights = X[rows, part.base[0]], training.weights[rows]
+        logarithms = power_of(part, x, weights, EXPONENTS[0])
+        if logarithms is None:
             continue
-        powers = [power for power in powers if power]
+        roots = [power_of(part, x, weights, exponent) for exponent in EXPONENTS[1:]]
+        powers = [logarithms, *filter(None, roots)]
         rows = some_rows(rows, MOST_ROWS, model.settings.seed + q)
-        x, weights, gone = (
-            X[rows, part.base[0]],
-            training.weights[rows],
-            np.isnan(X[rows]),
-        )
+        x, weights = X[rows, part.base[0]], training.weights[rows]
+        gone = np.isnan(X[rows])
         gone[:, part.block] = True
         others = np.delete(model.completed(X[rows], gone), part.block, 1)
         rng = np.random.default_rng(model.settings.seed)
-        x = _spread_ties(x, powers[0].origin, rng)
+        x = _spread_ties(x, logarithms.origin, rng)
         Z = np.column_stack([x, *(power.of(x) for power in powers)])
         strength = model.settings.share * X.shape[1]
         L = _fold_predictions(others, Z, weights, training.folds[rows], strength)

@@ -359,10 +359,10 @@ class _Test:
 
     def __init__(self, i, sets, regressions, fewest, partner=None):
         X, base, observed = regressions.X, regressions.base, ~np.isnan(regressions.X)
-        rows, n_pairs = np.flatnonzero(observed[:, i]), _sizes(sets).sum()
-        rows = rows[:: max(1, len(rows) * n_pairs // _CELLS)]
+        rows, self.sets, self.sizes = np.flatnonzero(observed[:, i]), sets, _sizes(sets)
+        rows = rows[:: max(1, len(rows) * self.sizes.sum() // _CELLS)]
         filled, L = regressions.predict(i, rows, partner)
-        self.factors, self.sets = filled.clip(-_CLIP, _CLIP), sets
+        self.factors = filled.clip(-_CLIP, _CLIP)
         self.weights = regressions.weights[rows]
         others = base[(base != i) & (base != partner)]
         self.linear = np.column_stack([np.ones(len(rows)), filled[:, others]])
@@ -404,9 +404,8 @@ class _Test:
 
         R = rest(self.residual[:, None])[:, 0]
         leverage = (Q**2).sum(1) / self.weights
-        sizes = _sizes(self.sets)
-        for size in np.unique(sizes[possible]):
-            of_size = np.flatnonzero(possible & (sizes == size))
+        for size in np.unique(self.sizes[possible]):
+            of_size = np.flatnonzero(possible & (self.sizes == size))
             P = self._products(of_size)
             P = rest(P.reshape(len(P), -1)).reshape(P.shape)
             wald = _wald(P, R, self.weights, leverage)
