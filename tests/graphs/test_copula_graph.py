@@ -55,15 +55,16 @@ def survey():
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("change", [np.exp, lambda x: x**3, np.sqrt])
-def test_increasing_functions_of_a_column_change_no_bit(table, base, change):
+def test_increasing_functions_of_a_column_change_nothing(table, base, change):
+    """But the last bit, as scores are interpolated between cells."""
     X = table.X.copy()
     X[:, :2] = change(X[:, :2])  # lognormal, and with zeros
     again = learned(X, table.categories, alpha=0.05)
-    np.testing.assert_array_equal(again.precision_, base.precision_)
-    np.testing.assert_array_equal(again.associations_, base.associations_)
+    np.testing.assert_allclose(again.precision_, base.precision_, atol=1e-12)
+    np.testing.assert_allclose(again.associations_, base.associations_, atol=1e-12)
     X[:, 0] = -X[:, 0]
     other = learned(X, table.categories, alpha=0.05)
-    assert not np.array_equal(other.precision_, base.precision_)
+    assert abs(other.precision_ - base.precision_).max() > 1e-6
 
 
 def test_signs_flip_where_an_order_is_reversed(table, base):

@@ -146,7 +146,8 @@ def test_the_order_of_the_columns_does_not_matter(rule, rng):
     X = rng.gamma(4.0, size=(300, 7))
     X[:, 5] = 0.3 * X[:, 5] + X[:, 0]
     for order in (np.arange(7), [0, 5, 1, 2, 3, 4, 6]):
-        learner = fitted(X[:, order], selection=rule, alphas=3, n_subsamples=8)
+        # of a path of three "stability" knows the empty graph alone to be stable
+        learner = fitted(X[:, order], selection=rule, alphas=6, n_subsamples=8)
         result = learner.edge_strengths_[np.ix_(np.argsort(order), np.argsort(order))]
         assert result[0, 5] > 0.3
 
