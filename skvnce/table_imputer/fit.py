@@ -21,6 +21,7 @@ from skvnce.table_imputer.model import (
 )
 from skvnce.table_imputer.normal import Normal, Normals, Prior, fit_em, joined
 from skvnce.table_imputer.products import (
+    ProductTests,
     Regressions,
     choose_products,
     factors_of,
@@ -489,9 +490,12 @@ def _products(model, interactions):
     straight = regressions._replace(targets=np.array(straight, int))
     sets = sets_of_pairs(regressions.X, expansion)
     most = int(min(expansion.n_base, regressions.weights.sum() / _ROWS_OF_PRODUCT))
-    partners, confirmed, tested, refuted = _partners(model, targets), [], set(), []
+    if not sets or not len(straight.targets) or most < 1:
+        return []
+    tests = ProductTests.of(straight, sets, _partners(model, targets))
+    confirmed, tested, refuted = [], set(), []
     for _ in range(_ROUNDS_OF_CHOICE):
-        chosen = choose_products(straight, sets, most, partners, refuted)
+        chosen = choose_products(tests, most, refuted)
         triples = {product[:3] for product in chosen}
         if tested.issuperset(triples):
             break

@@ -33,6 +33,9 @@ _MOST_LEVELS = 6  # of a column without order whose levels are factors
 _FEWEST_OF_TWO = 20  # rows of each of two values of a factor or a target
 _FEWEST_ASKED = 10  # the same, if the user asked for the product
 _CLIP = 3.0  # standard deviations, to which factors are clipped
+# of the bound of t of candidates, from which on, with errors of one variance, products
+# are tested with those of several
+_SCREEN = 0.4
 _ALIKE = 0.6  # of the largest t, from which on triples are compared
 _MOST_ALIKE = 8  # triples
 _LEAST_REST = 1e-9  # of one less the leverage of a row
@@ -159,53 +162,86 @@ class _Priors(NamedTuple):
         return cls(*(np.where(are_binary, *choice) for choice in choices))
 
 
-def choose_products(regressions, sets, most, partners, refuted=()):
-    """Choose the products that residuals of other columns ask for.
+class ProductTests(NamedTuple):
+    """Tests of sets of products by the residuals of targets, before any is chosen."""
 
-    `sets`, list of lists of (int, int): factors of products that are chosen together,
-    see `sets_of_pairs`; `most`, int; `partners`, dict of int to int: a column that may
-    show a target, and hides by that what its product adds.  Returns list of Candidate.
-    """
-    X, weights, targets = regressions.X, regressions.weights, regressions.targets
-    if not sets or not len(targets) or most < 1:
-        return []
-    tests, sizes = _tests_of(regressions, sets, partners), _sizes(sets)
-    gains = np.stack([_largest(each, []) for each in tests], 1)
-    t = _deviates(gains, sizes)
-    priors = _Priors.of(regressions, sets, tests)
-    base, filled = regressions.base, regressions.predict(None, np.arange(len(X)))
-    factors = sorted({*itertools.chain(*itertools.chain(*sets))})
-    selected = {j: selection(X, j, base, filled, weights) for j in factors}
-    chosen, of_target, open_ = [], {}, np.ones(gains.shape, dtype=bool)
-    place_of = _places(sets)
-    for first, second, target, *_ in refuted:
-        open_[place_of[first, second], targets == target] = False
-    while len(chosen) < most:
-        is_open = open_ & (t > priors.bounds)
-        s, b = np.unravel_index(np.where(is_open, t, 0.0).argmax(), t.shape)
-        if not is_open[s, b]:
-            break
-        possible = np.setdiff1d(
-            targets, [f for candidate in chosen for f in candidate[:2]]
-        )
-        alike = _alike(t, open_, s, b, sets, targets, possible)
-        s, b = _likeliest(regressions, filled, alike, gains, sets)
-        i, n_products = int(targets[b]), int(sizes[s])
-        of_factors = max(abs(selected[f].get(i, 0.0)) for f in sets[s][0])
-        of_any = max(abs(t_of.get(i, 0.0)) for t_of in selected.values())
+    regressions: Regressions
+    sets: list  # of lists of (int, int): factors of products that are chosen together
+    of_targets: list  # of lists of _Test: given all columns, and without a partner
+    priors: _Priors
+    gains: np.ndarray  # (n_sets, n_targets), of the test where it is larger
+    filled: np.ndarray  # (n, d), the rows, completed
+    selected: dict  # of factors: see `selection`
+
+    @classmethod
+    def of(cls, regressions, sets, partners):
+        """Test sets of products, one or more, see `sets_of_pairs`.
+
+        `partners`, dict of int to int: a column that may show a target, and hides by
+        that what its product adds.
+        """
+        X, base, weights = regressions.X, regressions.base, regressions.weights
+        of_targets = _tests_of(regressions, sets, partners)
+        priors = _Priors.of(regressions, sets, of_targets)
+        filled = regressions.predict(None, np.arange(len(X)))
+        factors = sorted({*itertools.chain(*itertools.chain(*sets))})
+        selected = {j: selection(X, j, base, filled, weights) for j in factors}
+        gains = np.zeros(priors.bounds.shape)
+        tests = cls(regressions, sets, of_targets, priors, gains, filled, selected)
+        for b in range(len(of_targets)):
+            gains[:, b] = tests.gains_beside(b, [])
+        return tests
+
+    @property
+    def places(self):
+        """Map pairs of factors to the number of their set."""
+        return {pair: s for s, members in enumerate(self.sets) for pair in members}
+
+    def gains_beside(self, b, chosen):
+        """Compute the gain of each set for a target, beside sets that are chosen."""
+        return _largest(self.of_targets[b], chosen, _SCREEN * self.priors.bounds[:, b])
+
+    def candidates(self, s, b, gain):
+        """Describe the products of a set that is chosen by its gain."""
+        target, size = int(self.regressions.targets[b]), len(self.sets[s])
+        of_factors = max(abs(self.selected[f].get(target, 0)) for f in self.sets[s][0])
+        of_any = max(abs(t_of.get(target, 0)) for t_of in self.selected.values())
         doubt = of_factors > _SELECTED or of_any > _SELECTED_BESIDE
         # levels share the rows: a product of one is 0 in the others' (Berger, Bayarri
         # and Pericchi 2014, the effective sample size)
-        n_rows = float(priors.rows[s, b] * tests[b][0].n_both[s])
-        if n_products > 1 and priors.rows[s, b] == 1:
-            n_rows /= n_products + 1
-        odds = float(priors.odds[s, b])
-        probability = probability_of(gains[s, b], n_rows, odds, n_products)
-        chosen += [
-            Candidate(*pair, i, probability, n_rows, odds, doubt) for pair in sets[s]
+        n_rows = float(self.priors.rows[s, b] * self.of_targets[b][0].n_both[s])
+        if size > 1 and self.priors.rows[s, b] == 1:
+            n_rows /= size + 1
+        odds = float(self.priors.odds[s, b])
+        p = probability_of(gain, n_rows, odds, size)
+        return [
+            Candidate(*pair, target, p, n_rows, odds, doubt) for pair in self.sets[s]
         ]
+
+
+def choose_products(tests, most, refuted=()):
+    """Choose the products that residuals of other columns ask for.
+
+    `tests`, ProductTests; `most`, int; `refuted`, list of Candidate: not chosen.
+    Returns list of Candidate.
+    """
+    sets, sizes, targets = tests.sets, _sizes(tests.sets), tests.regressions.targets
+    gains, open_ = tests.gains.copy(), np.ones(tests.gains.shape, dtype=bool)
+    t = _deviates(gains, sizes)
+    chosen, of_target, place_of = [], {}, tests.places
+    for first, second, target, *_ in refuted:
+        open_[place_of[first, second], targets == target] = False
+    while len(chosen) < most:
+        is_open = open_ & (t > tests.priors.bounds)
+        s, b = np.unravel_index(np.where(is_open, t, 0.0).argmax(), t.shape)
+        if not is_open[s, b]:
+            break
+        factors = [f for candidate in chosen for f in candidate[:2]]
+        alike = _alike(t, open_, s, b, tests, np.setdiff1d(targets, factors))
+        s, b = _likeliest(tests, alike, gains)
+        chosen += tests.candidates(s, b, gains[s, b])
         of_target[b] = [*of_target.get(b, []), s]
-        gains[:, b] = _largest(tests[b], of_target[b])
+        gains[:, b] = tests.gains_beside(b, of_target[b])
         t[:, b] = _deviates(gains[:, [b]], sizes)[:, 0]
         # given the target, the regression of a factor is not linear any more
         _close(open_, s, sets, targets)
@@ -218,7 +254,7 @@ def _close(table, s, sets, targets):
     table[:, np.isin(targets, sets[s])] = 0
 
 
-def _alike(t, is_open, s, b, sets, targets, possible):
+def _alike(t, is_open, s, b, tests, possible):
     """List places in t of products that the same dependence may show as.
 
     They are the products at (s, b), their columns with another possible target, the
@@ -229,7 +265,8 @@ def _alike(t, is_open, s, b, sets, targets, possible):
 
     `t`, `is_open` (n_sets, n_targets): deviates, and whether to choose them.
     """
-    (j, k), i, place_of = sets[s][0], int(targets[b]), _places(sets)
+    sets, targets, place_of = tests.sets, tests.regressions.targets, tests.places
+    (j, k), i = sets[s][0], int(targets[b])
     swapped = [(i, i, j)] if j == k else [(i, k, j), (i, j, k), (i, i, j), (i, i, k)]
     alike = [(s, b)]
     for first, second, target in swapped:
@@ -243,7 +280,7 @@ def _alike(t, is_open, s, b, sets, targets, possible):
     return alike[:_MOST_ALIKE]
 
 
-def _likeliest(regressions, filled, alike, gains, sets):
+def _likeliest(tests, alike, gains):
     """Choose one of some sets of products; its place.
 
     The twofold log-likelihood ratio of each, in rows that observe the columns of all,
@@ -251,6 +288,7 @@ def _likeliest(regressions, filled, alike, gains, sets):
     p(x | b) = p(x | y, b) p(y | b), so that the product whose regression gains more is
     the likelier one, whatever its target.
     """
+    regressions, filled, sets = tests.regressions, tests.filled, tests.sets
     triples = [(*sets[s][0], int(regressions.targets[b])) for s, b in alike]
     observed, weights = ~np.isnan(regressions.X), regressions.weights
     complete = observed[:, list(triples[0])].all(1)
@@ -295,9 +333,9 @@ def products_asked_for(regressions, sets):
     sets = [members for members in sets if members]
     if not sets or not len(targets):
         return []
-    tests = _tests_of(regressions, sets, {}, _FEWEST_ASKED)
-    t = np.stack([_largest(each, []) for each in tests], 1)
-    t, chosen = _deviates(t, _sizes(sets)), {}
+    tests, sizes = _tests_of(regressions, sets, {}, _FEWEST_ASKED), _sizes(sets)
+    gains = np.stack([_largest(each, [], np.zeros(len(sets))) for each in tests], 1)
+    t, chosen = _deviates(gains, sizes), {}
     while t.any():
         s, b = np.unravel_index(t.argmax(), t.shape)
         target = int(targets[b])
@@ -308,11 +346,6 @@ def products_asked_for(regressions, sets):
 
 def _sizes(sets):
     return np.array([len(members) for members in sets])
-
-
-def _places(sets):
-    """Map pairs of factors to the number of their set."""
-    return {pair: s for s, members in enumerate(sets) for pair in members}
 
 
 def _deviates(gains, sizes):
@@ -334,9 +367,9 @@ def _tests_of(regressions, sets, partners, fewest=_FEWEST):
     ]
 
 
-def _largest(tests, chosen):
+def _largest(tests, chosen, least):
     """Compute the gain of each set for a target, by the test where it is larger."""
-    return np.max([test.gains(chosen) for test in tests], axis=0)
+    return np.max([test.gains(chosen, least) for test in tests], axis=0)
 
 
 def has_rows(x):
@@ -362,7 +395,7 @@ class _Test:
         rows, self.sets, self.sizes = np.flatnonzero(observed[:, i]), sets, _sizes(sets)
         rows = rows[:: max(1, len(rows) * self.sizes.sum() // _CELLS)]
         filled, L = regressions.predict(i, rows, partner)
-        self.factors = filled.clip(-_CLIP, _CLIP)
+        self.factors = np.clip(filled.T, -_CLIP, _CLIP, order="C")
         self.weights = regressions.weights[rows]
         others = base[(base != i) & (base != partner)]
         self.linear = np.column_stack([np.ones(len(rows)), filled[:, others]])
@@ -372,45 +405,60 @@ class _Test:
         else:
             self.residual = X[rows, regressions.response(i)] - L
             gone = ~observed[rows][:, others]
-            self.precision = _precision(self.residual, gone, self.weights)[:, None]
+            self.precision = _precision(self.residual, gone, self.weights)
         pairs = np.array([members[0] for members in sets])
         self.n_both = self.weights @ observed[rows][:, pairs].all(2)
         shown = np.isin(pairs, [i] if partner is None else [i, partner]).any(1)
         self.possible = ~shown & (self.n_both >= fewest)
 
-    def _products(self, chosen):
-        """Multiply the factors of sets of products of one size, (n, sets, size)."""
-        first, second = np.moveaxis([self.sets[s] for s in chosen], 2, 0)
-        return self.factors[:, first] * self.factors[:, second]
-
-    def gains(self, chosen):
+    def gains(self, chosen, least):
         """Compute twice the gain in log-likelihood of each set, given those chosen.
 
-        It is 0 where a set is impossible.
+        It is 0 where a set is impossible, or where t of each of its products, with
+        errors of one variance, is below `least` (n_sets,).
         """
-        A = [self.linear, *(self._products([s])[:, 0] for s in chosen)]
-        w, gains = self.weights[:, None], np.zeros(len(self.sets))
-        scale, possible = np.sqrt(w) * self.precision, self.possible.copy()
-        possible[chosen] = False
-        Q = _basis(scale * np.column_stack(A))
-        freedom = w.sum() - Q.shape[1]
+        root, gains = np.sqrt(self.weights), np.zeros(len(self.sets))
+        scale = root * self.precision
+        A = [self.linear.T, *(self._products([s]) for s in chosen)]
+        Q = _basis((scale * np.concatenate(A)).T)
+        freedom = self.weights.sum() - Q.shape[1]
         if freedom <= 1:
             return gains
-
-        def rest(x):
-            x = scale * x
-            x -= Q @ (Q.T @ x)
-            return x / np.sqrt(w)
-
-        R = rest(self.residual[:, None])[:, 0]
+        R = scale * self.residual
+        R -= Q @ (Q.T @ R)
         leverage = (Q**2).sum(1) / self.weights
+        possible = self.possible.copy()
+        possible[chosen] = False
         for size in np.unique(self.sizes[possible]):
-            of_size = np.flatnonzero(possible & (self.sizes == size))
-            P = self._products(of_size)
-            P = rest(P.reshape(len(P), -1)).reshape(P.shape)
-            wald = _wald(P, R, self.weights, leverage)
-            gains[of_size] = freedom * np.log1p(wald / freedom)
+            tested = np.flatnonzero(possible & (self.sizes == size))
+            P = scale * self._products(tested)
+            on_Q = P @ Q
+            t = _plain_t(P, on_Q, R, freedom)
+            is_large = (t.reshape(-1, size) >= least[tested, None]).any(1)
+            of_members = np.repeat(is_large, size)
+            P = (P[of_members] - on_Q[of_members] @ Q.T) / root
+            P = P.reshape(-1, size, len(R))
+            wald = _wald(P, R / root, self.weights, leverage)
+            tested = tested[is_large]
+            gains[tested] = freedom * np.log1p(wald / freedom)
         return gains
+
+    def _products(self, chosen):
+        """Multiply the factors of sets of products, (n_products, n)."""
+        pairs = [pair for s in chosen for pair in self.sets[s]]
+        first, second = np.transpose(pairs)
+        return self.factors[first] * self.factors[second]
+
+
+def _plain_t(P, on_Q, R, freedom):
+    """Compute |t| of R (n,) on products P (m, n), with errors of one variance.
+
+    `on_Q` (m, k): their regression on an orthonormal basis; R has none.
+    """
+    total = (P**2).sum(1)
+    rest = total - (on_Q**2).sum(1)
+    rest[rest < _LEAST_REST * total] = np.inf  # linear in other columns
+    return abs(P @ R) / np.sqrt(rest * max(R @ R / freedom, 1e-300))
 
 
 def _precision(residual, gone, weights):
@@ -428,13 +476,13 @@ def _precision(residual, gone, weights):
 
 
 def _logistic(y, A, weights):
-    """Compute working residuals (n,) of a logistic regression, and precisions (n, 1).
+    """Compute working residuals and precisions (n,) of a logistic regression.
 
     Their weighted regression on a product is its score test.  Residuals of a linear
     probability would ask for products where it bends.
     """
     p = _chances(y, A, weights)
-    return (y - p) / (p * (1 - p)), np.sqrt(p * (1 - p))[:, None]
+    return (y - p) / (p * (1 - p)), np.sqrt(p * (1 - p))
 
 
 def _chances(y, A, weights):
@@ -463,20 +511,18 @@ def _basis(A):
 
 
 def _wald(P, R, w, leverage):
-    """Compute Wald statistics of slopes of R (n,) on sets P (n, sets, size), with HC3.
+    """Compute Wald statistics of slopes of R (n,) on sets P (sets, size, n), with HC3.
 
     `leverage` (n,): of columns on which P and R have been regressed (HC2: residuals of
     many terms are smaller than the errors).
     """
-    roots = np.sqrt(w)[:, None, None] * P
-    inverse = np.linalg.pinv(np.einsum("nsk,nsl->skl", roots, roots), hermitian=True)
-    by_row = np.einsum("nsk,skl->nsl", P, inverse)
-    slopes = np.einsum("nsk,n->sk", by_row, w * R)
-    rest = R[:, None] - np.einsum("nsk,sk->ns", P, slopes)
-    rest /= np.maximum(1 - np.einsum("nsk,nsk->ns", by_row, P), _LEAST_REST)
-    rest *= np.sqrt(w / np.maximum(1 - leverage, _LEAST_REST))[:, None]
-    error = by_row * rest[:, :, None]
-    inverse = np.linalg.pinv(np.einsum("nsk,nsl->skl", error, error), hermitian=True)
+    by_row = np.linalg.pinv((w * P) @ P.swapaxes(1, 2), hermitian=True) @ P
+    slopes = by_row @ (w * R)
+    rest = R - np.einsum("sk,skn->sn", slopes, P)
+    rest /= np.maximum(1 - np.einsum("skn,skn->sn", by_row, P), _LEAST_REST)
+    rest *= np.sqrt(w / np.maximum(1 - leverage, _LEAST_REST))
+    error = by_row * rest[:, None]
+    inverse = np.linalg.pinv(error @ error.swapaxes(1, 2), hermitian=True)
     return np.einsum("sk,skl,sl->s", slopes, inverse, slopes)
 
 

@@ -14,6 +14,7 @@ from skvnce.table_imputer.expansion import expand
 from skvnce.table_imputer.fit import Problem, fit_table
 from skvnce.table_imputer.model import Settings, TableModel
 from skvnce.table_imputer.products import (
+    ProductTests,
     Regressions,
     _alike,
     _deviates,
@@ -215,7 +216,7 @@ def test_gains_have_mean_one_where_there_is_no_product(seed):
         ones = np.ones(400)
         regressions = Regressions(X, ones, 3, np.array([2]), NO, predict, {})
         test = _Test(2, sets, regressions, 30)
-        robust.append(test.gains([])[0])
+        robust.append(test.gains([], np.zeros(len(sets)))[0])
         A, p = np.column_stack([np.ones(400), X[:, :2]]), X[:, 0].clip(-3, 3) ** 2
         p, r = (y - A @ np.linalg.lstsq(A, y, rcond=None)[0] for y in (p, noise))
         usual.append(p @ r / np.sqrt((p @ p) * (r @ r) / 400))
@@ -240,7 +241,7 @@ def test_gains_of_levels_do_not_depend_on_the_one_left_out(rng):
             X[:, base], np.ones(300), 4, np.array([3]), NO, predict, {}
         )
         sets = [[(0, 1), (0, 2)], [(0, 1)], [(0, 2)]]
-        gains.append(_Test(3, sets, regressions, 30).gains([]))
+        gains.append(_Test(3, sets, regressions, 30).gains([], np.zeros(len(sets))))
     assert gains[0][0] == pytest.approx(gains[1][0], rel=1e-6) and gains[0][0] > 5
     largest = [of_each[1:].max() for of_each in gains]  # of one level, the control
     assert largest[0] != pytest.approx(largest[1], rel=1e-6)
@@ -272,7 +273,9 @@ def test_wide_tables_show_few_products_by_chance(seed):
         regressions = Regressions(
             X, np.ones(60), 30, np.array([29]), binary, predict, {}
         )
-        gains.append(_Test(29, sets, regressions, 30).gains([]).mean())
+        gains.append(
+            _Test(29, sets, regressions, 30).gains([], np.zeros(len(sets))).mean()
+        )
         P, r = X[:, [0, 2, 4]] * X[:, [1, 3, 4]], X[:, 29]
         P, r = (y - A @ np.linalg.lstsq(A, y, rcond=None)[0] for y in (P, r))
         plain.append(r @ P / np.sqrt((P**2).T @ r**2))
@@ -300,11 +303,12 @@ def test_the_likeliest_of_products_that_look_alike_is_chosen(rng):
     sets, targets = [[(0, 1)], [(0, 2)], [(1, 2)]], np.arange(4)
     t = np.zeros((3, 4))
     t[0, 3], t[1, 3] = 4.0, 4.2
-    alike = _alike(t, t > 0, 1, 3, sets, targets, [])
-    assert alike == [(1, 3), (0, 3)]
     regressions = Regressions(X, np.ones(400), 4, targets, NO, None, {})
-    assert _likeliest(regressions, filled, alike, t**2, sets) == (0, 3)
-    assert _likeliest(regressions, filled, alike[:1], t**2, sets) == (1, 3)  # control
+    tests = ProductTests(regressions, sets, [], None, t**2, filled, {})
+    alike = _alike(t, t > 0, 1, 3, tests, [])
+    assert alike == [(1, 3), (0, 3)]
+    assert _likeliest(tests, alike, tests.gains) == (0, 3)
+    assert _likeliest(tests, alike[:1], tests.gains) == (1, 3)  # control
 
 
 def test_the_spread_of_a_factor_is_no_product(seed):
@@ -485,6 +489,7 @@ def test_working_residuals_are_those_of_a_score_test(rng):
     y = rng.random(4000) < expit(x[:, 0] + 0.1 * x[:, 0] * x[:, 1])
     A, ones = np.column_stack([np.ones(4000), x]), np.ones(4000)
     residual, precision = _logistic(y, A, ones)
+    precision = precision[:, None]
     both = np.column_stack([x[:, 0] * x[:, 1], residual])
     P, R = _without(precision * A, precision * both).T
     model = LogisticRegression(C=np.inf, fit_intercept=False, tol=1e-8)
@@ -514,7 +519,8 @@ def test_three_binary_columns_have_a_product_whatever_its_evidence(rng):
             X = 1.0 * (rng.random((200, 3)) < 0.5)
             sets = [[(0, 1)], [(0, 2)], [(1, 2)]]
             columns = 3, np.arange(3), are_binary, by_least_squares(X), {}
-            yield choose_products(Regressions(X, np.ones(200), *columns), sets, 9, {})
+            regressions = Regressions(X, np.ones(200), *columns)
+            yield choose_products(ProductTests.of(regressions, sets, {}), 9)
 
     for [one] in chosen(~NO):
         assert (one.prior, one.n_rows) == (10, 10)  # three tests, a row of twenty
@@ -558,7 +564,7 @@ def test_squares_are_unlikely_before_cells_are_seen(seed):
         X = np.column_stack([x, x + rng.normal(size=n)])
         sets = [[(0, 0)], [(0, 1)], [(1, 1)]]
         regressions = Regressions(X, np.ones(n), 2, both, NO, by_least_squares(X), {})
-        chosen = choose_products(regressions, sets, 1, {})
+        chosen = choose_products(ProductTests.of(regressions, sets, {}), 1)
         log_odds += [[logit(one.probability), np.log(one.prior)] for one in chosen]
     ours, prior = np.array(log_odds).T
     assert p_share((ours > 0).sum(), n_tables, 0.02, "greater") > FAILURE
@@ -570,9 +576,9 @@ def test_refuted_products_are_not_chosen_again(rng):
     X[:, 2] += X[:, 0] + X[:, 0] * X[:, 1]
     sets = [[(0, 0)], [(0, 1)], [(0, 2)], [(1, 1)], [(1, 2)], [(2, 2)]]
     columns = 3, np.arange(3), NO[:3], by_least_squares(X), {}
-    regressions = Regressions(X, np.ones(300), *columns)
+    tests = ProductTests.of(Regressions(X, np.ones(300), *columns), sets, {})
     for _ in range(3):
-        [first, *_] = choose_products(regressions, sets, 9, {}, refuted)
+        [first, *_] = choose_products(tests, 9, refuted)
         assert first[:3] not in [one[:3] for one in refuted]
         refuted.append(first)
     assert refuted[0][:3] == (0, 1, 2)
