@@ -470,20 +470,21 @@ def likeliest_power(powers, x, L, weights):
     Likelihoods are those of the numbers as they are (Box and Cox 1964), and of any
     distribution of residuals, from which draws come.  The first powers, logarithms, are
     to be likelier than the numbers: roots are, too, where the numbers are linear, with
-    a spread that grows.
+    a spread that grows.  What normal numbers are likelier than normal logarithms counts
+    against these: where others predict little, as they do months, the two are as likely
+    given others, but logarithms have draws far above the largest number.
 
     `x`, `L` (n, 1 + n_powers): numbers, their powers, and held-out predictions of them.
     Returns Power or None.
     """
-    entropies = [
-        entropy(z - _factor(z, p, weights) * p, weights)
-        for z, p in zip(x.T, L.T, strict=True)
-    ]
-    gains = [
-        weights.sum() * (entropies[0] - of_power) + weights @ power.log_slopes(x[:, 0])
-        for power, of_power in zip(powers, entropies[1:], strict=True)
-    ]
-    return powers[int(np.argmax(gains))] if gains[0] > _EVIDENCE else None
+    pairs, n = [*zip(x.T, L.T, strict=True)], weights.sum()
+    slopes = np.array([weights @ power.log_slopes(x[:, 0]) for power in powers])
+    entropies = [entropy(z - _factor(z, p, weights) * p, weights) for z, p in pairs]
+    gains = n * (entropies[0] - np.array(entropies[1:])) + slopes
+    deviations = np.sqrt(np.cov(x[:, :2].T, aweights=weights, ddof=0).diagonal())
+    of_normal = n * np.log(deviations[0] / deviations[1]) + slopes[0]
+    is_likelier = gains[0] + min(of_normal, 0.0) > _EVIDENCE
+    return powers[int(gains.argmax())] if is_likelier else None
 
 
 def entropy(x, weights):

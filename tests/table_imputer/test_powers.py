@@ -5,6 +5,7 @@ import pytest
 from statistical import FAILURE, p_mean, p_share
 
 from skvnce import TableImputer
+from skvnce.table_imputer import columns as columns_module
 from skvnce.table_imputer import expansion as expansion_module
 from skvnce.table_imputer import fit as fit_module
 from skvnce.table_imputer.columns import entropy, likeliest_power
@@ -119,6 +120,20 @@ def test_products_are_those_of_the_logarithms(seed, monkeypatch):
     assert p_share(absent, N_TABLES, 0.15, "greater") < FAILURE
 
 
+def has_logarithms(x, y):
+    """Say whether y is likelier by its logarithms, given x."""
+    X, ones = np.column_stack([x, y]), np.ones(len(x))
+    part = expand(X, ones, np.zeros(2, int), [None] * 2).parts[1]
+    z = (y - part.centre[0]) / part.scale[0]
+    logarithms = power_of(part, z, ones, 0.0)
+    if logarithms is None:
+        return False
+    z = np.column_stack([z, logarithms.of(z)])
+    A = np.column_stack([ones, x])
+    L = A @ np.linalg.lstsq(A, z, rcond=None)[0]
+    return likeliest_power([logarithms], z, L, ones) is not None
+
+
 @pytest.mark.parametrize("spread", [0.5, 1.0])
 def test_skewed_noise_of_a_line_is_no_logarithm(spread, seed):
     """Residuals of any distribution count: it is the line that decides."""
@@ -129,19 +144,23 @@ def test_skewed_noise_of_a_line_is_no_logarithm(spread, seed):
         noise = spread * np.array([rng.gamma(2, size=400), np.log(noise)])
         cells = {"line": 1 + 4 * x + noise[0], "product": np.exp(3 * x + noise[1])}
         for name, y in cells.items():
-            X = np.column_stack([x, y])
-            ones = np.ones(400)
-            part = expand(X, ones, np.zeros(2, int), [None] * 2).parts[1]
-            z = (y - part.centre[0]) / part.scale[0]
-            logarithms = power_of(part, z, ones, 0.0)
-            if logarithms is None:
-                continue
-            z = np.column_stack([z, logarithms.of(z)])
-            A = np.column_stack([np.ones(400), x])
-            L = A @ np.linalg.lstsq(A, z, rcond=None)[0]
-            chosen[name] += likeliest_power([logarithms], z, L, ones) is not None
+            chosen[name] += has_logarithms(x, y)
     assert p_share(chosen["line"], N_TABLES, 0.1, "greater") > FAILURE
     assert p_share(chosen["product"], N_TABLES, 0.9, "less") > FAILURE
+
+
+def test_even_numbers_have_no_logarithms_by_weak_relations(seed, monkeypatch):
+    """Logarithms of months are likelier given x, but nothing is above the last one."""
+    of_months = [0, 0]
+    for i in range(N_TABLES):
+        rng = np.random.default_rng([seed, i])
+        x, even = rng.normal(size=1000), rng.uniform(0.5, 12.5, 1000)
+        of_months[0] += has_logarithms(x, even * np.exp(0.1 * x))
+        with monkeypatch.context() as changed:
+            changed.setattr(columns_module, "min", lambda *_: 0.0, raising=False)
+            of_months[1] += has_logarithms(x, even * np.exp(0.1 * x))
+    assert p_share(of_months[0], N_TABLES, 0.1, "greater") > FAILURE
+    assert p_share(of_months[1], N_TABLES, 0.5, "less") > FAILURE  # the control
 
 
 def test_draws_of_logarithms_are_positive(rng):
