@@ -470,21 +470,24 @@ def likeliest_power(powers, x, L, weights):
     Likelihoods are those of the numbers as they are (Box and Cox 1964), and of any
     distribution of residuals, from which draws come.  The first powers, logarithms, are
     to be likelier than the numbers: roots are, too, where the numbers are linear, with
-    a spread that grows.  What normal numbers are likelier than normal logarithms counts
-    against these: where others predict little, as they do months, the two are as likely
-    given others, but logarithms have draws far above the largest number.
+    a spread that grows.  Powers are also to be likelier by normal residuals: of months,
+    which others hardly predict, all scales are as likely by any, but logarithms have
+    draws far above the last one.
 
     `x`, `L` (n, 1 + n_powers): numbers, their powers, and held-out predictions of them.
     Returns Power or None.
     """
-    pairs, n = [*zip(x.T, L.T, strict=True)], weights.sum()
     slopes = np.array([weights @ power.log_slopes(x[:, 0]) for power in powers])
-    entropies = [entropy(z - _factor(z, p, weights) * p, weights) for z, p in pairs]
-    gains = n * (entropies[0] - np.array(entropies[1:])) + slopes
-    deviations = np.sqrt(np.cov(x[:, :2].T, aweights=weights, ddof=0).diagonal())
-    of_normal = n * np.log(deviations[0] / deviations[1]) + slopes[0]
-    is_likelier = gains[0] + min(of_normal, 0.0) > _EVIDENCE
-    return powers[int(gains.argmax())] if is_likelier else None
+    factors = [_factor(z, p, weights) for z, p in zip(x.T, L.T, strict=True)]
+    rests, n = (x - factors * L).T, weights.sum()
+    entropies = np.array([entropy(rest, weights) for rest in rests])
+    log_deviations = np.log(np.maximum(rests**2 @ weights, 1e-300)) / 2
+    gains, of_normal = (
+        n * (size[0] - size[1:]) + slopes for size in (entropies, log_deviations)
+    )
+    best = np.where(of_normal > 0, gains, -np.inf).argmax()
+    is_likelier = gains[0] > _EVIDENCE and of_normal[best] > 0
+    return powers[int(best)] if is_likelier else None
 
 
 def entropy(x, weights):
