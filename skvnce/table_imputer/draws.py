@@ -333,19 +333,9 @@ def _regressed(expansion, block, normals, q):
     """
     part = expansion.parts[q]
     if q in normals.logits:
-        columns = _functions_of(expansion, part.bent)
-        return normals.log_odds.conditional(block, len(part.responses), columns)
+        bent = list(part.bent)
+        return normals.log_odds.conditional(block, len(part.responses), bent)
     return normals.conditional(block, len(part.responses))
-
-
-def _functions_of(expansion, columns):
-    """List all functions of the columns of the table that factors belong to.
-
-    Of indicators of all levels, or a number and its scores, slopes are certain
-    together, and each alone is noise.
-    """
-    factors = {expansion.owners[j] for j in columns if j < expansion.n_base}
-    return np.concatenate([expansion.parts[factor].block for factor in factors])
 
 
 def proposers_of(posterior, expansion, q, cells, weights, n_trees, most_rows, seed):

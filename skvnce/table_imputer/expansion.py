@@ -122,7 +122,9 @@ class Part(NamedTuple):
     tells: tuple = ()
     # whether its regression on them bends, so that products would stand for that
     bends: bool = False
-    # of two values: its products and their factors, by which its log-odds bend
+    # of two values: its products and all functions of their factors, by which its
+    # log-odds bend: slopes on all indicators, or on a number and its scores, are
+    # certain together, and each alone is noise
     bent: tuple = ()
     logit: tuple | None = None  # Logit of a column whose log-odds bend
 
@@ -158,6 +160,11 @@ class Part(NamedTuple):
     def responses(self):
         """Columns of the matrix that are predicted."""
         return self.block[: len(self.base) + self.place]
+
+    @property
+    def functions(self):
+        """Columns of the matrix that are functions of it alone."""
+        return self.block[: len(self.base) + (self.score is not None)]
 
     @property
     def n_levels(self):
@@ -328,7 +335,8 @@ class Expansion(NamedTuple):
                 parts[q] = parts[q]._replace(block=np.append(parts[q].block, at))
             q = self.owners[target]
             if parts[q].n_levels == 2:
-                bent = dict.fromkeys([*parts[q].bent, first, second, at])
+                factors = (parts[self.owners[j]].functions for j in (first, second))
+                bent = dict.fromkeys([*parts[q].bent, *np.concatenate([*factors]), at])
                 parts[q] = parts[q]._replace(bent=tuple(bent))
             at += 1
         return self._replace(parts=parts, products=products)
