@@ -38,6 +38,8 @@ _ROWS_OF_SPREAD = 5  # for each column that the spread may depend on
 # small factor would be far out where the factor is large
 _ROOTS_OF_SPREAD = 0.6, 1.8
 _SHARE_OF_SPREAD = 0.1  # of what the columns say of it, below which it is left out
+# of means of powers beside those of numbers as they are, of which held-out cells choose
+_SHARES = 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 1.0
 _SHARE = 0.7  # of the rows, from which a tree is grown
 _FEWEST_TRIED = 12  # features of a split, or a third of them
 _BOUNDS, _BOUNDS_OF_DRAWS = 3, 2  # of a feature of a split
@@ -394,34 +396,55 @@ class Filling(NamedTuple):
 
     model: ColumnModel  # of draws and quantiles
     plain: ColumnModel | None  # of the numbers as they are
-    share: float  # of the means by the first one
+    share: float  # of the means by the first one, where the variances are as large
+    variance: float  # of powers there, up to a factor
 
     @classmethod
     def of(cls, expansion, part, cells, rows, *settings):
         """Fit models; see `fit_column`."""
         model = fit_column(expansion, part, cells, rows, *settings)
         if part.link is None:
-            return cls(model, None, 1.0)
+            return cls(model, None, 1.0, 1.0)
         numbers = part._replace(score=None)
         plain = fit_column(expansion, numbers, cells, rows, *settings)
         a, b = plain.held_out_means(), model.held_out_means()
         truth, weights = (cells - part.centre) / part.scale, model.residuals.weight
         used = ~np.isnan(a + b)
-        a, b, truth = (x[None, used, None] for x in (a, b, truth))
-        return cls(model, plain, _share(truth, a, b, weights[used], 1))
+        a, b, truth, weights = (x[used] for x in (a, b, truth, weights))
+        variance = weights @ _variances(part.link, b) / max(weights.sum(), 1e-12)
+        fillings = [cls(model, plain, share, variance) for share in _SHARES]
+        errors = [weights @ (truth - one.mean_of(a, b)) ** 2 for one in fillings]
+        return fillings[int(np.argmin(errors))]
+
+    def mean_of(self, plain, means):
+        """Average the means of numbers as they are and of powers.
+
+        The variance of powers grows with their size, and that of the numbers as they
+        are does not: small cells are filled by powers, or the error of a large one, of
+        a percent, would be many times as large as they are.
+        """
+        odds = self.share / max(1 - self.share, 1e-12)
+        odds = odds * self.variance / _variances(self.model.part.link, means)
+        share = odds / (1 + odds)
+        return (1 - share) * plain + share * means
 
     def predict(self, rows):
         """Predict means of numbers, or probabilities of levels; see `ColumnModel`."""
         means = self.model.means(self.model.predict(rows), self.model.spread_of(rows))
         if self.plain is None:
             return means
-        return (1 - self.share) * self.plain.predict(rows) + self.share * means
+        return self.mean_of(self.plain.predict(rows), means)
 
     def quantiles(self, rows, levels):
         """Compute quantiles (n_levels, n) of numbers."""
         return self.model.quantiles(
             self.model.predict(rows)[0], levels, self.model.spread_of(rows)[0]
         )
+
+
+def _variances(link, x):
+    """Compute the variance of numbers whose powers have that of 1."""
+    return np.exp(-2 * link.log_slopes(x))
 
 
 def _start(expansion, part, truth, codes, rows, weights):

@@ -144,13 +144,14 @@ def _fit_normal(source, expansion, training, settings):
 
 def _with_powers(model):
     """Fit again with powers, where these are likelier than the numbers."""
-    powers = _likelier_powers(model)
+    logarithms = _logarithms(model)
+    if not logarithms:
+        return model
+    # given logarithms of the others: those of a panel are linear in each other
+    powers = _likelier_powers(_with_scores(model, logarithms), logarithms)
     while powers:
-        parts = list(model.expansion.parts)
-        for q, score in powers.items():
-            parts[q] = parts[q]._replace(score=score)
-        expansion = model.expansion._replace(parts=parts)
-        fitted = _fit_normal(model.source, expansion, model.training, model.settings)
+        fitted = _with_scores(model, powers)
+        parts, expansion = list(fitted.expansion.parts), fitted.expansion
         normals = Normals.of_fit(fitted.normal)
         linear = {q: _linear_in(q, fitted, normals) for q in powers}
         most = {q: max(linear[q].values(), default=0.0) for q in powers}
@@ -165,26 +166,47 @@ def _with_powers(model):
     return model
 
 
-def _likelier_powers(model):
+def _with_scores(model, scores):
+    """Fit again with other second columns, dict of int to Power, by column."""
+    parts = list(model.expansion.parts)
+    for q, score in scores.items():
+        parts[q] = parts[q]._replace(score=score)
+    expansion = model.expansion._replace(parts=parts)
+    return _fit_normal(model.source, expansion, model.training, model.settings)
+
+
+def _power_of(model, q, exponent):
+    """Make powers of the observed cells of a column; None if it has none."""
+    part, cells = model.expansion.parts[q], model.training.cells[:, q]
+    rows = np.flatnonzero(~np.isnan(cells))
+    x = (cells[rows] - part.centre) / part.scale
+    return power_of(part, x, model.training.weights[rows], exponent)
+
+
+def _logarithms(model):
+    """Map columns to their logarithms, if they have these."""
+    logarithms = {}
+    for q, part in enumerate(model.expansion.parts):
+        if part.score and (~np.isnan(model.training.cells[:, q])).sum() >= FEWEST:
+            logarithms[q] = _power_of(model, q, EXPONENTS[0])
+    return {q: score for q, score in logarithms.items() if score}
+
+
+def _likelier_powers(model, logarithms):
     """Map columns to their powers, if these are likelier than the numbers."""
     X, training, likelier = model.training_matrix(), model.training, {}
-    for q, part in enumerate(model.expansion.parts):
+    for q, logarithm in logarithms.items():
+        part = model.expansion.parts[q]
         rows = np.flatnonzero(~np.isnan(training.cells[:, q]))
-        if not part.score or len(rows) < FEWEST:
-            continue
-        x, weights = X[rows, part.base[0]], training.weights[rows]
-        logarithms = power_of(part, x, weights, EXPONENTS[0])
-        if logarithms is None:
-            continue
-        roots = [power_of(part, x, weights, exponent) for exponent in EXPONENTS[1:]]
-        powers = [logarithms, *filter(None, roots)]
+        roots = [_power_of(model, q, exponent) for exponent in EXPONENTS[1:]]
+        powers = [logarithm, *filter(None, roots)]
         rows = some_rows(rows, MOST_ROWS, model.settings.seed + q)
         x, weights = X[rows, part.base[0]], training.weights[rows]
         gone = np.isnan(X[rows])
         gone[:, part.block] = True
         others = np.delete(model.completed(X[rows], gone), part.block, 1)
         rng = np.random.default_rng(model.settings.seed)
-        x = _spread_ties(x, logarithms.origin, rng)
+        x = _spread_ties(x, logarithm.origin, rng)
         Z = np.column_stack([x, *(power.of(x) for power in powers)])
         strength = model.settings.share * X.shape[1]
         L = _fold_predictions(others, Z, weights, training.folds[rows], strength)

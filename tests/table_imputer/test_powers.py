@@ -7,7 +7,7 @@ from statistical import FAILURE, p_mean, p_share
 from skvnce import TableImputer
 from skvnce.table_imputer import expansion as expansion_module
 from skvnce.table_imputer import fit as fit_module
-from skvnce.table_imputer.columns import entropy, likeliest_power
+from skvnce.table_imputer.columns import Filling, entropy, likeliest_power
 from skvnce.table_imputer.expansion import expand, power_of
 from skvnce.table_imputer.fit import Problem, fit_table
 from skvnce.table_imputer.model import Settings
@@ -136,6 +136,63 @@ def has_logarithms(x, y):
     if logarithms is None:
         return False
     return likeliest_power([logarithms], z, L, np.ones(len(x))) is not None
+
+
+def panel(seed):
+    """Make populations of 200 countries in ten years, which grow by 3 % or so."""
+    rng = np.random.default_rng(seed)
+    growth = 0.03 + 0.02 * rng.normal(size=(200, 9))
+    logs = np.column_stack([2.5 * rng.normal(size=200), growth]).cumsum(1)
+    X = np.exp(logs)
+    return X, np.where(rng.random(X.shape) < 0.2, np.nan, X)
+
+
+def test_small_rows_of_a_panel_have_small_errors(seed, monkeypatch):
+    """Of nine cells in ten; errors of the largest rows are as large as small rows."""
+
+    def errors():
+        of_tables = []
+        for i in range(4):
+            X, gap = panel([seed, i])
+            imputer = TableImputer(n_estimators=0, random_state=0).fit(gap)
+            tables = [imputer.transform(gap), *imputer.sample(gap, 2, random_state=0)]
+            ratios = np.log(np.maximum(tables, X.min() / 10) / X)[:, np.isnan(gap)]
+            of_tables.append(np.quantile(abs(ratios), 0.9, axis=1))
+        return np.median(of_tables, 0)
+
+    def of_one_share(filling, plain, means):
+        return (1 - filling.share) * plain + filling.share * means
+
+    fills, *draws = errors()  # .05 and .12
+    assert fills < 0.15 and max(draws) < 0.25
+    monkeypatch.setattr(Filling, "mean_of", of_one_share)
+    assert errors()[0] > 0.5  # control: 1 to 4
+
+
+def test_columns_of_a_panel_have_logarithms(seed, monkeypatch):
+    """Normal scores of other years say less of them than the numbers, the control."""
+    models, logarithms = [], fit_module._logarithms
+    likelier = fit_module._likelier_powers
+
+    def by_scores(_, powers):
+        return likelier(models[-1], powers)
+
+    def n_linear():
+        count = 0
+        for i in range(12):
+            problem = Problem(
+                panel([seed, i])[1], np.ones(200), np.zeros(10, int), [None] * 10
+            )
+            model = fit_table(problem, None, Settings(0, 2, 0.05, 0))
+            count += sum(part.link is None for part in model.expansion.parts)
+        return count
+
+    assert n_linear() < 3
+    monkeypatch.setattr(
+        fit_module, "_logarithms", lambda m: models.append(m) or logarithms(m)
+    )
+    monkeypatch.setattr(fit_module, "_likelier_powers", by_scores)
+    assert n_linear() > 2
 
 
 @pytest.mark.parametrize("spread", [0.5, 1.0])
