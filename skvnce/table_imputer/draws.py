@@ -283,7 +283,8 @@ def laws_of(expansion, normals, q):
     Returns list of one to three Conditional.
     """
     part = expansion.parts[q]
-    parts, block, without = parts_told(expansion, part), part.block, part.block
+    block = joined(part.block, _idle(expansion, part))
+    parts, without = parts_told(expansion, part), block
     for other in parts:
         scores = other.block[1:2] if other.score else other.block[:0]
         block, without = joined(block, scores), joined(without, other.block)
@@ -297,6 +298,19 @@ def laws_of(expansion, normals, q):
     return laws
 
 
+def _idle(expansion, part):
+    """List numbers as they are in which nothing is linear beside their powers.
+
+    A law of powers is without these: it has a slope on each, of noise, by which powers
+    in rows of large numbers would be far away.
+    """
+    if part.link is None:
+        return part.block[:0]
+    others = [other for other in expansion.parts if other.link and not other.tells]
+    idle = [j for p in others if not _is_factor(expansion, p) for j in p.base]
+    return np.setdiff1d(np.array(idle, int), part.base)
+
+
 def laws_of_forest(expansion, normals, q):
     """Regress a column that a forest draws on all others; a list of one Conditional.
 
@@ -304,7 +318,7 @@ def laws_of_forest(expansion, normals, q):
     squares of each other two such factors would run away.
     """
     part = expansion.parts[q]
-    block = part.block
+    block = joined(part.block, _idle(expansion, part))
     if parts_told(expansion, part):
         block = joined(block, [product.at for product in expansion.products])
     return [_regressed(expansion, block, normals, q)]

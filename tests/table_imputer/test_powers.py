@@ -5,6 +5,7 @@ import pytest
 from statistical import FAILURE, p_mean, p_share
 
 from skvnce import TableImputer
+from skvnce.table_imputer import draws as draws_module
 from skvnce.table_imputer import expansion as expansion_module
 from skvnce.table_imputer import fit as fit_module
 from skvnce.table_imputer.columns import Filling, entropy, likeliest_power
@@ -167,6 +168,23 @@ def test_small_rows_of_a_panel_have_small_errors(seed, monkeypatch):
     assert fills < 0.15 and max(draws) < 0.25
     monkeypatch.setattr(Filling, "mean_of", of_one_share)
     assert errors()[0] > 0.5  # control: 1 to 4
+
+
+def test_draws_of_large_rows_of_a_panel_have_small_errors(seed, monkeypatch):
+    """Slopes of logarithms on numbers as they are, of noise, are those of controls."""
+
+    def largest_error():
+        of_tables = []
+        for i in range(6):
+            X, gap = panel([seed, i])
+            imputer = TableImputer(None, n_estimators=0, random_state=0).fit(gap)
+            tables = imputer.sample(gap, 5, random_state=0, as_array=True)
+            of_tables.append(abs(np.log(tables / X)).max())
+        return np.median(of_tables)
+
+    assert largest_error() < 0.8
+    monkeypatch.setattr(draws_module, "_idle", lambda _, part: part.block[:0])
+    assert largest_error() > 1.0
 
 
 def test_columns_of_a_panel_have_logarithms(seed, monkeypatch):
