@@ -88,7 +88,7 @@ def fit_table(problem, interactions, settings):
     training = Training(cells[rows], weights[rows], folds, weights.sum())
     source = Source(order, signs, _mates(order, problem.relations))
     model = _fit_normal(source, expansion, training, settings)
-    model = _with_powers(model)
+    model = _with_folds(_with_powers(model))
     model = _with_logits(_with_products(model, interactions))
     if len(rows) < len(cells):
         model = model._replace(normal=_fit_all(model, cells, weights))
@@ -116,30 +116,37 @@ def _mates(order, relations):
 
 
 def _fit_normal(source, expansion, training, settings):
-    """Fit the normal distribution to the training rows, and without each fold."""
-    X, weights = expansion.matrix(training.cells), training.weights
-    if not X.shape[1]:
-        fit, held_out = None, []
-    else:
-        prior = Prior(settings.share * X.shape[1], expansion.correlation(X))
-        fit = fit_em(X, weights, prior)
-        held_out = []
-        for fold in range(_FOLDS):
-            rest = training.folds != fold
-            rest = rest if rest.any() else ~rest
-            start = fit.mean, fit.covariance
-            of_rest = fit_em(X[rest], weights[rest], prior, _ROUNDS, start)
-            held_out.append(Normal.of(of_rest.mean, of_rest.covariance))
+    """Fit the normal distribution to the training rows."""
+    X, fit = expansion.matrix(training.cells), None
+    if X.shape[1]:
+        fit = fit_em(X, training.weights, _prior(expansion, X, settings))
     return TableModel(
         source,
         expansion,
         fit,
-        held_out,
-        training,
-        settings,
+        held_out=[],
+        training=training,
+        settings=settings,
         columns={},
         cache={"matrix": X},
     )
+
+
+def _prior(expansion, X, settings):
+    return Prior(settings.share * X.shape[1], expansion.correlation(X))
+
+
+def _with_folds(model):
+    """Fit the normal distribution also without each fold of the training rows."""
+    X, training, held_out = model.training_matrix(), model.training, []
+    prior = _prior(model.expansion, X, model.settings)
+    for fold in range(_FOLDS if X.shape[1] else 0):
+        rest = training.folds != fold
+        rest = rest if rest.any() else ~rest
+        start = model.normal.mean, model.normal.covariance
+        of_rest = fit_em(X[rest], training.weights[rest], prior, _ROUNDS, start)
+        held_out.append(Normal.of(of_rest.mean, of_rest.covariance))
+    return model._replace(held_out=held_out)
 
 
 def _with_powers(model):
@@ -273,7 +280,7 @@ def _fit_all(model, cells, weights):
     """Continue EM with all rows of a long table."""
     X = model.expansion.matrix(cells)
     start = model.normal.mean, model.normal.covariance
-    prior = Prior(model.settings.share * X.shape[1], model.expansion.correlation(X))
+    prior = _prior(model.expansion, X, model.settings)
     return fit_em(X, weights, prior, _ROUNDS, start)._replace(rate=model.normal.rate)
 
 
@@ -316,9 +323,9 @@ def _with_products(model, interactions):
         return model
     fitted = _fit_with(model, chosen)
     rest = _not_of_spread(fitted, chosen) if interactions == "auto" else chosen
-    if len(rest) == len(chosen):
-        return fitted
-    return _fit_with(model, rest) if rest else model
+    if not rest:
+        return model
+    return _with_folds(fitted if len(rest) == len(chosen) else _fit_with(model, rest))
 
 
 def _with_logits(model):
