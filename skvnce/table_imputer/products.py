@@ -457,7 +457,7 @@ def _plain_t(P, on_Q, R, freedom):
     """
     total = (P**2).sum(1)
     rest = total - (on_Q**2).sum(1)
-    rest[rest < _LEAST_REST * total] = np.inf  # linear in other columns
+    rest[rest <= _LEAST_REST * total] = np.inf  # linear in other columns
     return abs(P @ R) / np.sqrt(rest * max(R @ R / freedom, 1e-300))
 
 
