@@ -286,7 +286,7 @@ def laws_of(expansion, normals, q):
     block = joined(part.block, _idle(expansion, part))
     parts, without = parts_told(expansion, part), block
     for other in parts:
-        scores = other.block[1:2] if other.score else other.block[:0]
+        scores = other.functions[len(other.base) :]
         block, without = joined(block, scores), joined(without, other.block)
     n_base = len(part.responses)
     laws = [_regressed(expansion, block, normals, q)]

@@ -184,10 +184,10 @@ def _with_scores(model, scores):
 
 def _power_of(model, q, exponent):
     """Make powers of the observed cells of a column; None if it has none."""
-    part, cells = model.expansion.parts[q], model.training.cells[:, q]
-    rows = np.flatnonzero(~np.isnan(cells))
-    x = (cells[rows] - part.centre) / part.scale
-    return power_of(part, x, model.training.weights[rows], exponent)
+    part = model.expansion.parts[q]
+    x = model.training_matrix()[:, part.base[0]]
+    rows = ~np.isnan(x)
+    return power_of(part, x[rows], model.training.weights[rows], exponent)
 
 
 def _logarithms(model):
