@@ -530,9 +530,11 @@ def _products(model, interactions):
             break
         tested |= triples
         confirmed = _confirmed(model, chosen)
-        # refuted ones had excluded others
         left = {product[:3] for product in confirmed}
-        refuted += [p for p in chosen if p.is_doubtful and p[:3] not in left]
+        others = [p for p in chosen if p.is_doubtful and p[:3] not in left]
+        if not others:
+            break
+        refuted += others  # which had excluded others
     return confirmed
 
 

@@ -11,6 +11,13 @@ from skvnce._core.compiled import compiled
 Array = np.ndarray
 _FEWEST = 5  # rows of a node that is split, as Geurts et al. have it for numbers
 _LEAST_PIVOT = 1e-10  # a precision matrix of standardised columns may be singular
+# SplitMix64 (Steele, Lea and Flood 2014): forests take a fifth less time with it than
+# with the generator of numba
+_STEP, _FIRST_FACTOR, _SECOND_FACTOR = (
+    np.uint64(x) for x in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+)
+_FIRST_SHIFT, _SECOND_SHIFT, _LAST_SHIFT = (np.uint64(x) for x in (30, 27, 31))
+_BITS = np.uint64(11)  # that are left out of 64: a float has 53
 
 
 # Inner loops run along the rows of the factor, which are contiguous.
@@ -222,9 +229,19 @@ def _gains(lanes, n_lanes, s, s_left, total, base):
         lanes[1, q] = gain
 
 
+@compiled(inline="always")
+def _uniform(state: Array) -> float:
+    """Draw a number from 0 up to 1, and step the state (1,), uint64."""
+    state[0] += _STEP
+    z = state[0]
+    z = (z ^ (z >> _FIRST_SHIFT)) * _FIRST_FACTOR
+    z = (z ^ (z >> _SECOND_SHIFT)) * _SECOND_FACTOR
+    return np.float64((z ^ (z >> _LAST_SHIFT)) >> _BITS) * 2.0**-53
+
+
 @compiled(fastmath=True)
 def _best_split(
-    G, rows, x, y, w, z, s, s_left, lanes, total, base, order, n_tried, n_bounds
+    G, rows, x, y, w, z, s, s_left, lanes, total, base, order, n_tried, n_bounds, state
 ):
     """Choose the best of some random bounds of some features; -1 if none gains.
 
@@ -235,7 +252,7 @@ def _best_split(
     tried, used, last = 0, 0, len(order)
     first = 0 if width > 1 else n - n % _BLOCK  # of levels none is summed so
     while tried < n_tried and last > 0:
-        q = np.random.randint(last)
+        q = int(_uniform(state) * last)
         f = order[q]
         last -= 1
         order[q] = order[last]
@@ -250,7 +267,7 @@ def _best_split(
             continue
         tried += 1
         for _ in range(n_bounds):
-            t = low + (high - low) * np.random.random()
+            t = low + (high - low) * _uniform(state)
             if t >= high:
                 t = low
             lanes[0, used], lanes[2 + width, used] = t, f
@@ -272,28 +289,29 @@ def _best_split(
 
 
 @compiled()
-def _partition(x: Array, bound: float, rows: Array) -> int:
-    """Put rows up to a bound of a feature before the others; return their number."""
-    i, j = 0, len(rows) - 1
-    while i <= j:
-        if x[rows[i]] <= bound:
-            i += 1
-        else:
-            r = rows[i]
-            rows[i] = rows[j]
-            rows[j] = r
-            j -= 1
+def _partition(x: Array, bound: float, rows: Array, above: Array) -> int:
+    """Put rows up to a bound of a feature before the others; return their number.
+
+    `above`, int: a buffer.  No row is a branch, which no machine would foresee.
+    """
+    i, j = 0, 0
+    for q in range(len(rows)):
+        r = rows[q]
+        rows[i], above[j] = r, r
+        is_below = x[r] <= bound
+        i += is_below
+        j += 1 - is_below
+    rows[i:] = above[:j]
     return i
 
 
 @compiled(fastmath=True)
-def _grow(G, Y, codes, n_levels, weights, rows, n_tried, n_bounds, seed, tree):
+def _grow(G, Y, codes, n_levels, weights, rows, n_tried, n_bounds, state, tree):
     """Grow one tree on some rows, which are permuted; return its number of nodes.
 
     Its targets are levels `codes` (n,), or numbers Y (n,) if `n_levels` is 0.  Nodes
     of fewer than five rows are leaves.  Two levels are numbers 0 and 1 here.
     """
-    np.random.seed(seed)
     feature, bound, left, right, value = tree
     n_all, many = len(rows), n_levels > 2
     width = n_levels if many else 1
@@ -324,10 +342,11 @@ def _grow(G, Y, codes, n_levels, weights, rows, n_tried, n_bounds, seed, tree):
         if b - a < _FEWEST or squares - base <= 1e-9 * total:
             continue
         buffers = x, y, w, z, s, s_left, lanes
-        f, t = _best_split(G, in_node, *buffers, total, base, order, n_tried, n_bounds)
+        tries = order, n_tried, n_bounds, state
+        f, t = _best_split(G, in_node, *buffers, total, base, *tries)
         if f < 0:
             continue
-        i = a + _partition(G[f], t, in_node)
+        i = a + _partition(G[f], t, in_node, z)
         feature[node], bound[node] = f, t
         left[node], right[node] = n_nodes, n_nodes + 1
         stack[top, 0], stack[top, 1], stack[top, 2] = n_nodes, a, i
@@ -366,16 +385,15 @@ def grow_forest(
     left, right = np.zeros((2, n_trees, most), np.int32)
     value = np.zeros((n_trees, most, width))
     held_out, counts = np.zeros((C, n, width)), np.zeros(n)
-    shuffled = np.arange(n)
+    shuffled, of_rows = np.arange(n), np.array([seed], np.uint64)
     for t in range(n_trees):
-        # odd multipliers, so that the streams of trees and of splits differ
-        np.random.seed(seed + 7919 * t + 1)
         for i in range(size):
-            q = i + np.random.randint(n - i)
+            q = i + int(_uniform(of_rows) * (n - i))
             shuffled[i], shuffled[q] = shuffled[q], shuffled[i]
         rows = shuffled[:size].copy()
         tree = feature[t], bound[t], left[t], right[t], value[t]
-        of_splits = seed + 104729 * t + 3
+        # splits do not depend on how often a row is repeated
+        of_splits = np.array([seed + 104729 * t + 3], np.uint64)
         target = Y[t % len(Y)], codes, n_levels, weights
         n_nodes = _grow(G[t % C], *target, rows, n_tried, n_bounds, of_splits, tree)
         used = max(used, n_nodes)

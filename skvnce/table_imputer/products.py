@@ -505,9 +505,10 @@ def _basis(A):
     """Compute an orthonormal basis (n, r) of the columns of A (n, m)."""
     if len(A) <= A.shape[1]:
         return np.eye(len(A))  # as many columns as rows explain all
-    size = abs(np.diag(np.linalg.qr(A, mode="r")))
-    # others depend on columns before them
-    return np.linalg.qr(A[:, size > 1e-8 * size.max()])[0]
+    Q, R = np.linalg.qr(A)
+    size = abs(np.diag(R))
+    depends = size <= 1e-8 * size.max()  # on columns before it
+    return np.linalg.qr(A[:, ~depends])[0] if depends.any() else Q
 
 
 def _wald(P, R, w, leverage):
