@@ -208,8 +208,8 @@ def fit_grades(part, codes, L, weights):
     least, most = _NEAR
     size = C * min(max(least, min(most, n // 4)), n)
     step = max(1, len(predictions) // _ROWS_OF_LOGIT)
-    some = predictions[::step, None], levels[::step]
-    odds = fit_proportional_odds(*some, np.array([_logistic_slope(predictions)]))
+    thinned = predictions[::step, None], levels[::step]
+    odds = fit_proportional_odds(*thinned, np.array([_logistic_slope(predictions)]))
     return GradeShares(predictions, levels, row, size, odds.slopes[0], part.shares)
 
 

@@ -167,6 +167,7 @@ class ProductTests(NamedTuple):
 
     regressions: Regressions
     sets: list  # of lists of (int, int): factors of products that are chosen together
+    place_of: dict  # of these pairs: the number of their set
     of_targets: list  # of lists of _Test: given all columns, and without a partner
     priors: _Priors
     gains: np.ndarray  # (n_sets, n_targets), of the test where it is larger
@@ -187,15 +188,12 @@ class ProductTests(NamedTuple):
         factors = sorted({*itertools.chain(*itertools.chain(*sets))})
         selected = {j: selection(X, j, base, filled, weights) for j in factors}
         gains = np.zeros(priors.bounds.shape)
-        tests = cls(regressions, sets, of_targets, priors, gains, filled, selected)
+        place_of = {pair: s for s, members in enumerate(sets) for pair in members}
+        by_set = priors, gains, filled, selected
+        tests = cls(regressions, sets, place_of, of_targets, *by_set)
         for b in range(len(of_targets)):
             gains[:, b] = tests.gains_beside(b, [])
         return tests
-
-    @property
-    def places(self):
-        """Map pairs of factors to the number of their set."""
-        return {pair: s for s, members in enumerate(self.sets) for pair in members}
 
     def gains_beside(self, b, chosen):
         """Compute the gain of each set for a target, beside sets that are chosen."""
@@ -228,9 +226,9 @@ def choose_products(tests, most, refuted=()):
     sets, sizes, targets = tests.sets, _sizes(tests.sets), tests.regressions.targets
     gains, open_ = tests.gains.copy(), np.ones(tests.gains.shape, dtype=bool)
     t = _deviates(gains, sizes)
-    chosen, of_target, place_of = [], {}, tests.places
+    chosen, of_target = [], {}
     for first, second, target, *_ in refuted:
-        open_[place_of[first, second], targets == target] = False
+        open_[tests.place_of[first, second], targets == target] = False
     while len(chosen) < most:
         is_open = open_ & (t > tests.priors.bounds)
         s, b = np.unravel_index(np.where(is_open, t, 0.0).argmax(), t.shape)
@@ -265,7 +263,7 @@ def _alike(t, is_open, s, b, tests, possible):
 
     `t`, `is_open` (n_sets, n_targets): deviates, and whether to choose them.
     """
-    sets, targets, place_of = tests.sets, tests.regressions.targets, tests.places
+    sets, targets, place_of = tests.sets, tests.regressions.targets, tests.place_of
     (j, k), i = sets[s][0], int(targets[b])
     swapped = [(i, i, j)] if j == k else [(i, k, j), (i, j, k), (i, i, j), (i, i, k)]
     alike = [(s, b)]
@@ -645,8 +643,8 @@ def is_of_grades(target, codes, values, A, is_observed, weights):
     for y, code, Z in zip(target, codes, A, strict=True):
         both, ones = np.column_stack([Z, y]), np.column_stack([np.ones(len(Z)), Z])
         levels = np.eye(len(values))[code] * weights[:, None]
-        some = both[is_observed], levels[is_observed]
-        odds = fit_proportional_odds(*some, np.zeros(both.shape[1]))
+        observed = both[is_observed], levels[is_observed]
+        odds = fit_proportional_odds(*observed, np.zeros(both.shape[1]))
         drawn = levels_at(odds.of(both), rng.random(len(y)))
         code = np.where(is_observed, code, drawn)
         levels = np.eye(len(values))[code] * weights[:, None]

@@ -304,7 +304,8 @@ def test_the_likeliest_of_products_that_look_alike_is_chosen(rng):
     t = np.zeros((3, 4))
     t[0, 3], t[1, 3] = 4.0, 4.2
     regressions = Regressions(X, np.ones(400), 4, targets, NO, None, {})
-    tests = ProductTests(regressions, sets, [], None, t**2, filled, {})
+    place_of = {(0, 1): 0, (0, 2): 1, (1, 2): 2}
+    tests = ProductTests(regressions, sets, place_of, [], None, t**2, filled, {})
     alike = _alike(t, t > 0, 1, 3, tests, [])
     assert alike == [(1, 3), (0, 3)]
     assert _likeliest(tests, alike, tests.gains) == (0, 3)
