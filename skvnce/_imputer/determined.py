@@ -11,12 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from skvnce._imputer.fitted import (
-    CellModel,
-    Filled,
-    chains_of_model,
-    points_of_model,
-)
+from skvnce._imputer.fitted import CellModel, Filled, chains_of_model, points_of_model
 from skvnce._tables.schema import Schema
 from skvnce._tables.values import NO_LIMITS, Limits
 

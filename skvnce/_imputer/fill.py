@@ -89,11 +89,7 @@ def _related(
 
 
 def score(
-    schema: Schema,
-    model: CellModel | None,
-    X: np.ndarray,
-    *,
-    with_errors: bool = False,
+    schema: Schema, model: CellModel | None, X: np.ndarray, *, with_errors: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
     """Compute log-densities of rows, and standard errors; each (n_samples,).
 

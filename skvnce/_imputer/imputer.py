@@ -41,11 +41,7 @@ from skvnce._tables import output
 from skvnce._tables.cells import is_frame
 from skvnce._tables.findings import NEVER_OBSERVED
 from skvnce._tables.schema import Encoded
-from skvnce._tables.values import (
-    NO_LIMITS,
-    limits_of,
-    reject_limits,
-)
+from skvnce._tables.values import NO_LIMITS, limits_of, reject_limits
 from skvnce._types import ByColumn, Method, Seed, TableLike
 from skvnce.exceptions import TableWarning
 

@@ -7,12 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skvnce._tables.cells import cells_of_columns, is_frame
-from skvnce._tables.frames import (
-    column_names,
-    nullable_type,
-    reject_parts,
-    with_cells,
-)
+from skvnce._tables.frames import column_names, nullable_type, reject_parts, with_cells
 from skvnce._tables.schema import Column, read_columns
 
 _NUMBERS = "fiu"  # kinds of dtypes

@@ -77,9 +77,7 @@ def check_scale(weights: np.ndarray, n_rows: int) -> None:
 
 
 def random_weights(
-    rng: np.random.Generator,
-    n: int,
-    weights: np.ndarray | None = None,
+    rng: np.random.Generator, n: int, weights: np.ndarray | None = None
 ) -> np.ndarray:
     """Draw the weights of n rows for one of several members.
 

@@ -207,10 +207,7 @@ class LevelPosterior(nn.Module):
     """
 
     def __init__(
-        self,
-        linear: FactorModel,
-        families: Families,
-        terms: tuple[Tensor, ...],
+        self, linear: FactorModel, families: Families, terms: tuple[Tensor, ...]
     ) -> None:
         super().__init__()
         names = "columns", "codes", "precision", "field"

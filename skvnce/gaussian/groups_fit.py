@@ -18,11 +18,7 @@ from skvnce.exceptions import TableWarning
 from skvnce.gaussian import mixed_fit as mixed
 from skvnce.gaussian.fit import Settings as OfNumbers
 from skvnce.gaussian.fit import fit_numbers, of_model
-from skvnce.gaussian.groups_model import (
-    GroupedNormal,
-    Slopes,
-    plain_effects,
-)
+from skvnce.gaussian.groups_model import GroupedNormal, Slopes, plain_effects
 from skvnce.gaussian.latent import groups
 from skvnce.gaussian.latent.columns import Latents, Marginal
 from skvnce.gaussian.latent.gibbs import BURN_IN, Fit

@@ -28,13 +28,7 @@ from skvnce._core.distributions.normal import (
 )
 from skvnce._core.incomplete import Conditioned, Incomplete, Rows, Table
 from skvnce._core.progress import tell
-from skvnce._core.random import (
-    midpoint_levels,
-    nearest,
-    pick,
-    place,
-    quantile_loss,
-)
+from skvnce._core.random import midpoint_levels, nearest, pick, place, quantile_loss
 from skvnce.gaussian import em
 
 # ----------------------------------------

@@ -193,11 +193,7 @@ class LatentNormal(NamedTuple):
         chains = chains_of(n_draws, _BURN_IN, _MANY, (_LEAST_APART, _APART))
         tables = [
             fill.draw(
-                self.latents,
-                models,
-                Incomplete.from_array(part),
-                chains,
-                limits=ends,
+                self.latents, models, Incomplete.from_array(part), chains, limits=ends
             )
             for part, ends in self._parts(nodes, limits)
         ]

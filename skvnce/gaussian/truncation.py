@@ -136,10 +136,7 @@ def near_cells(
 
 
 def _near_of(
-    batch: Batch,
-    mean: Tensor,
-    covariance: Tensor,
-    ends: tuple[Tensor, Tensor],
+    batch: Batch, mean: Tensor, covariance: Tensor, ends: tuple[Tensor, Tensor]
 ) -> list[Near]:
     wider = (0, batch.block.shape[1])
     low, high = (

@@ -314,11 +314,7 @@ class TruncatedGaussianGraphLearner(GraphEstimator):
         alpha: float = 0.02,
         *,
         algorithm: Literal[
-            "score-matching",
-            "maximum-likelihood",
-            "vnce",
-            "vnce-cdi",
-            "vnce-lognormal",
+            "score-matching", "maximum-likelihood", "vnce", "vnce-cdi", "vnce-lognormal"
         ] = "score-matching",
         fit_linear: bool = True,
         ridge: float | Literal["auto"] = "auto",

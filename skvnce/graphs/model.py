@@ -11,11 +11,7 @@ from torch import Tensor
 
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.models import Info, State, run_chain
-from skvnce._core.random import (
-    Uniforms,
-    global_stream,
-    row_keyed,
-)
+from skvnce._core.random import Uniforms, global_stream, row_keyed
 from skvnce._imputer.fitted import Densities, Filled, repeated
 from skvnce._tables.values import NO_LIMITS, Limits
 from skvnce.graphs import samplers

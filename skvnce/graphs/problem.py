@@ -124,15 +124,8 @@ def ridge_of_linear(
 
 # ----------------------------------------
 
-_OF_DATA = {
-    "score-matching": score_matching,
-    "maximum-likelihood": maximum_likelihood,
-}
-_BY_CONTRAST = {
-    "vnce": vnce,
-    "vnce-cdi": vnce_cdi,
-    "vnce-lognormal": vnce_lognormal,
-}
+_OF_DATA = {"score-matching": score_matching, "maximum-likelihood": maximum_likelihood}
+_BY_CONTRAST = {"vnce": vnce, "vnce-cdi": vnce_cdi, "vnce-lognormal": vnce_lognormal}
 ALGORITHMS = sorted({*_OF_DATA, *_BY_CONTRAST})
 # Least number of averaged rounds after a pilot fit.  The noise of the draws is then
 # about a tenth of the standard error of an edge strength (measured on the ring).

@@ -54,10 +54,7 @@ class Statistics(NamedTuple):
 
 
 def statistics(
-    x: Tensor,
-    centre: Tensor,
-    fit_linear: bool,
-    dtype: torch.dtype = torch.float64,
+    x: Tensor, centre: Tensor, fit_linear: bool, dtype: torch.dtype = torch.float64
 ) -> Statistics:
     """Compute the statistics of completed rows; `gamma` has this `dtype`."""
     h, slope = saturating_weight(x)
@@ -160,10 +157,7 @@ class Tables(NamedTuple):
 
 
 def table_of(
-    x: Tensor,
-    centre: Tensor,
-    fit_linear: bool,
-    dtype: torch.dtype = torch.float64,
+    x: Tensor, centre: Tensor, fit_linear: bool, dtype: torch.dtype = torch.float64
 ) -> Tables:
     """Prepare completed rows; (n, features) -> Tables of a data type."""
     parts = extend(x - centre, fit_linear), *saturating_weight(x)

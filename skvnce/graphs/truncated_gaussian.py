@@ -8,10 +8,7 @@ K need not be positive definite: on the orthant it suffices that K is copositive
 import torch
 from torch import Tensor, nn
 
-from skvnce._core.distributions.truncated_normal import (
-    TruncatedNormal,
-    log_normaliser,
-)
+from skvnce._core.distributions.truncated_normal import TruncatedNormal, log_normaliser
 
 
 class TruncatedGaussian(nn.Module):

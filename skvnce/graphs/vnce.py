@@ -72,11 +72,7 @@ def keep_data(old: Both, new: Both, weight: float) -> Both:
 
 
 def m_step(
-    centre: Tensor,
-    *,
-    noise_ratio: float,
-    fit_linear: bool,
-    tol: tuple[float, float],
+    centre: Tensor, *, noise_ratio: float, fit_linear: bool, tol: tuple[float, float]
 ) -> em.MStep:
     """Build the M-step; draws are kept by `keep_data`."""
 

@@ -136,11 +136,7 @@ class ImputationDisplay:
         """
         return cls(X, draws, columns).plot(kind=kind)
 
-    def plot(
-        self,
-        *,
-        kind: Literal["density", "strip", "scatter"] = "density",
-    ) -> Self:
+    def plot(self, *, kind: Literal["density", "strip", "scatter"] = "density") -> Self:
         """Draw a panel for each column, or one of two columns.
 
         Parameters

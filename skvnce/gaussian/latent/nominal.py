@@ -80,11 +80,7 @@ class GivenOthers(NamedTuple):
 
     @classmethod
     def of(
-        cls,
-        block: slice,
-        slopes: np.ndarray,
-        offsets: np.ndarray,
-        scales: np.ndarray,
+        cls, block: slice, slopes: np.ndarray, offsets: np.ndarray, scales: np.ndarray
     ) -> Self:
         """Make that of a block from what `gibbs.Factors` holds."""
         scale, inner_slopes = scales[block], slopes[block, block]

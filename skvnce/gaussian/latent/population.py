@@ -243,11 +243,7 @@ def _fit_pieces(
 
 
 def _update_pieces(
-    pieces: PiecewiseLinear,
-    normal: Normal,
-    rows: Rows,
-    spread: Tensor,
-    columns: Tensor,
+    pieces: PiecewiseLinear, normal: Normal, rows: Rows, spread: Tensor, columns: Tensor
 ) -> PiecewiseLinear:
     """Update T by eq. (2) in some columns."""
     missing = [part[:, columns] for part in em.conditional_moments(normal, rows.data)]
