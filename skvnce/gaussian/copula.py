@@ -61,13 +61,6 @@ def _sums(marginals: PiecewiseLinear, factored: FactoredNormal, rows: Rows) -> _
     return _Sums(moments, below)
 
 
-def _first_sums(
-    marginals: PiecewiseLinear, factored: FactoredNormal, rows: Rows
-) -> tuple[_Sums, Tensor]:
-    observed = observed_below(marginals.knots[:, 1:-1], rows)
-    return _sums(marginals, factored, rows), observed
-
-
 def continue_marginals(
     table: Table,
     strength: float,
@@ -80,15 +73,12 @@ def continue_marginals(
 
     Parameters and results are those of `marginals.fit_marginals`.
     """
-    use, total, observed = nonlinear_columns(marginals), table.total, None
+    use, total = nonlinear_columns(marginals), table.total
+    observed = table.summed(partial(observed_below, marginals.knots[:, 1:-1]))
     for n_round in range(1, _ROUNDS + 1):
         tell("round of marginals", n_round, _ROUNDS)
         factored = prepare(normal)
-        # counts of observed cells do not change with the parameters
-        if observed is None:
-            sums, observed = table.summed(partial(_first_sums, marginals, factored))
-        else:
-            sums = table.summed(partial(_sums, marginals, factored))
+        sums = table.summed(partial(_sums, marginals, factored))
         share = torch.special.ndtri((observed + sums.below) / total)
         moved = choose(use, with_tails(marginals.knots[:, 1:-1], share))
         change = float((moved.scores - marginals.scores).abs().max())
@@ -205,23 +195,10 @@ class Copula(NamedTuple):
             corrected[rows, j] = torch.where(is_in_tail, moved.mean(0), means[rows, j])
         return corrected
 
-    def steps_of(self, column: int, scores: Tensor) -> Tensor:
-        """Map scores of one column to cells, by steps if it has steps."""
-        place = () if self.steps is None else (self.steps.columns == column).nonzero()
-        if not len(place):
-            return self.cells_of(column, scores)
-        steps = Steps(
-            torch.tensor([0]), *(part[[int(place[0])]] for part in self.steps[1:])
-        )
-        cells = self.cells_of(column, scores)
-        return steps.put(scores[..., None], cells[..., None])[..., 0]
-
     def possible_of(self, column: int, scores: Tensor) -> Tensor:
-        """Map scores of one column to cells within bounds, by steps if it has steps.
-
-        Equals `steps_of` if there are no bounds.
-        """
-        cells = self.steps_of(column, scores)
+        """Map scores of one column to cells within bounds, by steps if it has steps."""
+        cells, steps = self.cells_of(column, scores), self.steps.of(column)
+        cells = steps.put(scores[..., None], cells[..., None])[..., 0]
         if self.bounds is None:
             return cells
         low, high = (bound[column] for bound in self.bounds)

@@ -64,6 +64,11 @@ class Steps(NamedTuple):
     low: Tensor
     high: Tensor
 
+    def of(self, column: int) -> Self:
+        """Select the steps of a column, if it has some, as those of a table of it."""
+        is_it = self.columns == column
+        return Steps(self.columns[is_it] * 0, *(part[is_it] for part in self[1:]))
+
     def put(self, scores: Tensor, cells: Tensor) -> Tensor:
         """Replace the cells (*batch, features) of these columns by steps of scores."""
         if not len(self.columns):
