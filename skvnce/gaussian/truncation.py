@@ -101,18 +101,13 @@ class Near(NamedTuple):
     def shifts(self, z: Tensor) -> Tensor:
         """Map standardised near cells (*batch, n, n_near) to shifts of all cells."""
         wide = self.root[..., : z.shape[-1]]
-        return sum(
-            (part * weights[..., None] for part, weights in _columns(wide, z)),
-            torch.zeros_like(wide[..., 0]),
-        )
+        columns = zip(wide.unbind(-1), z.unbind(-1), strict=True)
+        parts = (part * weights[..., None] for part, weights in columns)
+        return sum(parts, torch.zeros_like(wide[..., 0]))
 
     def rest(self) -> Tensor:
         """Compute standard deviations given the near cells; (n, width)."""
         return self.root[..., self.low.shape[1] :].square().sum(-1).sqrt()
-
-
-def _columns(root: Tensor, z: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    return zip(root.unbind(-1), z.unbind(-1), strict=True)
 
 
 def near_cells(
@@ -215,7 +210,7 @@ def _shifted(shift: Tensor, batches: list[Near], shift_of: Callable) -> Tensor:
     """
     for near in batches:
         count = near.low.shape[1]
-        n_points = _points(count)
+        n_points = next(n for at, n in reversed(_POINTS.items()) if count >= at)
         for points in (n_points, _MORE * n_points):
             again = []
             for part in near.parts(points * max(near.root.shape[1], shift.shape[-1])):
@@ -227,10 +222,6 @@ def _shifted(shift: Tensor, batches: list[Near], shift_of: Callable) -> Tensor:
             if not len(near.rows):
                 break
     return shift
-
-
-def _points(count: int) -> int:
-    return next(n for at, n in reversed(_POINTS.items()) if count >= at)
 
 
 def _put(shift: Tensor, near: Near, moved: Tensor) -> None:

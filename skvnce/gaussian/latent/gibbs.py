@@ -184,11 +184,6 @@ def groups(covariance: np.ndarray) -> list[np.ndarray]:
     return [members for members in components if len(members) > 1]
 
 
-def shared(rows: list[np.ndarray]) -> np.ndarray:
-    """Find the rows that all lists of different rows contain."""
-    return reduce(lambda a, b: np.intersect1d(a, b, assume_unique=True), rows)
-
-
 # ----------------------------------------
 # Gibbs sampling of a latent normal model of a mixed table.
 
@@ -405,7 +400,8 @@ class Rows(NamedTuple):
         if latent not in factors.lines:
             return _NO_ROWS
         missing = {column.latent: column.missing for column in self.ordered}
-        return shared([missing[k] for k in factors.lines[latent].members])
+        parts = (missing[k] for k in factors.lines[latent].members)
+        return reduce(partial(np.intersect1d, assume_unique=True), parts)
 
     def redraw(self, z: np.ndarray, factors: Factors) -> None:
         """Make a sweep in place, with numbers of the global stream of torch."""
