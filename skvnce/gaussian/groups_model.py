@@ -5,6 +5,7 @@ group have to be in one table.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -209,10 +210,11 @@ class GroupedNormal(NamedTuple):
         models = [GroupFactors.of(effects, self.levels) for effects in self.effects]
         numbers = row_keyed(np.column_stack([cells, occurrences(equal)]), 0)
         rows = models, Incomplete.from_array(cells), _PREDICTING, numbers, ends
-        return cells, equal, Pairs(self.levels.whole, *rows, groups.twice().rows)
+        paired = partial(GroupedRows.of, groups.twice())
+        return cells, equal, Pairs(self.levels.whole, *rows, paired)
 
     def _rows(self, data: Incomplete, groups: Groups, ends: Ends) -> GroupedRows:
-        return groups.rows(self.levels.whole.bounds(data, ends))
+        return GroupedRows.of(groups, self.levels.whole.bounds(data, ends))
 
     def _in_turn(self, n_draws: int) -> list[GroupFactors]:
         """List parameters of draws, each of which is factorised once."""

@@ -103,7 +103,7 @@ def predict(pairs: Pairs, levels_of: set[int]) -> Predictions:
     columns always are.
     """
     sums = _Sums.zeros(pairs.latents, len(pairs.data.x), levels_of)
-    pairs.sweep(sums.shown())
+    pairs.sweep(Shown(sums.add_ordered, sums.add_nominal))
     return sums.averages(2 * len(pairs.models) * pairs.chains.n_sweeps)
 
 
@@ -159,17 +159,15 @@ class _Sums(NamedTuple):
         columns |= {block.start: j for j, block in latents.nominal}
         return cls(latents, columns, means, probabilities)
 
-    def shown(self) -> Shown:
-        """Return the functions that add the conditionals of a sweep to the sums."""
-        return Shown(self._add_ordered, self._add_nominal)
-
-    def _add_nominal(self, rows: np.ndarray, first: int, *parts: np.ndarray) -> None:
+    def add_nominal(self, rows: np.ndarray, first: int, *parts: np.ndarray) -> None:
+        """Add the conditional distributions of nominal cells; see `OnMissing`."""
         probabilities = level_probabilities(*parts)
         self.probabilities[self.columns[first]][rows] += probabilities.T
 
-    def _add_ordered(
+    def add_ordered(
         self, rows: np.ndarray, latent: int, mean: np.ndarray, scale: float, ends: Ends
     ) -> None:
+        """Add the conditional distributions of other cells; see `OnMissingScore`."""
         j = self.columns[latent]
         marginal = self.latents.marginals[j]
         if self.probabilities[j] is not None:
@@ -213,7 +211,6 @@ def draw(
     models: list[Factors],
     data: Incomplete,
     chains: Chains,
-    uniforms: Uniforms = global_stream,
     limits: Limits = (),
 ) -> Tensor:
     """Draw the missing cells once for each of the models; (n_models, n, features).
@@ -224,7 +221,7 @@ def draw(
     z, empty = rows.start(models[0].normal.mean), ~data.observed.any(1)
     # rows without an observed cell start at exact draws, and need no burn-in
     z[:, empty.numpy()] = draw_latents(models[0].normal, int(empty.sum()))
-    return complete(latents, data, sweep_models(rows, z, models, chains, uniforms))
+    return complete(latents, data, sweep_models(rows, z, models, chains))
 
 
 def complete(latents: Latents, data: Incomplete, moved: Iterator) -> Tensor:

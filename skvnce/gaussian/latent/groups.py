@@ -310,10 +310,6 @@ class Groups(NamedTuple):
         """The number of groups."""
         return int(self.codes.max()) + 1 if len(self.codes) else 0
 
-    def rows(self, bounds: Bounds) -> "GroupedRows":
-        """Make rows whose latent variables are drawn; see `Latents.bounds`."""
-        return GroupedRows.of(self, bounds)
-
     def means(self, m: np.ndarray) -> np.ndarray:
         """Compute the means of latent variables of rows, eq. (1); (n_latents, n)."""
         parts = m.reshape(self.levels.n_effects, -1, m.shape[1])

@@ -21,6 +21,7 @@ from skvnce.gaussian.latent.groups import (
     RIDGE,
     SCALE,
     Effects,
+    GroupedRows,
     GroupFactors,
     Groups,
     Levels,
@@ -101,7 +102,7 @@ def drawn_effects(groups, z, v, effects):
     cells = np.vstack([z, v[:, groups.codes]]).T
     slopes = np.zeros((len(cells), levels.n_effects - 1))
     data = Incomplete.from_array(np.hstack([cells, slopes]))
-    rows = groups.rows(levels.whole.bounds(data))
+    rows = GroupedRows.of(groups, levels.whole.bounds(data))
     draw = partial(rows.effects, z, v, GroupFactors.of(effects, levels))
     zero = np.zeros((levels.n_random, groups.number))
     mean = draw(zero)
@@ -212,7 +213,7 @@ def probit_model():
 
 def test_effects_of_levels_follow_their_posterior(seed):
     groups, given, data = probit_model()
-    rows = groups.rows(groups.levels.whole.bounds(data))
+    rows = GroupedRows.of(groups, groups.levels.whole.bounds(data))
     z = rows.start(given.normal.mean)
     with seeded(seed):
         for _ in fill.sweep_models(rows, z, [given], Chains(80, 1)):
@@ -226,7 +227,12 @@ def test_effects_of_levels_follow_their_posterior(seed):
 def test_probabilities_of_a_missing_level_use_the_other_rows(seed):
     groups, given, data = probit_model()
     with seeded(seed):
-        rest = Chains(40, 40), global_stream, (), groups.twice().rows
+        rest = (
+            Chains(40, 40),
+            global_stream,
+            (),
+            partial(GroupedRows.of, groups.twice()),
+        )
         pairs = fill.Pairs(groups.levels.whole, [given], data, *rest)
         found = fill.predict(pairs, {0})
     p = found.probabilities[0].numpy()[2::9, 1]
@@ -587,7 +593,7 @@ def test_scales_follow_their_conditional_distribution(weight, seed):
     noise = effects.within.covariance.item() ** 0.5 * rng.normal(size=(1, len(codes)))
     z = groups.means(m) + noise
     known = Incomplete.from_array(np.column_stack([z[0], codes, slopes]))
-    rows = groups.rows(levels.whole.bounds(known))
+    rows = GroupedRows.of(groups, levels.whole.bounds(known))
     # the signs of factors are those of correlations
     factors = np.linspace(-4.99, 5.01, 101)
     expected = grid_of(groups, z, standard, effects, factors)
@@ -609,7 +615,7 @@ def test_covariances_and_effects_have_the_same_factors():
     levels, rng = levels_of(2, 1), np.random.default_rng(0)
     before = effects_of(levels)
     groups, cells = simulated(before, levels, 30, 5, rng)
-    rows = groups.rows(levels.whole.bounds(Incomplete.from_array(cells)))
+    rows = GroupedRows.of(groups, levels.whole.bounds(Incomplete.from_array(cells)))
     mean, covariance = before.between.mean.numpy(), before.between.covariance.numpy()
     m = mean[:2, None] + rng.normal(size=(2, 30))
     with seeded(0):
@@ -632,7 +638,7 @@ def test_effects_of_no_variance_move_nothing_far():
     effects = Effects(Normal(zero, torch.eye(1).double()), Normal(zero, small))
     groups = Groups.of(levels, np.repeat(np.arange(20), 3), np.zeros((60, 0)))
     z = rng.normal(size=(1, 60))
-    rows = groups.rows(levels.whole.bounds(Incomplete.from_array(z.T)))
+    rows = GroupedRows.of(groups, levels.whole.bounds(Incomplete.from_array(z.T)))
     m = 1e-6 * rng.normal(size=(1, 20))
     with seeded(0):
         for _ in range(50):
