@@ -16,17 +16,9 @@ from skvnce._core.progress import step
 from skvnce._imputer import validation
 from skvnce._imputer.determined import determined_columns
 from skvnce._imputer.fitted import get_state, relations_listed, set_state, without_fit
+from skvnce._imputer.parts import summary
 from skvnce._imputer.parts.chunks import mean_of_rows
-from skvnce._imputer.parts.summary import (
-    LIMITS_IN_PARTS,
-    AsRead,
-    LargeTable,
-    check_rows,
-    gather,
-    in_chunks,
-    summary_of,
-    with_all_rows,
-)
+from skvnce._imputer.parts.summary import AsRead, LargeTable
 from skvnce._imputer.parts.tables import (
     KEEP_PARTS,
     TEXT_IN_PARTS,
@@ -280,7 +272,7 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         self._check_parameters()
         source = validation.in_parts(X)
         if source is not None:
-            reject_limits(lower, upper, LIMITS_IN_PARTS)
+            reject_limits(lower, upper, summary.LIMITS_IN_PARTS)
             validation.reject_listed_relations(self, "a table in parts")
             schema, large = self._large_table(source, sample_weight)
             return self._training_of_parts(schema, large)
@@ -358,19 +350,19 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         """Choose the columns of the model by a large array, and gather rows."""
         weights = checked_weights(sample_weight, X)
         check_scale(weights, len(X))
-        parts, chunks = in_chunks(X, weights)
+        parts, chunks = summary.in_chunks(X, weights)
         schema, large = self._gather_rows(schema, parts, AsRead(), chunks)
-        return schema, with_all_rows(large, X, weights, schema.model_columns)
+        return schema, summary.with_all_rows(large, X, weights, schema.model_columns)
 
     def _gather_rows(self, schema, source, reader, weights, impossible=None):
         """Choose columns by a table in parts, and gather rows in memory."""
-        summary = summary_of(source, reader, weights)
-        check_rows(summary)
-        schema = schema._replace(ends=summary.ends)
+        sums = summary.summary_of(source, reader, weights)
+        summary.check_rows(sums)
+        schema = schema._replace(ends=sums.ends)
         schema = validation.with_model_columns(
-            schema, self._handling(schema), summary.ends, impossible
+            schema, self._handling(schema), sums.ends, impossible
         )
-        return schema, gather(source, reader, weights, summary, schema)
+        return schema, summary.gather(source, reader, weights, sums, schema)
 
     def _attributes_of(self, schema):
         """List the public attributes that describe the columns of a table."""

@@ -15,24 +15,10 @@ from skvnce._core.numbers import check_count
 from skvnce._core.random import seed_from, seeded
 from skvnce._core.runtime import one_thread
 from skvnce._core.warnings import warn_of_draws
-from skvnce._imputer import held_out, rules
+from skvnce._imputer import fill, held_out, rules
 from skvnce._imputer.base import IncompleteTransformer
 from skvnce._imputer.callbacks import shows_progress
 from skvnce._imputer.determined import with_determined
-from skvnce._imputer.fill import (
-    ValidCells,
-    chunks,
-    columns_with_order,
-    draw,
-    fill,
-    nodes_of,
-    ordered_draws,
-    ranks_of_interval,
-    ranks_of_quantiles,
-    returned,
-    score,
-    warn_of_zeros,
-)
 from skvnce._imputer.parts.tables import by_parts, samples_by_parts
 from skvnce._imputer.related import WithRelations, WithSets, places_of_sets
 from skvnce._imputer.shift import Shifted, check_combination, shift_of, warn_of_cuts
@@ -345,7 +331,7 @@ class Imputer(IncompleteTransformer):
         TypeError
             If `level` is no number, or `n_draws` no integer, and as in `sample`.
         """
-        ranks = ranks_of_interval(level, n_draws)
+        ranks = fill.ranks_of_interval(level, n_draws)
         return tuple(
             self._quantiles(X, ranks, n_draws, random_state, where, lower, upper)
         )
@@ -393,7 +379,7 @@ class Imputer(IncompleteTransformer):
             If `q` is neither a number nor array-like, or `n_draws` no integer, and as
             in `sample`.
         """
-        ranks = ranks_of_quantiles(q, n_draws)
+        ranks = fill.ranks_of_quantiles(q, n_draws)
         quantiles = self._quantiles(
             X, ranks, n_draws, random_state, where, lower, upper
         )
@@ -492,7 +478,7 @@ class Imputer(IncompleteTransformer):
         rows[:, list(schema.constants)] = schema.constant_cells
         with self._threads(), seeded(random_state):
             model = self._valid_model()
-            for cells, nodes in chunks(schema, rows):
+            for cells, nodes in fill.chunks(schema, rows):
                 rows[cells] = model.draw(nodes, 1)[0]
         return output.new_rows(schema, rows)
 
@@ -566,7 +552,7 @@ class Imputer(IncompleteTransformer):
         if schema.relations is not None:
             sets = places_of_sets(schema), schema.is_categorical
             models = [WithRelations(WithSets(model, *sets), schema) for model in models]
-        return [ValidCells(model, *valid, strategy) for model in models]
+        return [fill.ValidCells(model, *valid, strategy) for model in models]
 
     def _valid_model(self):
         """Make the model whose cells are valid; None if all columns are constant."""
@@ -577,7 +563,7 @@ class Imputer(IncompleteTransformer):
     def _predicted(self, X, limits=NO_LIMITS):
         """Predict the missing cells of validated rows; returns `Predicted`."""
         with self._threads(), seeded(0):  # a sampler may not support numbers of the row
-            return fill(self._schema, self._valid_model(), X, limits)
+            return fill.fill(self._schema, self._valid_model(), X, limits)
 
     def _models_of_draws(self, n_draws, rows=None):
         """List models whose draws are valid; see `_drawing_models`."""
@@ -595,12 +581,12 @@ class Imputer(IncompleteTransformer):
         """Draw cells of validated rows by models; see `_drawn_tables`."""
         check_draws(n_draws, X)
         with self._threads(), seeded(random_state):
-            return draw(self._schema, models, X, n_draws, limits)
+            return fill.draw(self._schema, models, X, n_draws, limits)
 
     def _drawn_shifted(self, X, n_draws, seed, shift, rows=slice(None)):
         """Draw some rows of a validated table with shifted cells."""
         with self._threads(), seeded(seed):
-            models = self._models_of_draws(n_draws, nodes_of(self._schema, X))
+            models = self._models_of_draws(n_draws, fill.nodes_of(self._schema, X))
         models = [model and Shifted(model, shift) for model in models]
         return self._drawn_by(models, X[rows], n_draws, seed)
 
@@ -608,7 +594,7 @@ class Imputer(IncompleteTransformer):
         """Score validated rows; returns values (n,) and standard errors (n,)."""
         with self._threads():
             model = self._cell_model() if self.feature_indices_.size else None
-            return score(self._schema, model, X, with_errors=with_errors)
+            return fill.score(self._schema, model, X, with_errors=with_errors)
 
     def _draw_function(self, X, n_draws, seed, limits=NO_LIMITS):
         """Make a function that draws some rows of a validated table."""
@@ -616,7 +602,7 @@ class Imputer(IncompleteTransformer):
         def drawn(rows=slice(None)):
             tables = self._drawn_tables(X[rows], n_draws, seed, limits.of(rows))
             if isinstance(rows, slice):  # not for parts again
-                warn_of_zeros(self._schema, X[rows], tables)
+                fill.warn_of_zeros(self._schema, X[rows], tables)
             return tables
 
         return drawn
@@ -646,8 +632,8 @@ class Imputer(IncompleteTransformer):
         def draw_rows(rows):
             return self._drawn_tables(checked[rows], n_draws, rng, limits.of(rows))
 
-        tables = ordered_draws(draw_rows, self._schema, checked, ranks, n_draws)
-        ordered = np.broadcast_to(columns_with_order(self._schema), checked.shape)
+        tables = fill.ordered_draws(draw_rows, self._schema, checked, ranks, n_draws)
+        ordered = np.broadcast_to(fill.columns_with_order(self._schema), checked.shape)
         mask = ordered if mask is None else ordered & mask
         tables = self._rounded(tables, checked, X)
         return output.samples_as_given(
@@ -703,7 +689,9 @@ class Imputer(IncompleteTransformer):
         """Return predictions of validated rows as `transform` does."""
         schema, indicators = self._schema, ()
         # what rules see
-        table = self._whole(returned(schema, predicted.filled, checked), checked, X)
+        table = self._whole(
+            fill.returned(schema, predicted.filled, checked), checked, X
+        )
         if (indicator := getattr(self, "indicator_", None)) is not None:
             names = indicator.get_feature_names_out(schema.all_names)
             indicators = indicator.transform(checked).astype(table.dtype), names

@@ -13,13 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from skvnce._core.random import seed_from, seeded
 from skvnce._core.runtime import filled_once, one_thread
+from skvnce._imputer import callbacks
 from skvnce._imputer import validation as checks
-from skvnce._imputer.callbacks import (
-    CallbackSupportMixin,
-    report_rounds,
-    reports_fit,
-    shows_progress,
-)
 from skvnce._imputer.fitted import Fitted, number_or_nan, without_columns
 from skvnce._imputer.held_out import HeldOutResult
 from skvnce._imputer.imputer import Imputer
@@ -38,7 +33,7 @@ from skvnce.gaussian.groups_model import GaussianModel
 from skvnce.metrics._chains import warn_of_slow_chain
 
 
-class GaussianImputer(CallbackSupportMixin, Imputer):
+class GaussianImputer(callbacks.CallbackSupportMixin, Imputer):
     """Impute by a normal distribution that EM fits to rows with missing values.
 
     `transform` fills missing cells (NaN) by their exact conditional means given the
@@ -219,7 +214,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         self.random_state = random_state
         self.verbose = verbose
 
-    @reports_fit
+    @callbacks.reports_fit
     def fit(
         self,
         X: TableLike,
@@ -277,7 +272,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         rows = table.large.with_ends if table.large else cells.table
         self._report_tails(schema, rows, schema.model_columns[are_numbers])
         table, fit, n_rounds = self._method_of(table)
-        on_round, finish = report_rounds(self, n_rounds, X=table.rows)
+        on_round, finish = callbacks.report_rounds(self, n_rounds, X=table.rows)
         try:
             with one_thread():
                 fitted, check = fit(table, on_round)
@@ -327,7 +322,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
         """
         return self._publish(self._copy()._partial_fit(X, sample_weight)._fitted)
 
-    @shows_progress
+    @callbacks.shows_progress
     def _partial_fit(self, X, sample_weight):
         """Do what `partial_fit` does, on a copy that has no other user."""
         self._check_parameters()
@@ -347,7 +342,7 @@ class GaussianImputer(CallbackSupportMixin, Imputer):
             self._update(online_em.Stream.of(table, sample_weight))
         return self
 
-    @shows_progress
+    @callbacks.shows_progress
     def sample_parameters(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the draws of mean and covariance from their posterior.
 

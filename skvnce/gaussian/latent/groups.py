@@ -34,16 +34,7 @@ from skvnce._core.random import inside, standard_gamma
 from skvnce.gaussian import em
 from skvnce.gaussian.latent import gibbs
 from skvnce.gaussian.latent.columns import Bounds, Latents, Limits
-from skvnce.gaussian.latent.gibbs import (
-    Factors,
-    Fit,
-    Rows,
-    Shown,
-    Sweep,
-    minus_log_density,
-    rescaled,
-    unit_scales,
-)
+from skvnce.gaussian.latent.gibbs import Factors, Fit, Rows, Shown, Sweep, rescaled
 from skvnce.gaussian.latent.nominal import quantile
 
 # ----------------------------------------
@@ -135,7 +126,7 @@ class Levels(NamedTuple):
         for latents in (self.rows, self.groups):
             part = slice(start, start + latents.size)
             normal = Normal(mean[part], covariance[part, part])
-            shift[part], scale[part] = unit_scales(latents, normal)
+            shift[part], scale[part] = gibbs.unit_scales(latents, normal)
             start += latents.size
         return shift, scale
 
@@ -515,7 +506,7 @@ def _draw_effects(
     root = torch.linalg.cholesky(between)
     mean = centre + root @ torch.randn(len(root)).to(root) / count**0.5
     normal = Normal(torch.zeros_like(within[0]), within)
-    loss = minus_log_density(within, scatter / weights.sum())
+    loss = gibbs.minus_log_density(within, scatter / weights.sum())
     return Effects(normal, Normal(mean, between)), loss
 
 
