@@ -16,20 +16,7 @@ from skvnce._core.incomplete import Incomplete, Rows, Table
 from skvnce._core.progress import OnRound, step, tell, tell_round
 from skvnce.gaussian import calibration, em, marginals, tails, truncation
 from skvnce.gaussian.calibration import Calibration
-from skvnce.gaussian.marginals import (
-    PiecewiseLinear,
-    Steps,
-    add_expected,
-    choose,
-    choose_marginals,
-    fit_marginals,
-    linear,
-    nonlinear_columns,
-    observed_below,
-    scored,
-    scores_of,
-    with_tails,
-)
+from skvnce.gaussian.marginals import PiecewiseLinear, Steps
 from skvnce.gaussian.tails import Ends, Tails
 from skvnce.gaussian.truncation import Lattice, ToCells
 
@@ -52,11 +39,11 @@ class _Sums(NamedTuple):
     below: Tensor
 
 
-def _sums(marginals: PiecewiseLinear, factored: FactoredNormal, rows: Rows) -> _Sums:
-    inner = marginals.scores[:, 1:-1]
+def _sums(lines: PiecewiseLinear, factored: FactoredNormal, rows: Rows) -> _Sums:
+    inner = lines.scores[:, 1:-1]
     below = torch.zeros_like(inner)
-    add = partial(add_expected, below, inner, factored)
-    scores = rows.mapped(partial(scores_of, marginals))
+    add = partial(marginals.add_expected, below, inner, factored)
+    scores = rows.mapped(partial(marginals.scores_of, lines))
     moments, _ = em.expected_moments(factored, scores.groups, rows.weights, add)
     return _Sums(moments, below)
 
@@ -64,7 +51,7 @@ def _sums(marginals: PiecewiseLinear, factored: FactoredNormal, rows: Rows) -> _
 def continue_marginals(
     table: Table,
     strength: float,
-    marginals: PiecewiseLinear,
+    lines: PiecewiseLinear,
     normal: Normal,
     *,
     tol: float,
@@ -73,20 +60,20 @@ def continue_marginals(
 
     Parameters and results are those of `marginals.fit_marginals`.
     """
-    use, total = nonlinear_columns(marginals), table.total
-    observed = table.summed(partial(observed_below, marginals.knots[:, 1:-1]))
+    use, total = marginals.nonlinear_columns(lines), table.total
+    observed = table.summed(partial(marginals.observed_below, lines.knots[:, 1:-1]))
     for n_round in range(1, _ROUNDS + 1):
         tell("round of marginals", n_round, _ROUNDS)
         factored = prepare(normal)
-        sums = table.summed(partial(_sums, marginals, factored))
+        sums = table.summed(partial(_sums, lines, factored))
         share = torch.special.ndtri((observed + sums.below) / total)
-        moved = choose(use, with_tails(marginals.knots[:, 1:-1], share))
-        change = float((moved.scores - marginals.scores).abs().max())
+        moved = marginals.choose(use, marginals.with_tails(lines.knots[:, 1:-1], share))
+        change = float((moved.scores - lines.scores).abs().max())
         normal = em.maximise(normal, sums.moments, total, strength)
-        marginals = moved
+        lines = moved
         if change < tol:
             break
-    return marginals, normal
+    return lines, normal
 
 
 # ----------------------------------------
@@ -117,7 +104,7 @@ class Copula(NamedTuple):
         """Map a table to scores; also return the sum of log-slopes of each row."""
         if self.marginals is None:
             return data, data.x.new_zeros(len(data.x))
-        return scored(self.marginals, data)
+        return marginals.scored(self.marginals, data)
 
     def predictor_scores(self, data: Incomplete) -> Incomplete:
         """Map a table to the scores from which others are predicted.
@@ -129,7 +116,7 @@ class Copula(NamedTuple):
         if self.marginals is None:
             return scores
         clipped = scores.x.clamp(-_FARTHEST, _FARTHEST)
-        x = clipped.where(nonlinear_columns(self.marginals), scores.x)
+        x = clipped.where(marginals.nonlinear_columns(self.marginals), scores.x)
         return Incomplete(x, scores.observed)
 
     def score_bounds(self) -> tuple[Tensor, Tensor]:
@@ -242,7 +229,7 @@ def choose_copula(
     chosen = None
     if nonlinear:
         with step("choosing the marginals"):
-            chosen = choose_marginals(
+            chosen = marginals.choose_marginals(
                 *part, strength, start, values=values, ranges=ranges, **stopping
             )
     if chosen is None:
@@ -250,7 +237,8 @@ def choose_copula(
     *begin, last = chosen
     pieces, start = begin
     # a single table has no second fit
-    for fit, table in zip((fit_marginals, continue_marginals), tables, strict=False):
+    fits = marginals.fit_marginals, continue_marginals
+    for fit, table in zip(fits, tables, strict=False):
         with step("fitting the marginals"):
             pieces, start = fit(table, strength, pieces, start, tol=_SETTLED)
     return Choice(strength, pieces, start, Copula(last, begin[0]))
@@ -303,7 +291,7 @@ def cell_means(copula: Copula, data: Incomplete) -> Tensor:
     moments = em.conditional_moments(copula.normal, scores)
     if bounds is None:
         return moments[0] if lines is None else lines.expectation(*moments)
-    lines = linear(data.x.shape[1]) if lines is None else lines
+    lines = marginals.linear(data.x.shape[1]) if lines is None else lines
     censored = lines._replace(low=bounds[0], high=bounds[1]).expectation(*moments)
     inside, beyond = torch.ones_like(censored), torch.zeros_like(censored)
     for sign, bound, score in zip((1, -1), bounds, copula.score_bounds(), strict=True):
@@ -444,10 +432,10 @@ def _fit_scores(
     tables: Sequence[Table], chosen: Choice, on_round: OnRound, stopping: dict
 ) -> em.Fit:
     """Fit the normal distribution to the scores of each table in turn."""
-    marginals, normal = chosen.marginals, chosen.start
+    lines, normal = chosen.marginals, chosen.start
     for n_left, table in zip(range(len(tables))[::-1], tables, strict=True):
-        if marginals is not None:
-            table = table.mapped(partial(scores_of, marginals))
+        if lines is not None:
+            table = table.mapped(partial(marginals.scores_of, lines))
         report = tell_round if n_left else on_round
         fit = em.fit_table(
             table.condensed(), chosen.strength, normal, on_round=report, **stopping

@@ -28,17 +28,9 @@ from skvnce._imputer.determined import still_determined
 from skvnce._imputer.parts.chunks import rows_in_memory
 from skvnce._tables.model_columns import rows_with_data
 from skvnce._tables.schema import Encoded, ends_of
-from skvnce.gaussian import em
+from skvnce.gaussian import em, marginals
 from skvnce.gaussian.em import Moments
-from skvnce.gaussian.marginals import (
-    PiecewiseLinear,
-    choose,
-    expected_below,
-    nonlinear_columns,
-    observed_below,
-    scores_of,
-    with_tails,
-)
+from skvnce.gaussian.marginals import PiecewiseLinear
 
 MOST_KEPT = 20_000  # rows of a stream by which its choices are made
 _PART_KEPT = 5  # one of so many of the rows that a table in parts has in memory
@@ -55,11 +47,11 @@ class Online(NamedTuple):
     total: Tensor  # (), weight of all rows so far
 
 
-def start(fit: em.Fit, marginals: PiecewiseLinear | None, total: Tensor) -> Online:
+def start(fit: em.Fit, lines: PiecewiseLinear | None, total: Tensor) -> Online:
     """Begin with a fit to rows of weight `total`."""
     sums = fit.moments.shifted(fit.point.mean, total)
     average = Moments(*(part / total for part in sums))
-    return Online(fit.normal, marginals, average, total)
+    return Online(fit.normal, lines, average, total)
 
 
 def update(state: Online, rows: Rows, strength: float) -> tuple[Online, Tensor]:
@@ -69,10 +61,10 @@ def update(state: Online, rows: Rows, strength: float) -> tuple[Online, Tensor]:
     """
     total = state.total + rows.total
     size = (rows.total / total) ** POWER
-    scores, marginals, normal = rows, state.marginals, state.normal
-    if marginals is not None:
-        scores = Rows(scores_of(marginals, rows.data), rows.weights)
-        marginals = _update_marginals(marginals, normal, rows, scores, size)
+    scores, lines, normal = rows, state.marginals, state.normal
+    if lines is not None:
+        scores = Rows(marginals.scores_of(lines, rows.data), rows.weights)
+        lines = _update_marginals(lines, normal, rows, scores, size)
     first = None
     for _ in range(N_STEPS):
         sums, log_likelihood = em.e_step(prepare(normal), scores)
@@ -81,7 +73,7 @@ def update(state: Online, rows: Rows, strength: float) -> tuple[Online, Tensor]:
         pairs = zip(state.moments, sums, strict=True)
         moments = Moments(*(torch.lerp(a, b / rows.total, size) for a, b in pairs))
         normal = _maximise(moments, total, strength)
-    return Online(normal, marginals, moments, total), first
+    return Online(normal, lines, moments, total), first
 
 
 def _maximise(moments: Moments, total: Tensor, strength: float) -> Normal:
@@ -92,15 +84,16 @@ def _maximise(moments: Moments, total: Tensor, strength: float) -> Normal:
 
 
 def _update_marginals(
-    marginals: PiecewiseLinear, normal: Normal, rows: Rows, scores: Rows, size: Tensor
+    lines: PiecewiseLinear, normal: Normal, rows: Rows, scores: Rows, size: Tensor
 ) -> PiecewiseLinear:
     """Average the shares of rows below each knot."""
-    knots, inner = marginals.knots[:, 1:-1], marginals.scores[:, 1:-1]
-    below = observed_below(knots, rows) + expected_below(inner, normal, scores)
+    knots, inner = lines.knots[:, 1:-1], lines.scores[:, 1:-1]
+    expected = marginals.expected_below(inner, normal, scores)
+    below = marginals.observed_below(knots, rows) + expected
     share = torch.lerp(torch.special.ndtr(inner), below / rows.total, size)
-    moved = with_tails(knots, torch.special.ndtri(share))
-    moved = choose(nonlinear_columns(marginals), moved)
-    return moved._replace(low=marginals.low, high=marginals.high)
+    moved = marginals.with_tails(knots, torch.special.ndtri(share))
+    moved = marginals.choose(marginals.nonlinear_columns(lines), moved)
+    return moved._replace(low=lines.low, high=lines.high)
 
 
 # ----------------------------------------
@@ -186,7 +179,7 @@ def for_draws(state, rows, strength, most):
     """Select the rows of a table by which the parameters are drawn, at most `most`."""
     part = Rows(rows.data.take(slice(most)), rows.weights[:most])
     if state.marginals is not None:
-        part = part.mapped(partial(scores_of, state.marginals))
+        part = part.mapped(partial(marginals.scores_of, state.marginals))
     return part.data, part.weights, strength, float(state.total)
 
 

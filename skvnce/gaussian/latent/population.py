@@ -41,15 +41,10 @@ from torch import Tensor
 from skvnce._core.distributions.normal import Normal
 from skvnce._core.incomplete import Incomplete, Rows
 from skvnce._core.random import inside, normal_cdf
-from skvnce.gaussian import em
+from skvnce.gaussian import em, marginals
 from skvnce.gaussian.calibration import interpolate
 from skvnce.gaussian.latent.columns import Latents, Limits, Marginal
-from skvnce.gaussian.marginals import (
-    PiecewiseLinear,
-    left_out_moments,
-    scores_of,
-    with_tails,
-)
+from skvnce.gaussian.marginals import PiecewiseLinear
 
 _ROWS = 3000  # maximum number of rows that the model is fitted to
 _ROUNDS, _SETTLED = 4, 0.02  # of updates of T, and the change of a score that ends them
@@ -103,11 +98,11 @@ def _move_marginals(
     latents: Latents, columns: Tensor, pieces: PiecewiseLinear
 ) -> list[Marginal | None]:
     """Map the scores of some of the ordered columns by T."""
-    marginals = list(latents.marginals)
+    moved = list(latents.marginals)
     for place in columns.tolist():
         j = latents.ordered[place][0]
-        marginals[j] = marginals[j].moved(partial(_map_scores, pieces.take([place])))
-    return marginals
+        moved[j] = moved[j].moved(partial(_map_scores, pieces.take([place])))
+    return moved
 
 
 def _map_scores(pieces: PiecewiseLinear, scores: Tensor) -> Tensor:
@@ -229,10 +224,10 @@ def _fit_pieces(
     size, rows = x.shape[1], Rows(table.scores, weights)
     normal = Normal(x.new_zeros(size), torch.eye(size).to(x))
     grid = torch.linspace(-_WIDEST, _WIDEST, _N_KNOTS).to(x).expand(size, -1)
-    pieces = with_tails(grid, grid)
+    pieces = marginals.with_tails(grid, grid)
     strength = size * (_SHARE + size / len(x))
     for number in range(_ROUNDS):
-        scores = rows.mapped(partial(scores_of, pieces))
+        scores = rows.mapped(partial(marginals.scores_of, pieces))
         stopping = {"max_iter": _STEPS[number > 0], "tol": _TOL}
         normal = em.fit_table(scores, strength, normal, **stopping).normal
         before = pieces
@@ -247,7 +242,7 @@ def _update_pieces(
 ) -> PiecewiseLinear:
     """Update T by eq. (2) in some columns."""
     missing = [part[:, columns] for part in em.conditional_moments(normal, rows.data)]
-    present = left_out_moments(normal, rows.data, columns)
+    present = marginals.left_out_moments(normal, rows.data, columns)
     knots, scores = (part[:, 1:-1] for part in pieces[:2])
     scores = scores.clone()
     for k, j in enumerate(columns.tolist()):
@@ -259,7 +254,7 @@ def _update_pieces(
             mixtures.append(Mixture.of(*latent, rows.weights[part]))
         p = rows.weights[observed].sum() / rows.weights.sum()
         scores[j] = torch.special.ndtri(inside(_shares(*mixtures, p, knots[j])))
-    return with_tails(knots, scores)
+    return marginals.with_tails(knots, scores)
 
 
 def _latent_moments(
