@@ -12,6 +12,7 @@ free mean and covariance; see `gibbs`.
 """
 
 from collections.abc import Callable, Collection, Sequence
+from itertools import accumulate
 from typing import NamedTuple, Self
 
 import torch
@@ -217,18 +218,11 @@ class Marginal(NamedTuple):
         last = len(self.values) - 1
         after = torch.searchsorted(self.values, cells.contiguous()).clamp(max=last)
         before = (after - 1).clamp(min=0)
-        between = (cells > self.values[before]) & (cells < self.values[after])
-        # any positive number where it is not used
-        width = (self.values[after] - self.values[before]).where(between, 1.0)
-        share = (cells - self.values[before]) / width
-        gap = self.low[after] - self.high[before]
-        nearest = torch.where(between & (share <= 0.5), before, after)
-        between &= gap > 0
-        inner = self.high[before] + share * gap
-        return (
-            torch.where(between, inner, self.low[nearest]),
-            torch.where(between, inner, self.high[nearest]),
-        )
+        width = self.values[after] - self.values[before]
+        is_before = (cells - self.values[before]) / width <= 0.5  # NaN is not
+        nearest = torch.where(is_before, before, after)
+        ends = self.low[nearest], self.high[nearest]
+        return tuple(self._between(before, cells, end) for end in ends)
 
     def limits(self, low: Tensor, high: Tensor) -> Limits:
         """Map limits of cells (n,), which may be infinite, to those of scores."""
@@ -336,7 +330,7 @@ class Latents(NamedTuple):
         `n_levels`, int: number of levels of each column of categories; ignored for
         numbers; `fixed`: marginals of columns of numbers that are not estimated.
         """
-        marginals, first, sizes, start, fixed = [], [], [], 0, fixed or {}
+        marginals, sizes, fixed = [], [], fixed or {}
         for j, kind in enumerate(kinds):
             size, marginal, observed = 1, None, data.observed[:, j]
             cells, weight = data.x[observed, j], weights[observed]
@@ -347,10 +341,13 @@ class Latents(NamedTuple):
             else:
                 marginal = fixed.get(j) or Marginal.of(cells, weight)
             marginals.append(marginal)
-            first.append(start)
             sizes.append(size)
-            start += size
-        return cls(marginals, first, sizes)
+        return cls.in_turn(marginals, sizes)
+
+    @classmethod
+    def in_turn(cls, marginals: list[Marginal | None], n_levels: list[int]) -> Self:
+        """Let latent variables follow one another, as their columns do."""
+        return cls(marginals, [*accumulate([0, *n_levels])][:-1], n_levels)
 
     def opened(
         self,

@@ -142,9 +142,8 @@ class Levels(NamedTuple):
 
 def _selected(latents: Latents, columns: list[int]) -> Latents:
     """Select columns, whose latent variables begin at 0."""
-    sizes = [latents.n_levels[j] for j in columns]
-    first = np.cumsum([0, *sizes])[:-1].tolist()
-    return Latents([latents.marginals[j] for j in columns], first, sizes)
+    parts = latents.marginals, latents.n_levels
+    return Latents.in_turn(*([part[j] for j in columns] for part in parts))
 
 
 class Effects(NamedTuple):
