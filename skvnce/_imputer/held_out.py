@@ -88,12 +88,6 @@ def hold_out(nodes, weights, share, joined=None):
     return in_sample, torch.from_numpy(chosen) & observed & enough
 
 
-def spare_limited(hidden, limits):
-    """Hold out no cell of columns with limits, whose observed cells are not typical."""
-    hidden[:, list(limits.columns)] = False
-    return hidden
-
-
 def row_folds(nodes, n_folds=5):
     """Split rows into folds by their ranks, as `hold_out` does; (n,)."""
     return torch.from_numpy((Keys.of(nodes).uniform(2) * n_folds).astype(np.int64))

@@ -9,7 +9,7 @@ import torch
 from skvnce._core.incomplete import Incomplete, Units
 from skvnce._core.progress import tell_round
 from skvnce._core.warnings import warn_user
-from skvnce._imputer.held_out import HELD_OUT, hold_out, spare_limited
+from skvnce._imputer.held_out import HELD_OUT, hold_out
 from skvnce.exceptions import MisfitWarning
 from skvnce.gaussian.fit import of_model
 from skvnce.gaussian.latent import censored, gibbs
@@ -169,8 +169,10 @@ def predict_without(cells, schema, settings, visible, rows):
 def held_out_cells(cells, joined=None):
     """Choose the cells that are held out; bool, (n, n_model_columns); `hold_out`."""
     weights = torch.from_numpy(cells.weights)
-    hidden = hold_out(cells.nodes, weights, HELD_OUT, joined)[1]
-    return spare_limited(hidden.numpy(), cells.limits)
+    hidden = hold_out(cells.nodes, weights, HELD_OUT, joined)[1].numpy()
+    # whose observed cells are not typical
+    hidden[:, list(cells.limits.columns)] = False
+    return hidden
 
 
 def linear_marginals(cells):
@@ -259,10 +261,6 @@ def latent_names(schema, latents):
     names, columns = schema.all_names, schema.columns
     names_of_latents = []
     for place, size in zip(schema.model_columns, latents.n_levels, strict=True):
-        suffixes = (
-            [f"={level}" for level in columns[place].levels]
-            if size > 1
-            else [""] * size
-        )
-        names_of_latents += [names[place] + level for level in suffixes]
+        levels = [f"={level}" for level in columns[place].levels] if size > 1 else [""]
+        names_of_latents += [names[place] + level for level in levels[:size]]
     return names_of_latents
