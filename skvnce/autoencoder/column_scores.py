@@ -482,6 +482,7 @@ def _choose_copula(nodes, weights, units, nonlinear):
         [Rows(scaled, weights)],
         (scaled.take(rows), hidden[rows], weights[rows]),
         [share * nodes.shape[1] for share in (_STRONGEST, *SHARES)],
+        copula.Limits(None, None, {}),
         nonlinear=nonlinear,
         **_STOPPING,
     )

@@ -80,7 +80,8 @@ def continue_marginals(
 # Prediction of the cells of a table by a Gaussian copula, possibly with bounds.
 
 
-Moments = tuple[Tensor, Tensor] | None
+Pair = tuple[Tensor, Tensor]
+Moments = Pair | None
 
 _FARTHEST = 4.0  # maximum absolute score of an observed cell: P = 1 / 16,000
 # a difference of probabilities of this size has 8 digits
@@ -197,6 +198,18 @@ class Copula(NamedTuple):
         return self.calibration is not None
 
 
+class Limits(NamedTuple):
+    """Ranges, bounds and repeated values of the cells of the columns."""
+
+    # (features,), smallest and largest possible cells; None for `choose_copula` alone
+    ranges: Pair | None
+    # (features,), or None, bounds to which the distribution is truncated; infinite
+    # where there are none
+    bounds: Pair | None
+    values: dict[int, Tensor]  # values of the columns with repeated values
+    ends: Ends | None = None  # by the signs of columns, to which tails are fitted
+
+
 class Choice(NamedTuple):
     """The choice of held-out cells, and the start of a fit to all cells."""
 
@@ -211,10 +224,9 @@ def choose_copula(
     tables: Sequence[Table],
     part: tuple[Incomplete, Tensor, Tensor],
     strengths: list[float],  # in decreasing order
+    limits: Limits,
     *,
     nonlinear: bool,  # whether marginals may be nonlinear
-    values: dict[int, Tensor] | None = None,  # see `choose_marginals`
-    ranges: tuple[Tensor, Tensor] | None = None,
     **stopping: float,  # max_iter and tol of EM
 ) -> Choice:
     """Choose strength and marginals by held-out cells, and fit the marginals to all.
@@ -229,8 +241,9 @@ def choose_copula(
     chosen = None
     if nonlinear:
         with step("choosing the marginals"):
+            cells = limits.values, limits.ranges
             chosen = marginals.choose_marginals(
-                *part, strength, start, values=values, ranges=ranges, **stopping
+                *part, strength, start, *cells, **stopping
             )
     if chosen is None:
         return Choice(strength, None, start, Copula(start))
@@ -358,20 +371,6 @@ def _valid_cells(copula: Copula, scores: Tensor, moments: Moments) -> Tensor:
 # Fit a Gaussian copula: choose it on held-out cells, fit it to all, calibrate it.
 
 
-Pair = tuple[Tensor, Tensor]
-
-
-class Limits(NamedTuple):
-    """Ranges, bounds and repeated values of the cells of the columns."""
-
-    ranges: Pair  # (features,), smallest and largest possible cells
-    # (features,), or None, bounds to which the distribution is truncated; infinite
-    # where there are none
-    bounds: Pair | None
-    values: dict[int, Tensor]  # values of the columns with repeated values
-    ends: Ends | None = None  # by the signs of columns, to which tails are fitted
-
-
 class FittedCopula(NamedTuple):
     """A copula, the scores that draws of its parameters use, and its fit."""
 
@@ -403,13 +402,7 @@ def fit_copula(
     """
     part = rows.data.take(with_cells), hidden[with_cells], rows.weights[with_cells]
     chosen = choose_copula(
-        tables,
-        part,
-        strengths,
-        nonlinear=nonlinear,
-        values=limits.values,
-        ranges=limits.ranges,
-        **stopping,
+        tables, part, strengths, limits, nonlinear=nonlinear, **stopping
     )
     model = _limited(Copula(chosen.start, chosen.marginals), limits)
     fit = _fit_scores(tables, chosen, on_round, stopping)

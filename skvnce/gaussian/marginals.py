@@ -456,9 +456,8 @@ def choose_marginals(
     weights: Tensor,  # (n,)
     strength: float,
     normal: Normal,  # nearly fitted to the other cells with linear marginals
-    *,
-    values: dict[int, Tensor] | None = None,
-    ranges: tuple[Tensor, Tensor] | None = None,
+    values: dict[int, Tensor],
+    ranges: tuple[Tensor, Tensor] | None,
     **stopping: float,  # max_iter and tol of EM with both
 ) -> tuple[PiecewiseLinear, Normal, Normal] | None:
     """Fit marginals, and accept them if they predict held-out cells better.
@@ -492,7 +491,7 @@ def choose_marginals(
         losses.append(crps @ counts)
         scores, _ = scored(marginals, data)
         others = left_out_moments(fit.normal, scores, every)
-        stepped = fit_steps(fit.normal, scores, data.x, weights, values or {}, ranges)
+        stepped = fit_steps(fit.normal, scores, data.x, weights, values, ranges)
         crps = _crps(marginals, stepped, *others, data.x, partial(_score, begin))
         drawn.append(crps.where(data.observed, 0.0) @ counts)
         error = (marginals.expectation(*moments) - data.x).where(held_out, 0.0)
