@@ -54,10 +54,7 @@ class Tails(NamedTuple):
 
     def put(self, cells: Tensor) -> Tensor:
         """Replace cells (*batch, features) beyond t."""
-        if not len(self.columns):
-            return cells
-        moved = self._moved(cells[..., self.columns])
-        return cells.index_copy(-1, self.columns, moved)
+        return self.put_of(torch.arange(cells.shape[-1]), cells)
 
     def put_of(self, columns: Tensor, cells: Tensor) -> Tensor:
         """Replace cells (*batch, cells) of the columns (cells,)."""
