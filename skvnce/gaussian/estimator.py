@@ -327,19 +327,17 @@ class GaussianImputer(callbacks.CallbackSupportMixin, Imputer):
         """Do what `partial_fit` does, on a copy that has no other user."""
         self._check_parameters()
         reject_groups(column_of_groups(self.groups).columns, groups_fit.STREAM)
-        if not hasattr(self, "mean_"):
+        is_first = not hasattr(self, "mean_")
+        if is_first:
             self.fit(self._first_batch(X), sample_weight=sample_weight)
-            online_em.check_can_continue(
-                self._schema.is_categorical.any(), has_state=True
-            )
-            if in_parts(X) is None and self._fitted.model.online is not None:
-                self._keep_rows(online_em.Stream.of(self._checked(X), sample_weight))
-            return self
         is_mixed, online = self._schema.is_categorical.any(), self._fitted.model.online
-        online_em.check_can_continue(is_mixed, online is not None)
-        table = self._checked(X)
-        with one_thread():
-            self._update(online_em.Stream.of(table, sample_weight))
+        online_em.check_can_continue(is_mixed, is_first or online is not None)
+        if not is_first:
+            table = self._checked(X)
+            with one_thread():
+                self._update(online_em.Stream.of(table, sample_weight))
+        elif in_parts(X) is None and online is not None:
+            self._keep_rows(online_em.Stream.of(self._checked(X), sample_weight))
         return self
 
     @callbacks.shows_progress
