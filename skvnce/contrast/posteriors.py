@@ -278,13 +278,14 @@ class DefensiveCells(nn.Module):
     concentrate on one of several modes; the initial one covers all of them, so that
     importance weights stay bounded (Hesterberg 1995, defensive importance sampling).
 
-    `learnt`: before training, still equal to its initial normal.
+    `learnt`: before training, still equal to its initial normal; `fixed`: what takes
+    the place of the initial normal.
     """
 
-    def __init__(self, learnt: NormalCells) -> None:
+    def __init__(self, learnt: NormalCells, fixed: nn.Module | None = None) -> None:
         super().__init__()
         self.learnt = learnt
-        self.fixed = copy.deepcopy(learnt).requires_grad_(False)
+        self.fixed = fixed or copy.deepcopy(learnt).requires_grad_(False)
 
     def forward(self, draws: Draws, observed: Tensor, uniforms: Uniforms) -> Draws:
         """Draw; a single draw is of the learned normal alone."""

@@ -248,11 +248,6 @@ def independence(data: Incomplete, centre: Tensor, fit_linear: bool) -> Theta:
     return Theta(diagonal.diag(), linear, linear.new_zeros(()))
 
 
-def all_tables(old: tuple, new: tuple, weight: float) -> tuple:
-    """Keep all tables: the loss, their mean, is averaged over the rounds."""
-    return old + new
-
-
 def completed_by_gibbs(data: Incomplete, n_chains: int = 2) -> EStep:
     """Build the E-step that draws the missing cells from the model's conditionals.
 

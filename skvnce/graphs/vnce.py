@@ -114,14 +114,6 @@ class MarginalCells(nn.Module):
         return self.dist().log_prob(x).where(~observed, 0.0).sum(-1)
 
 
-class DefendedCells(posteriors.DefensiveCells):
-    """Draw missing cells from a mixture of a learned normal and any fixed part."""
-
-    def __init__(self, learnt: posteriors.NormalCells, fixed: nn.Module) -> None:
-        super().__init__(learnt)
-        self.fixed = fixed
-
-
 # ----------------------------------------
 # VNCE with the conditionals of a joint lognormal as posterior of the missing cells.
 #
@@ -163,9 +155,9 @@ def lognormal(data: Incomplete, noise: TruncatedNormal) -> posteriors.NormalCell
     return posteriors.NormalCells(Normal(mean, variance.diag()), positive, floor=floor)
 
 
-def defended(data: Incomplete, noise: TruncatedNormal) -> DefendedCells:
+def defended(data: Incomplete, noise: TruncatedNormal) -> posteriors.DefensiveCells:
     """Make the mixture of the joint lognormal and of the noise's marginals."""
-    return DefendedCells(lognormal(data, noise), MarginalCells(noise))
+    return posteriors.DefensiveCells(lognormal(data, noise), MarginalCells(noise))
 
 
 def contrast_of(data: Incomplete, noise: TruncatedNormal, noise_ratio: int) -> Contrast:

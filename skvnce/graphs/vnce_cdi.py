@@ -108,14 +108,16 @@ def vnce(
     drawn = noise.sample((len(observed),))
     contrast = latent_rows(drawn, observed, noise)
 
-    def summarise(x: Tensor) -> tuple[LatentRows, ...]:
-        return (latent_rows(x, data.observed.repeat(len(x) // len(data.x), 1), noise),)
+    def summarise(x: Tensor) -> LatentRows:
+        return latent_rows(x, data.observed.repeat(len(x) // len(data.x), 1), noise)
+
+    # all rows are kept: the loss, their mean, is averaged over the rounds
+    def merge(old: LatentRows, new: LatentRows, weight: float) -> LatentRows:
+        return LatentRows(*map(torch.cat, zip(old, new, strict=True)))
 
     def solve(
-        tables: tuple[LatentRows, ...], start: em.Theta, penalty: em.Penalty, tol: float
+        rows: LatentRows, start: em.Theta, penalty: em.Penalty, tol: float
     ) -> em.Solution:
-        rows = LatentRows(*(torch.cat(part) for part in zip(*tables, strict=True)))
-
         def loss(theta: em.Theta) -> Tensor:
             ratios = (part.log_ratio(theta, centre) for part in (rows, contrast))
             return nce(*ratios, noise_ratio)
@@ -123,7 +125,7 @@ def vnce(
         free = {"fit_linear": fit_linear, "fit_scale": True}
         return em.minimise_loss(loss, start, centre, penalty, **free, tol=tol)
 
-    m_step = em.MStep(summarise, em.all_tables, solve, _TOL_OF_GIBBS)
+    m_step = em.MStep(summarise, merge, solve, _TOL_OF_GIBBS)
     return em.Method(em.completed_by_gibbs(data), m_step, em.truncated_normals(centre))
 
 

@@ -12,8 +12,8 @@ from skvnce._core.distributions.normal import Normal
 from skvnce._core.distributions.truncated_normal import TruncatedNormal
 from skvnce._core.models import repeated
 from skvnce._core.random import stream
-from skvnce.contrast.posteriors import NormalCells
-from skvnce.graphs.vnce import DefendedCells, MarginalCells
+from skvnce.contrast.posteriors import DefensiveCells, NormalCells
+from skvnce.graphs.vnce import MarginalCells
 
 D = 3
 COVARIANCE = torch.tensor([[1.0, 0.5, -0.3], [0.5, 1.5, 0.2], [-0.3, 0.2, 0.8]])
@@ -30,7 +30,7 @@ def parts():
 
 @pytest.fixture
 def mixture(parts):
-    return DefendedCells(*parts)
+    return DefensiveCells(*parts)
 
 
 def at(values, mask):
