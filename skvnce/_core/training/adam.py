@@ -260,7 +260,8 @@ def descend(
             sizes.append(len(rows))
         if schedule is not None:
             schedule.step()
-        losses.append(_weighted_mean(values, sizes))
+        pairs = zip(values, sizes, strict=True)
+        losses.append(sum(float(value) * size for value, size in pairs) / sum(sizes))
         if on_epoch(epoch, losses[-1]):
             break
     return losses
@@ -286,11 +287,6 @@ def named_leaves(parts: dict[str, nn.Module]) -> list[tuple[str, Tensor]]:
         for part, module in parts.items()
         for name, leaf in module.named_parameters()
     ]
-
-
-def _weighted_mean(values: list[Tensor], sizes: list[int]) -> float:
-    pairs = zip(values, sizes, strict=True)
-    return sum(float(value) * size for value, size in pairs) / sum(sizes)
 
 
 def _checked_norm(

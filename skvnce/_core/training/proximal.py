@@ -47,12 +47,11 @@ class Certified(NamedTuple):
 def minimise(
     quadratic: Quadratic,
     # starting point, L1 weights (>= 0, infinite: the entry is zero), lower bounds (-inf
-    # for none; a bounded entry has no L1 weight)
+    # for none; a bounded entry has no L1 weight), upper bounds (inf for none)
     start: Tensor,
     weight: Tensor,
     lower: Tensor,
-    # upper bounds above the lower ones, inf for none; None is no bound at all
-    upper: Tensor | None = None,
+    upper: Tensor,
     *,
     # stop when the certified gap is below ``tol * max(1, |objective|)``
     tol: float = 1e-8,
@@ -69,8 +68,6 @@ def minimise(
         curvature = _largest_eigenvalue(quadratic.product, metric)
     # the projection of the start has no threshold that would remove excluded entries
     start = start.where(weight < torch.inf, 0.0)
-    if upper is None:
-        upper = torch.full_like(lower, torch.inf)
     point = ahead = _prox(start, torch.zeros_like(weight), lower, upper)
     product, momentum = quadratic.product(ahead), 1.0
     for n_iter in range(1, max_iter + 1):
@@ -102,11 +99,7 @@ def dot(a: Tensor, b: Tensor) -> Tensor:
 
 
 def certify(
-    quadratic: Quadratic,
-    point: Tensor,
-    weight: Tensor,
-    lower: Tensor,
-    upper: Tensor | None = None,
+    quadratic: Quadratic, point: Tensor, weight: Tensor, lower: Tensor, upper: Tensor
 ) -> tuple[float, float]:
     """Compute the objective and an upper bound of its distance to the minimum.
 
@@ -120,8 +113,7 @@ def certify(
     multiplier = gradient.clamp(min=0).where(bounded, gradient.new_zeros(()))
     slack = (multiplier * (point - lower).where(bounded, point.new_zeros(()))).sum()
     delta = -gradient - dual + multiplier
-    if upper is not None:
-        delta += gradient.clamp(max=0).where(point >= upper, gradient.new_zeros(()))
+    delta += gradient.clamp(max=0).where(point >= upper, gradient.new_zeros(()))
     l1 = (weight.where(point != 0, 0.0) * point.abs()).sum()  # weights may be infinite
     complementarity = l1 - (dual * point).sum()
     smooth = ((gradient - quadratic.target) * point).sum() / 2

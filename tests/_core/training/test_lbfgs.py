@@ -56,6 +56,7 @@ def test_the_same_minimum_as_proximal_gradient(quadratic):
         start[:, None],
         weight[:, None],
         lower[:, None],
+        torch.full_like(lower, torch.inf)[:, None],
         tol=1e-14,
     )
     reference = certified.point.ravel()

@@ -26,7 +26,7 @@ class Problem:
         return a @ self.Q @ a / 2 - self.G @ a + self.weight @ np.abs(a)
 
     def torch(self):
-        """Return the problem as `minimise` takes it: quadratic, weight, lower."""
+        """Return the problem as `minimise` takes it: quadratic, weight, bounds."""
         Q = torch.tensor(self.Q)
         quadratic = Quadratic(
             product=lambda A: Q @ A,
@@ -34,7 +34,8 @@ class Problem:
             inverse_form=lambda R: (R * torch.linalg.solve(Q, R)).sum(),
             diagonal=Q.diagonal()[:, None],
         )
-        return quadratic, *(torch.tensor(v)[:, None] for v in (self.weight, self.lower))
+        limits = self.weight, self.lower, np.full(len(self.G), np.inf)
+        return quadratic, *(torch.tensor(limit)[:, None] for limit in limits)
 
     def solve(self, **options):
         quadratic, *limits = self.torch()
@@ -106,7 +107,7 @@ def test_the_certificate_holds_anywhere(i, seed):
 @pytest.mark.parametrize("i", PROBLEMS)
 def test_upper_bounds_mirror_lower_ones(i, seed):
     problem, rng = Problem([seed, i]), np.random.default_rng([seed, i, 1])
-    quadratic, weight, lower = problem.torch()
+    quadratic, weight, lower, _ = problem.torch()
     mirrored = quadratic._replace(target=-quadratic.target)
     limits = weight, torch.full_like(lower, -torch.inf), -lower
     minimum = minimise(mirrored, torch.zeros(5, 1).double(), *limits, tol=1e-13)
