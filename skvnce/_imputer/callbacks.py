@@ -89,15 +89,10 @@ class Round(NamedTuple):
 
     def __str__(self):
         """Format the round as "round 3: loss 1.2, change 0.1"."""
-        numbers = [
-            f"{name} {value:{form}}"
-            for name, value, form in (
-                ("loss", self.loss, ".6g"),
-                ("change", self.change, ".2g"),
-            )
-            if isfinite(value)
-        ]
-        return f"round {self.number}" + ": " * bool(numbers) + ", ".join(numbers)
+        loss = [f"loss {self.loss:.6g}"] * isfinite(self.loss)
+        change = [f"change {self.change:.2g}"] * isfinite(self.change)
+        numbers = ", ".join(loss + change)
+        return f"round {self.number}" + f": {numbers}" * bool(numbers)
 
 
 class Progress:

@@ -214,22 +214,12 @@ def split(
 ) -> list[np.ndarray]:
     """Split rows into parts; with the other rows of groups, which are whole."""
     groups = schema.groups_of(X)
-    rows = rows_of_groups(groups, rows)
+    members = np.flatnonzero(np.isin(groups, groups[rows]))
+    rows = members[groups[members].argsort(kind="stable")]
     numbers = groups[rows]
     ends = np.arange(size, len(rows) + size, size).clip(max=len(rows))
     ends = np.unique(np.searchsorted(numbers, numbers[ends - 1], side="right"))
     return [rows[first:end] for first, end in pairwise([0, *ends])]
-
-
-def rows_of_groups(numbers: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Find all rows of the groups of some rows, sorted by their number (n_samples,)."""
-    members = np.flatnonzero(np.isin(numbers, numbers[rows]))
-    return members[numbers[members].argsort(kind="stable")]
-
-
-def nodes_of(schema: Schema, X: np.ndarray) -> np.ndarray:
-    """Return the model's cells of rows, float64."""
-    return X[:, schema.node_columns].astype(np.float64)
 
 
 # ----------------------------------------

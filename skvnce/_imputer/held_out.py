@@ -301,8 +301,6 @@ def compare_errors(nodes, hidden, filled, mean, scale, weights=None, losses=None
     (n,) of the model and of the marginals, replace squared errors.
     """
     weights = np.ones(len(nodes)) if weights is None else weights
-    if not hidden.any():
-        return HeldOutResult(np.nan, np.zeros(nodes.shape[1], dtype=bool))
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         errors, means = (
             np.where(hidden, ((guess - nodes) / scale) ** 2, 0.0)

@@ -585,8 +585,9 @@ class Imputer(IncompleteTransformer):
 
     def _drawn_shifted(self, X, n_draws, seed, shift, rows=slice(None)):
         """Draw some rows of a validated table with shifted cells."""
+        nodes = X[:, self._schema.node_columns].astype(np.float64)
         with self._threads(), seeded(seed):
-            models = self._models_of_draws(n_draws, fill.nodes_of(self._schema, X))
+            models = self._models_of_draws(n_draws, nodes)
         models = [model and Shifted(model, shift) for model in models]
         return self._drawn_by(models, X[rows], n_draws, seed)
 
