@@ -16,38 +16,16 @@ from skvnce._core.progress import step
 from skvnce._imputer import validation
 from skvnce._imputer.determined import determined_columns
 from skvnce._imputer.fitted import get_state, relations_listed, set_state, without_fit
-from skvnce._imputer.parts import summary
+from skvnce._imputer.parts import summary, tables
 from skvnce._imputer.parts.chunks import mean_of_rows
 from skvnce._imputer.parts.summary import AsRead, LargeTable
-from skvnce._imputer.parts.tables import (
-    KEEP_PARTS,
-    TEXT_IN_PARTS,
-    call_with_rows,
-    columns_of_parts,
-    kept_in_parts,
-    part_named,
-    typical_row,
-)
+from skvnce._tables import model_columns, values
 from skvnce._tables.cells import is_frame, is_missing, names_of, without_marker
 from skvnce._tables.findings import check_non_negative, warn_of_table
 from skvnce._tables.frames import readable
-from skvnce._tables.model_columns import (
-    FILLED_BY_CONSTANT,
-    Handling,
-    ModelCells,
-    check_scale,
-    checked_weights,
-)
+from skvnce._tables.model_columns import FILLED_BY_CONSTANT, Handling, ModelCells
 from skvnce._tables.schema import Schema, Table, reject_categories
-from skvnce._tables.values import (
-    NO_LIMITS,
-    Limits,
-    limited_columns,
-    limits_of,
-    reject_limits,
-    spreads,
-    valid_values,
-)
+from skvnce._tables.values import NO_LIMITS, Limits
 from skvnce._types import TableLike
 
 # ----------------------------------------
@@ -87,7 +65,7 @@ class TableReader(BaseEstimator):
 
     def read(self, number, X, weights=None):
         """Validate a part; return its cells (n, n_features) and weights (n,)."""
-        with part_named(number):
+        with tables.part_named(number):
             # scikit-learn rejects tables without rows
             if not len(X):
                 return np.zeros((0, self.n_features_in_)), np.zeros(0)
@@ -103,7 +81,7 @@ def _weights_of_part(table, weights):
     raw = np.asarray(readable(weights, "sample_weight"))
     if raw.shape == (len(table),) and (raw == 0).all():
         return np.zeros(len(table))
-    return checked_weights(raw, table)
+    return model_columns.checked_weights(raw, table)
 
 
 def reader_of(settings, source):
@@ -113,9 +91,11 @@ def reader_of(settings, source):
         return TableReader(without_marker(head, marker), missing_values=marker)
     with step("reading levels"):
         kinds = settings.categorical_features
-        columns = columns_of_parts(source, head, kinds, marker)
+        columns = tables.columns_of_parts(source, head, kinds, marker)
     head = without_marker(head, marker)
-    return TableReader(head, columns, settings.handle_unknown, TEXT_IN_PARTS, marker)
+    return TableReader(
+        head, columns, settings.handle_unknown, tables.TEXT_IN_PARTS, marker
+    )
 
 
 # ----------------------------------------
@@ -158,8 +138,8 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         for name in ("transform", "fit_transform"):
             method = getattr(cls, name, None)
             # an inherited method has been decorated already
-            if method is not None and method not in KEEP_PARTS:
-                setattr(cls, name, kept_in_parts(method))
+            if method is not None and method not in tables.KEEP_PARTS:
+                setattr(cls, name, tables.kept_in_parts(method))
 
     @property
     def _schema(self):
@@ -206,9 +186,9 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         vars(copy).update(replaced)
         return copy
 
-    def _copies_with(self, name, values):
+    def _copies_with(self, name, options):
         """Copy the estimator for each value of an attribute."""
-        return [self._without_training(**{name: value}) for value in values]
+        return [self._without_training(**{name: value}) for value in options]
 
     def _reading_nan(self):
         """Copy the estimator for rows that were made here, whose marker is NaN."""
@@ -226,14 +206,14 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         frame = getattr(source, "frame", None)  # of dask
         if frame is not None and self._schema.columns and hasattr(self, "sample"):
             estimator = self._with_frames()
-            row = typical_row(estimator._schema, frame._meta)
+            row = tables.typical_row(estimator._schema, frame._meta)
             filler = estimator._without_equations()._reading_nan()
             meta = source._as_meta(fill(filler, *arguments, 0, row))
-            call = partial(call_with_rows, partial(fill, estimator, *arguments))
+            call = partial(tables.call_with_rows, partial(fill, estimator, *arguments))
             return source._frame(partial(call, meta), meta)
         copies = self, self._reading_nan()
         fills = [partial(fill, copy, *arguments) for copy in copies]
-        return source._tables(partial(call_with_rows, *fills), names)
+        return source._tables(partial(tables.call_with_rows, *fills), names)
 
     def _with_frames(self):
         """Let a copy of the estimator return data frames of pandas."""
@@ -272,12 +252,12 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         self._check_parameters()
         source = validation.in_parts(X)
         if source is not None:
-            reject_limits(lower, upper, summary.LIMITS_IN_PARTS)
+            values.reject_limits(lower, upper, summary.LIMITS_IN_PARTS)
             validation.reject_listed_relations(self, "a table in parts")
             schema, large = self._large_table(source, sample_weight)
             return self._training_of_parts(schema, large)
         table, schema = validation.read_table(self, X, weights=sample_weight)
-        limits = limits_of(schema, lower, upper, X, table)
+        limits = values.limits_of(schema, lower, upper, X, table)
         return self._chosen(schema, table, limits, sample_weight, is_whole=is_frame(X))
 
     def _kept_columns(self, schema):
@@ -289,11 +269,11 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         cells, schema = validation.read_cells(
             schema, self._handling(schema), table, sample_weight, limits=limits
         )
-        check_scale(cells.weights, len(table))
+        model_columns.check_scale(cells.weights, len(table))
         schema = self._with_values(schema, cells.table)
-        places = limited_columns(schema, limits, is_whole=is_whole)
-        values = schema.values.reaching(cells.limits, schema.model_columns)
-        schema = schema._replace(limited=places, values=values)
+        places = values.limited_columns(schema, limits, is_whole=is_whole)
+        valid = schema.values.reaching(cells.limits, schema.model_columns)
+        schema = schema._replace(limited=places, values=valid)
         report = self._report_of_missing(schema, self._rows_of_indicator(table, cells))
         return TrainingTable(schema, cells, table, report, limits)
 
@@ -326,9 +306,9 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
 
     def _with_values(self, schema, X, whole=None):
         """Determine valid values in bounds, by a sample if `whole` sums all rows."""
-        schema = schema._replace(spreads=spreads(schema, X))
-        values = valid_values(schema, X, *self._bounds(), whole)
-        schema = schema._replace(values=values)
+        schema = schema._replace(spreads=values.spreads(schema, X))
+        valid = values.valid_values(schema, X, *self._bounds(), whole)
+        schema = schema._replace(values=valid)
         return schema._replace(determined=determined_columns(schema, X))
 
     def _bounds(self):
@@ -341,15 +321,15 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
         schema, large = self._gather_rows(
             reader._schema, source, reader, weights, impossible
         )
-        check_scale(large.cells.weights, len(large.cells.counted))
+        model_columns.check_scale(large.cells.weights, len(large.cells.counted))
         table = Table.of_schema(large.cells.table, schema)
         warn_of_table(table, large.summary.n_observed)
         return schema, large
 
     def _large_array(self, schema, X, sample_weight=None):
         """Choose the columns of the model by a large array, and gather rows."""
-        weights = checked_weights(sample_weight, X)
-        check_scale(weights, len(X))
+        weights = model_columns.checked_weights(sample_weight, X)
+        model_columns.check_scale(weights, len(X))
         parts, chunks = summary.in_chunks(X, weights)
         schema, large = self._gather_rows(schema, parts, AsRead(), chunks)
         return schema, summary.with_all_rows(large, X, weights, schema.model_columns)
@@ -458,17 +438,17 @@ class IncompleteTransformer(TransformerMixin, BaseEstimator):
                 empty += "; categories stay missing"
         return Handling(f"{empty} (keep_empty_features)", FILLED_BY_CONSTANT)
 
-    def _rounded(self, tables, checked, X):
+    def _rounded(self, filled, checked, X):
         """Round filled cells in columns of whole numbers, if X is a data frame."""
         if not is_frame(X):
-            return tables
+            return filled
         columns = self._schema.returned
         possible = self._schema.values
-        return possible.whole(tables, columns, np.isnan(checked)[:, columns])
+        return possible.whole(filled, columns, np.isnan(checked)[:, columns])
 
-    def _whole(self, tables, checked, X):
+    def _whole(self, filled, checked, X):
         """Round as `_rounded` does; subclasses also solve equations of rows."""
-        return self._rounded(tables, checked, X)
+        return self._rounded(filled, checked, X)
 
     def _without_equations(self):
         """Return the estimator, or a copy that fills rows that contradict equations."""

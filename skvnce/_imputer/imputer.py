@@ -690,9 +690,8 @@ class Imputer(IncompleteTransformer):
         """Return predictions of validated rows as `transform` does."""
         schema, indicators = self._schema, ()
         # what rules see
-        table = self._whole(
-            fill.returned(schema, predicted.filled, checked), checked, X
-        )
+        filled = fill.returned(schema, predicted.filled, checked)
+        table = self._whole(filled, checked, X)
         if (indicator := getattr(self, "indicator_", None)) is not None:
             names = indicator.get_feature_names_out(schema.all_names)
             indicators = indicator.transform(checked).astype(table.dtype), names

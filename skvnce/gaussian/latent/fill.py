@@ -160,7 +160,7 @@ class _Sums(NamedTuple):
         return cls(latents, columns, means, probabilities)
 
     def add_nominal(self, rows: np.ndarray, first: int, *parts: np.ndarray) -> None:
-        """Add the conditional distributions of nominal cells; see `OnMissing`."""
+        """Add the conditional distributions of nominal cells; see `OnLevels`."""
         probabilities = level_probabilities(*parts)
         self.probabilities[self.columns[first]][rows] += probabilities.T
 

@@ -32,13 +32,7 @@ from skvnce._core.progress import OnRound, tell_round
 from skvnce._core.random import inside
 from skvnce.gaussian import em
 from skvnce.gaussian.latent.columns import Bounds, Latents, Limits
-from skvnce.gaussian.latent.nominal import (
-    GivenOthers,
-    Nominal,
-    OnMissing,
-    cdf,
-    quantile,
-)
+from skvnce.gaussian.latent.nominal import GivenOthers, Nominal, OnLevels, cdf, quantile
 
 # ----------------------------------------
 # Markov chains of parameters: draws at equal distances, and averages.
@@ -332,7 +326,7 @@ class Shown(NamedTuple):
     """Functions of the conditional distributions of missing cells in a sweep."""
 
     ordered: OnMissingScore
-    nominal: OnMissing
+    nominal: OnLevels
 
 
 class Rows(NamedTuple):

@@ -107,7 +107,7 @@ class GivenOthers(NamedTuple):
 
 # rows that miss the column, its first latent variable, the means of its latent
 # variables given all others and the largest others (n_levels, n_rows), deviations
-OnMissing = Callable[[np.ndarray, int, np.ndarray, np.ndarray, np.ndarray], None]
+OnLevels = Callable[[np.ndarray, int, np.ndarray, np.ndarray, np.ndarray], None]
 
 
 class Nominal(NamedTuple):
@@ -131,7 +131,7 @@ class Nominal(NamedTuple):
         z: np.ndarray,
         others: GivenOthers,
         uniform: np.ndarray,
-        on_missing: OnMissing | None = None,
+        on_missing: OnLevels | None = None,
     ) -> None:
         """Draw the latent variables of the column, in place; z is (latents, n)."""
         base = others.base(self.block, z)
