@@ -57,6 +57,20 @@ class Prepared(NamedTuple):
         """Means and precisions, as the loops over rows take them."""
         return self.mixture.means, self.precisions
 
+    def expected(
+        self,
+        data: "Arranged",
+        weights: np.ndarray,
+        skipped: np.ndarray,
+        limits: tuple[float, float],
+    ) -> tuple[np.ndarray, ...]:
+        """Compute expectations of rows; see `kernels.expectation`."""
+        from skvnce.mixture import kernels
+
+        prior = self.mixture.log_weights(data.codes)
+        given = prior, self.normals, self.log_dets
+        return kernels.expectation(data.groups, weights, *given, skipped, limits)
+
 
 def prepare(mixture: Mixture) -> Prepared:
     """Invert the covariances."""
@@ -107,18 +121,10 @@ def responsibilities(
     Returns `shares` (n, n_components): eq. (2), in the order of `data`; those below
     1e-6 are 0; `log_density` (n,).
     """
-    from skvnce.mixture import kernels
-
-    prior = prepared.mixture.log_weights(data.codes)
-    return kernels.expectation(
-        data.groups,
-        np.zeros(len(prior)),  # weights of rows, because no sum of rows is needed
-        prior,
-        prepared.normals,
-        prepared.log_dets,
-        np.zeros(prior.shape, dtype=bool),
-        (-np.inf, NONE),
-    )[:2]
+    shape = len(data.x), len(prepared.log_dets)
+    # without weights of rows, because no sum of rows is needed
+    given = np.zeros(shape[0]), np.zeros(shape, dtype=bool), (-np.inf, NONE)
+    return prepared.expected(data, *given)[:2]
 
 
 def conditional_means(

@@ -164,20 +164,12 @@ def expect(
     whose probability is small relative to the largest one are added, in place.
     `least`: responsibility below which a component does not count in this round.
     """
-    from skvnce.mixture import kernels
-
-    mixture = prepared.mixture
-    prior, limit = mixture.log_weights(data.codes), log(_SKIPPED)
+    limit = log(_SKIPPED)
     if skipped is None:
-        skipped, limit = np.zeros(prior.shape, dtype=bool), -np.inf
-    shares, log_density, totals, first, second = kernels.expectation(
-        data.groups,
-        weights,
-        prior,
-        prepared.normals,
-        prepared.log_dets,
-        skipped,
-        (limit, least),
+        shape = len(weights), len(prepared.log_dets)
+        skipped, limit = np.zeros(shape, dtype=bool), -np.inf
+    shares, log_density, totals, first, second = prepared.expected(
+        data, weights, skipped, (limit, least)
     )
     second += np.triu(second, 1).transpose(0, 2, 1)
     means = (first + centre) / (totals + 1)[:, None]
@@ -186,7 +178,7 @@ def expect(
     scatter += totals[:, None, None] * (means[:, :, None] * means[:, None])
     scatter += far[:, :, None] * far[:, None]
     weighted, classes = shares * weights[:, None], []
-    for code, levels in zip(data.codes.T, mixture.classes, strict=True):
+    for code, levels in zip(data.codes.T, prepared.mixture.classes, strict=True):
         observed = code >= 0
         indicators = np.eye(levels.shape[1])[code[observed]]
         classes.append(weighted[observed].T @ indicators)
