@@ -5,6 +5,7 @@ import math
 import numbers
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -572,6 +573,7 @@ class Option(BaseEstimator):
     set_params = set_nested
 
 
+@dataclass(repr=False, eq=False)
 class Adam(Option):
     """Settings of the optimiser Adam, for the parameter `solver` of estimators.
 
@@ -614,23 +616,15 @@ class Adam(Option):
         "device": [StrOptions(set(DEVICES))],
     }
 
-    def __init__(
-        self,
-        batch_size: int | Literal["auto"] = "auto",
-        learning_rate_init: float | Literal["auto"] = "auto",
-        weight_decay: float | Literal["auto"] = "auto",
-        n_iter_no_change: int | Literal["auto"] = "auto",
-        validation_fraction: float | Literal["auto"] = "auto",
-        device: Literal["cpu", "cuda", "auto"] = "cpu",
-    ) -> None:
-        self.batch_size = batch_size
-        self.learning_rate_init = learning_rate_init
-        self.weight_decay = weight_decay
-        self.n_iter_no_change = n_iter_no_change
-        self.validation_fraction = validation_fraction
-        self.device = device
+    batch_size: int | Literal["auto"] = "auto"
+    learning_rate_init: float | Literal["auto"] = "auto"
+    weight_decay: float | Literal["auto"] = "auto"
+    n_iter_no_change: int | Literal["auto"] = "auto"
+    validation_fraction: float | Literal["auto"] = "auto"
+    device: Literal["cpu", "cuda", "auto"] = "cpu"
 
 
+@dataclass(repr=False, eq=False)
 class LBFGS(Option):
     """Settings of the optimiser L-BFGS, for the parameter `solver` of `VNCEEstimator`.
 
@@ -659,15 +653,9 @@ class LBFGS(Option):
         "device": [StrOptions(set(DEVICES))],
     }
 
-    def __init__(
-        self,
-        n_iter: int = 5,
-        tol: float = 1e-5,
-        device: Literal["cpu", "cuda", "auto"] = "cpu",
-    ) -> None:
-        self.n_iter = n_iter
-        self.tol = tol
-        self.device = device
+    n_iter: int = 5
+    tol: float = 1e-5
+    device: Literal["cpu", "cuda", "auto"] = "cpu"
 
 
 def check_parameters(estimator: BaseEstimator) -> None:

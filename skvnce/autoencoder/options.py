@@ -1,6 +1,7 @@
 """Samplers and modules of the user's own for `LAIRImputer`, as options."""
 
 from copy import deepcopy
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ from skvnce.autoencoder.networks import moved_to, user_autoencoder
 from skvnce.gaussian.marginals import CellScores
 
 
+@dataclass(repr=False, eq=False)
 class LAIR(Option):
     """Latent-adaptive importance resampling, for the `sampler` of `LAIRImputer`.
 
@@ -51,15 +53,9 @@ class LAIR(Option):
         "replenish": [StrOptions({"encoder", "prior"})],
     }
 
-    def __init__(
-        self,
-        n_particles: int = 4,
-        n_replenish: int = 20,
-        replenish: Literal["encoder", "prior"] = "encoder",
-    ) -> None:
-        self.n_particles = n_particles
-        self.n_replenish = n_replenish
-        self.replenish = replenish
+    n_particles: int = 4
+    n_replenish: int = 20
+    replenish: Literal["encoder", "prior"] = "encoder"
 
     def _rule(self):
         sizes = int(self.n_particles), int(self.n_replenish)
@@ -71,6 +67,7 @@ class LAIR(Option):
         return samplers.by_lair(*sizes, self.replenish)
 
 
+@dataclass(repr=False, eq=False)
 class ACMWG(Option):
     """Adaptive collapsed-Metropolis-within-Gibbs, for `sampler` of `LAIRImputer`.
 
@@ -99,14 +96,14 @@ class ACMWG(Option):
         "n_warm_up": [integer_from(0)],
     }
 
-    def __init__(self, epsilon: float = 0.05, n_warm_up: int = 0) -> None:
-        self.epsilon = epsilon
-        self.n_warm_up = n_warm_up
+    epsilon: float = 0.05
+    n_warm_up: int = 0
 
     def _rule(self):
         return samplers.SAMPLERS["ac-mwg"](float(self.epsilon), int(self.n_warm_up))
 
 
+@dataclass(repr=False, eq=False)
 class MWG(Option):
     """Metropolis-within-Gibbs, for the parameter `sampler` of `LAIRImputer`.
 
@@ -130,8 +127,7 @@ class MWG(Option):
 
     _parameter_constraints = {"n_warm_up": [integer_from(0)]}
 
-    def __init__(self, n_warm_up: int = 0) -> None:
-        self.n_warm_up = n_warm_up
+    n_warm_up: int = 0
 
     def _rule(self):
         return samplers.SAMPLERS["mwg"](int(self.n_warm_up))
@@ -145,6 +141,7 @@ def sampler_of(value):
     return options[value]()
 
 
+@dataclass(repr=False, eq=False)
 class TorchVAE(Option):
     """Your own trained autoencoder, for the parameter `model` of `LAIRImputer`.
 
@@ -198,17 +195,10 @@ class TorchVAE(Option):
         "device": [StrOptions(set(DEVICES))],
     }
 
-    def __init__(
-        self,
-        model: Any,
-        posterior: Any,
-        n_importance_samples: int = 256,
-        device: Literal["cpu", "cuda", "auto"] = "cpu",
-    ) -> None:
-        self.model = model
-        self.posterior = posterior
-        self.n_importance_samples = n_importance_samples
-        self.device = device
+    model: Any
+    posterior: Any
+    n_importance_samples: int = 256
+    device: Literal["cpu", "cuda", "auto"] = "cpu"
 
 
 class TorchMember:

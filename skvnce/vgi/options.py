@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -122,6 +123,7 @@ def _number(value, default):
     return int(default if isinstance(value, str) else value)
 
 
+@dataclass(repr=False, eq=False)
 class VGI(Option):
     """Variational Gibbs inference, for the `algorithm` of `IncompleteDensity`.
 
@@ -172,24 +174,16 @@ class VGI(Option):
         "n_warm_up": [integer_from(0)],
     }
 
-    def __init__(
-        self,
-        conditionals: Literal["normal", "mixture", "spline"] = "normal",
-        *,
-        network: Literal["shared", "extended", "independent"] = "shared",
-        n_updates: int | Literal["auto"] = "auto",
-        n_selected: int = 1,
-        start: Literal["auto", "normal", "marginals"] = "auto",
-        n_warm_up: int = 0,
-    ) -> None:
-        self.conditionals = conditionals
-        self.network = network
-        self.n_updates = n_updates
-        self.n_selected = n_selected
-        self.start = start
-        self.n_warm_up = n_warm_up
+    conditionals: Literal["normal", "mixture", "spline"] = "normal"
+    _: KW_ONLY
+    network: Literal["shared", "extended", "independent"] = "shared"
+    n_updates: int | Literal["auto"] = "auto"
+    n_selected: int = 1
+    start: Literal["auto", "normal", "marginals"] = "auto"
+    n_warm_up: int = 0
 
 
+@dataclass(repr=False, eq=False)
 class MCEM(Option):
     """Monte Carlo EM, for the `algorithm` of `IncompleteDensity`.
 
@@ -216,9 +210,8 @@ class MCEM(Option):
 
     _parameter_constraints = {"n_steps": [integer_from(1)], "every": [integer_from(1)]}
 
-    def __init__(self, n_steps: int = 300, every: int = 5) -> None:
-        self.n_steps = n_steps
-        self.every = every
+    n_steps: int = 300
+    every: int = 5
 
 
 def _flow(n_passes, normal, factors, families):
@@ -353,6 +346,7 @@ def _diverging(chains, columns):
     return (outside > MOST_OUTSIDE).cpu().numpy() & ~rounded
 
 
+@dataclass(repr=False, eq=False)
 class IncompleteDensity(callbacks.CallbackSupportMixin, NodeScores, Option):
     """A density of rows and its training, for the parameter `model` of `VGIImputer`.
 
@@ -450,23 +444,15 @@ class IncompleteDensity(callbacks.CallbackSupportMixin, NodeScores, Option):
         "n_importance_samples": [integer_from(2)],
     }
 
-    def __init__(
-        self,
-        model: Callable[..., Any]
-        | Literal["vae", "flow", "coupling-flow", "factor-analysis"] = "vae",
-        *,
-        algorithm: VGI | MCEM | Literal["vgi", "mcem"] = "vgi",
-        n_training_draws: int | Literal["auto"] = "auto",
-        solver: Adam | Literal["auto"] = "auto",
-        max_iter: int | Literal["auto"] = "auto",
-        n_importance_samples: int = 64,
-    ) -> None:
-        self.model = model
-        self.algorithm = algorithm
-        self.n_training_draws = n_training_draws
-        self.solver = solver
-        self.max_iter = max_iter
-        self.n_importance_samples = n_importance_samples
+    model: (
+        Callable[..., Any] | Literal["vae", "flow", "coupling-flow", "factor-analysis"]
+    ) = "vae"
+    _: KW_ONLY
+    algorithm: VGI | MCEM | Literal["vgi", "mcem"] = "vgi"
+    n_training_draws: int | Literal["auto"] = "auto"
+    solver: Adam | Literal["auto"] = "auto"
+    max_iter: int | Literal["auto"] = "auto"
+    n_importance_samples: int = 64
 
     _parts = {
         "solver": lambda _: Adam(),
