@@ -10,12 +10,12 @@ from pathlib import Path
 # The gallery looks at what the examples import, also where it does not run them.
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 
-from skvnce import __version__
+import skvnce.options
 
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
 project = "skvnce"
-release = version = __version__
+release = version = skvnce.__version__
 extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
@@ -41,6 +41,14 @@ autosummary_context = {
         f"skvnce.{path.stem}"
         for path in sorted(Path(__file__).parent.glob("class_pages/*.rst"))
     ],
+    # Parameters of classes that declare them as fields: no attributes of these pages.
+    "parameters": {
+        f"{module.__name__}.{name}": list(
+            getattr(getattr(module, name), "__dataclass_fields__", ())
+        )
+        for module in (skvnce, skvnce.options)
+        for name in module.__all__
+    },
     # Methods that pages of classes list without their documentation.
     "of_scikit_learn": (
         *("get_metadata_routing", "get_params", "set_params", "set_output"),
