@@ -39,7 +39,8 @@ def impute_survey(table):
     imputer = TableImputer(random_state=0).set_output(transform="pandas")
     fills = {**rival_fills(incomplete), "TableImputer": fill(imputer, incomplete)}
     errors = {
-        name: survey_errors(table, one, hidden) for name, (one, _) in fills.items()
+        name: survey_errors(table, filled, hidden)
+        for name, (filled, _) in fills.items()
     }
     frame = pd.DataFrame(errors, index=table.columns)
     frame.loc["mean of numbers"] = frame[: len(is_category)][~is_category].mean()

@@ -176,7 +176,7 @@ def plain(value: object) -> object:
 def of_plain(value: object) -> object:
     """Restore a value from its plain form; the inverse of `plain`."""
     if isinstance(value, list):
-        return [of_plain(one) for one in value]
+        return [of_plain(item) for item in value]
     if not isinstance(value, dict):
         return value
     if _KIND not in value:

@@ -214,8 +214,8 @@ def exact_columns(schema: Schema, X: np.ndarray) -> set[int]:
     """
     related, values, columns = schema.relations, values_of(schema, X), set()
     is_dummy = related.bounds.is_dummy
-    for one in related.formulas:
-        places = np.array(one.rule.columns)
+    for formula in related.formulas:
+        places = np.array(formula.rule.columns)
         others, dummies = places[~is_dummy[places]], places[is_dummy[places]]
         if len(others) > 1 or (np.nansum(values[:, dummies], 1) > 1).any():
             columns |= set(others.tolist())

@@ -65,8 +65,10 @@ def _by_terms(
     hits = []
     for start in range(0, len(terms), _CHUNK):
         features = values[:, numbers[start : start + _CHUNK]].prod(2)
-        some = [_correlations(_standard(features[rows]), part) for rows, part in parts]
-        strength = abs(np.stack(some)).max(0)
+        correlations = [
+            _correlations(_standard(features[rows]), part) for rows, part in parts
+        ]
+        strength = abs(np.stack(correlations)).max(0)
         for i, k in np.argwhere(strength > least).tolist():
             term, y = terms[start + i], places[k]
             if y not in [j for j, _ in term]:

@@ -37,8 +37,10 @@ class Bounds(NamedTuple):
     def none(cls, p: int) -> Self:
         """Allow all numbers in p columns."""
         free = np.full(p, np.inf)
-        none, one = np.zeros(p), np.ones(p)
-        return cls(none, one, none, one, -free, free, none.astype(bool), none, free)
+        zeros, ones = np.zeros(p), np.ones(p)
+        return cls(
+            zeros, ones, zeros, ones, -free, free, zeros.astype(bool), zeros, free
+        )
 
     def of(self, places: list[int]) -> Self:
         """Select columns."""

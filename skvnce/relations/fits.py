@@ -252,11 +252,11 @@ def _trimmed(features: np.ndarray, rows: np.ndarray, rounding: float) -> tuple |
     """Regress by some rows, and then by all that fit; see `_regressed`."""
     y, X, n_usual = features[:, 0], features[:, 1:], int(_USUAL * len(features))
     for _ in range(3):
-        some, target = X[rows], y[rows]
-        mean, centre, deviation = some.mean(0), target.mean(), some.std(0)
+        predictors, target = X[rows], y[rows]
+        mean, centre, deviation = predictors.mean(0), target.mean(), predictors.std(0)
         if not deviation.all():
             return None
-        scaled = (some - mean) / deviation
+        scaled = (predictors - mean) / deviation
         beta, _, rank, _ = np.linalg.lstsq(scaled, target - centre, rcond=1e-11)
         if rank < X.shape[1]:
             return None

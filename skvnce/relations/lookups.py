@@ -195,19 +195,27 @@ def _targets_of_pairs(
 
 def names_of_sets(rules: list[Checked]) -> list[Checked]:
     """Look up columns that determine a set of which one is 1, and follow from it."""
-    lookups = {one.columns: one for one in rules if isinstance(one.rule, Lookup)}
+    lookups = {
+        checked.columns: checked
+        for checked in rules
+        if isinstance(checked.rule, Lookup)
+    }
     names = []
-    for places in [one.columns for one in rules if one.rule.is_set]:
+    for places in [checked.columns for checked in rules if checked.rule.is_set]:
         for name in sorted({pair[-1] for pair in lookups} - set(places)):
             by_name = [lookups[j, name] for j in places if (j, name) in lookups]
             ones = [
-                [key for (key,), cell in zip(*one.rule[1:], strict=True) if cell == 1]
-                for one in by_name
+                [
+                    key
+                    for (key,), cell in zip(*lookup.rule[1:], strict=True)
+                    if cell == 1
+                ]
+                for lookup in by_name
             ]
             if len(ones) == len(places) and all(len(keys) == 1 for keys in ones):
                 keys = tuple(map(tuple, np.eye(len(places)).tolist()))
                 rule = Lookup((name, *places), keys, tuple(chain(*ones)))
-                support = min(one.support for one in by_name)
+                support = min(lookup.support for lookup in by_name)
                 names.append(Checked(rule, support, 0, (name,)))
     return names
 

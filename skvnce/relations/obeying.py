@@ -95,7 +95,7 @@ def _solved(
     n_held = which_hold(bounds, formulas, solved, cells.free).sum(1)
 
     # whole numbers stay whole, but equations of the user hold at any rate
-    whole = (bounds.unit >= 1) & all(one.rule.tier >= 0 for one in formulas)
+    whole = (bounds.unit >= 1) & all(formula.rule.tier >= 0 for formula in formulas)
 
     def take(rows: np.ndarray, new: np.ndarray) -> None:
         """Take new cells of rows in which more formulas hold by them."""
@@ -185,7 +185,7 @@ def _in_order(formulas: Sequence[Checked]) -> list[Checked]:
     while rest:
         totals = [checked.columns[checked.rule.total] for checked in rest]
         pairs = list(zip(rest, totals, strict=True))
-        free = [not {*one.columns} & {*totals} - {total} for one, total in pairs]
+        free = [not {*rule.columns} & {*totals} - {total} for rule, total in pairs]
         if not any(free):  # a circle, in any order
             return ordered + rest
         ordered += compress(rest, free)

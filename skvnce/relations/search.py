@@ -219,7 +219,7 @@ def _fitted(
             else:
                 links.add(checked)
                 fits.append(checked)
-    for checked in sorted(rounded, key=lambda one: (one.rule.tier, one.error)):
+    for checked in sorted(rounded, key=lambda rule: (rule.rule.tier, rule.error)):
         if not links.have(checked.columns):
             links.add(checked)
             fits.append(checked)
@@ -255,7 +255,7 @@ def _long(columns: Columns, links: _Links, short: list[Checked]) -> list[Checked
         fits = (fit(columns, formula, tried) for formula in formulas)
         longer += [next(filter(None, fits), None)]
     rules = [*short, *more]
-    for checked in sorted(filter(None, longer), key=lambda one: len(one.columns)):
+    for checked in sorted(filter(None, longer), key=lambda rule: len(rule.columns)):
         if not _follows(rules, checked, len(columns.names)):
             rules.append(checked)
     return rules[len(short) :]
