@@ -125,7 +125,7 @@ def warn_of_gap(log_scale_gap, noise_ratio):
 
 def warn_of_bound(bound_gap, n_draws):
     """Warn if more draws of missing cells give rows another log-density."""
-    if bound_gap > fit.LARGEST_GAP:
+    if bound_gap > fit.MAX_BOUND_GAP:
         more = _more(n_draws)
         warn_user(
             f"The {n_draws} draws of missing cells of each row miss "
@@ -139,7 +139,7 @@ def warn_of_bound(bound_gap, n_draws):
 
 def bias_of_latents(gap, table_fit, n_draws):
     """Say that the posterior of the latents may bias the parameters, or nothing."""
-    if gap.mean <= fit.LARGEST_GAP:
+    if gap.mean <= fit.MAX_BOUND_GAP:
         return ""
     remedy = ""
     if table_fit.outcome.averages:
@@ -163,7 +163,7 @@ def _more(n_draws):
 # A fitted density with a scale parameter: means, draws and scores of rows.
 
 
-_CELLS, _LATENTS = 0, 1  # places of `FittedModel.one_draw`
+_CELLS, _LATENTS = 0, 1  # arguments of `FittedModel.resample`
 
 
 class ScaledDensity(NamedTuple):
@@ -174,7 +174,9 @@ class ScaledDensity(NamedTuple):
 
     def n_chains(self, n_draws: int | None) -> int:
         """Return how many numbers a cell are in memory at a time."""
-        number = fit.EVALUATED if n_draws is None else fit.CANDIDATES * n_draws
+        number = (
+            fit.N_IMPORTANCE_SAMPLES if n_draws is None else fit.N_CANDIDATES * n_draws
+        )
         return number * self.fitted.n_states
 
     @torch.no_grad()
@@ -223,7 +225,7 @@ class ScaledDensity(NamedTuple):
     @torch.no_grad()
     def _draw(self, nodes: np.ndarray, n_draws: int, place: int) -> torch.Tensor:
         rows = self._scaled(np.tile(nodes, (n_draws, 1)))
-        draws = self.fitted.one_draw(rows, place).cpu()
+        draws = self.fitted.resample(rows, place).cpu()
         return draws.reshape(n_draws, len(nodes), -1)
 
 
@@ -232,7 +234,7 @@ class ScaledDensity(NamedTuple):
 
 
 _POOL = 10_000  # rows of the reference noise from which that of each row is chosen
-_NU = fit.REFERENCE_RATIO
+_NU = fit.DEFAULT_NOISE_RATIO
 _CHANCE = _NU * log(_NU) - (1 + _NU) * log(1 + _NU)  # the objective of a random guess
 
 
@@ -489,7 +491,7 @@ class VNCEEstimator(callbacks.CallbackSupportMixin, Imputer):
         table = self._chosen(schema, cells, is_whole=False)
         columns = table.schema.model_columns
         self._report_tails(table.schema, table.cells.table, columns)
-        most = self.n_init * self.max_iter * fit.PER_ROUND
+        most = self.n_init * self.max_iter * fit.ITER_PER_ROUND
         on_round, finish = callbacks.report_rounds(self, most, X=cells)
         # the caller may have disabled gradients
         with (
@@ -641,7 +643,7 @@ class VNCEEstimator(callbacks.CallbackSupportMixin, Imputer):
         with runtime.one_thread(), seeded(0), torch.no_grad():
             noise = self._reference()
             pool = noise.sample(_POOL)
-            n_chains = fit.EVALUATED * (1 + _NU) * self._modules().n_states
+            n_chains = fit.N_IMPORTANCE_SAMPLES * (1 + _NU) * self._modules().n_states
             values = [
                 self._objective_values(noise, pool, nodes).numpy()
                 for _, nodes in chunks(self._schema, rows, n_chains)
@@ -651,7 +653,7 @@ class VNCEEstimator(callbacks.CallbackSupportMixin, Imputer):
     def _objective_values(self, noise, pool, nodes):
         """Compute the objective of rows; all random numbers are keyed by the row."""
         # 0 is the key of means and log-densities
-        contrast = fit.keyed_contrast(
+        contrast = fit.contrast_from_pool(
             noise, pool, self._units().scaled(nodes), _NU, row_keyed(nodes, 1)
         )
         numbers, model = (row_lattice(nodes, 2), row_lattice(nodes, 3)), self._modules()

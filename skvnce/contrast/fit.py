@@ -1,4 +1,4 @@
-"""Fits of a model to incomplete rows: from one start, and the best start of a table."""
+"""Fits of a model to incomplete rows, and the best of several initialisations."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -76,10 +76,11 @@ from skvnce.contrast.posteriors import (
 
 
 # a power of two, because draws are points of a lattice
-EVALUATED = 64  # number of draws for means, scores and densities
-CANDIDATES = 80  # number of weighted draws for a selected one; bias of order 1 / it
+N_IMPORTANCE_SAMPLES = 64  # for means, scores and densities
+# importance samples from which one draw is resampled; the bias has order 1 / n
+N_CANDIDATES = 80
 # 16 MiB in double precision
-PART = 2**21  # maximum size of the draws of one part of the rows
+MAX_CHUNK_SIZE = 2**21  # of the draws of one chunk of rows
 
 
 class FittedModel(NamedTuple):
@@ -115,12 +116,12 @@ class FittedModel(NamedTuple):
 
     def defend(self, data: Incomplete) -> Self:
         """Draw latents also from the posteriors of some rows, evenly spaced."""
-        every = -(-len(data.x) // _OTHERS)
-        rows = data.take(slice(None, None, every)).on(self.device)
+        stride = -(-len(data.x) // _N_DEFENSIVE_ROWS)
+        rows = data.take(slice(None, None, stride)).on(self.device)
         return self._replace(steps=defend(self.steps, rows))
 
     def at(
-        self, observed: Tensor, n_draws: int = EVALUATED
+        self, observed: Tensor, n_draws: int = N_IMPORTANCE_SAMPLES
     ) -> tuple[Callable[..., Tensor], Posterior]:
         """Return log phi, and the posterior of its arguments, of rows of a mask."""
         if self.is_integrated:
@@ -128,7 +129,7 @@ class FittedModel(NamedTuple):
         return self.model.log_density, sequential(self.steps, n_draws, observed)
 
     def weighted_draws(
-        self, data: Incomplete, uniforms: Uniforms, n_draws: int = EVALUATED
+        self, data: Incomplete, uniforms: Uniforms, n_draws: int = N_IMPORTANCE_SAMPLES
     ) -> tuple[tuple[Tensor, ...], Tensor]:
         """Draw the unobserved variables.
 
@@ -162,17 +163,17 @@ class FittedModel(NamedTuple):
         values, weight = self.weighted_draws(data, uniforms)
         return weighted_quantiles(values[0], weight.exp()[..., None], levels)
 
-    def one_draw(self, data: Incomplete, place: int) -> Tensor:
-        """Draw rows (place 0) or latents (1) of weighted ones, by torch's stream."""
+    def resample(self, data: Incomplete, place: int) -> Tensor:
+        """Draw rows (place 0) or latents (1) by sampling-importance-resampling."""
         is_exact = isinstance(self.model.model, FreeGaussian)
         # a draw of the exact conditional needs no selection
-        n_draws = 1 if is_exact else CANDIDATES
+        n_draws = 1 if is_exact else N_CANDIDATES
         values, weight = self.weighted_draws(data, global_stream, n_draws)
         # on the CPU, so that the draws are the same on each device
-        chosen = torch.multinomial(weight.exp().T.cpu(), 1).T[..., None]
-        chosen = chosen.to(weight.device)
-        chosen = chosen.expand(1, -1, values[place].shape[-1])
-        return values[place].gather(0, chosen)[0]
+        indices = torch.multinomial(weight.exp().T.cpu(), 1).T[..., None]
+        indices = indices.to(weight.device)
+        indices = indices.expand(1, -1, values[place].shape[-1])
+        return values[place].gather(0, indices)[0]
 
     def log_prob(self, data: Incomplete, uniforms: Uniforms) -> tuple[Tensor, Tensor]:
         """Compute log-densities of the observed cells, and standard errors; (n,)."""
@@ -195,19 +196,19 @@ class FittedModel(NamedTuple):
         contrast = contrast_with(noise, data, noise_ratio).on(self.device)
         data = data.on(self.device)
         log_density, posterior = self.at(data.observed, n_draws)
-        size = self.rows_at_once(data, posterior, noise_ratio)
+        size = self.chunk_rows(data, posterior, noise_ratio)
         problem = Problem(log_density, posterior, contrast, size=size)
         return evaluate(problem).on(torch.device("cpu"))
 
-    def rows_at_once(
+    def chunk_rows(
         self, data: Incomplete, posterior: Posterior, noise_ratio: int
     ) -> int:
-        """Bound the number of rows whose draws, with their noise, are in memory."""
+        """Return the number of rows of a chunk, so that its draws fit in memory."""
         draws = 1
         if isinstance(posterior, SequentialPosterior):
             draws = posterior.n_draws * posterior.n_states
         width = data.x.shape[1] + self.n_components
-        return max(1, PART // (draws * (1 + noise_ratio) * width))
+        return max(1, MAX_CHUNK_SIZE // (draws * (1 + noise_ratio) * width))
 
 
 def _draw(
@@ -221,27 +222,27 @@ def _draw(
     return draws, log_ratio(log_density, draws, data.x.new_zeros(len(data.x)))
 
 
-def keyed_contrast(
+def contrast_from_pool(
     noise: Noise, pool: Tensor, data: Incomplete, noise_ratio: int, uniforms: Uniforms
 ) -> Contrast:
-    """Choose the noise of each row from a pool of draws by uniform numbers."""
+    """Draw the noise of each row from a pool of noise rows, by uniform numbers."""
     template = data.x.new_empty(noise_ratio, len(data.x), 1)
-    places = (uniforms(0, template) * len(pool)).long().squeeze(-1)
-    rows = data.x, pool[places]
+    indices = (uniforms(0, template) * len(pool)).long().squeeze(-1)
+    rows = data.x, pool[indices]
     return Contrast(
         *(Rows(x, data.observed, noise.log_prob(x, data.observed)) for x in rows)
     )
 
 
 # ----------------------------------------
-# One fit of a model to incomplete rows, from one start: model, posterior, solver.
+# One fit of a model to incomplete rows: model, posterior, solver.
 
 
-PER_ROUND = 20  # number of iterations without draws that count as a round
+ITER_PER_ROUND = 20  # iterations of L-BFGS that count as a round of NCE
 _PATIENCE = 5  # number of successive rounds without a change after which the fit stops
-_GRADIENT = 1e-5  # tolerance of L-BFGS if there are no draws
-_ADAPTED = 10  # rounds in which a posterior is trained whose draws are averaged
-_OF_PROPOSALS = 50  # iterations of L-BFGS for a posterior that the fit does not need
+_GRADIENT_TOL = 1e-5  # tolerance of L-BFGS if there are no draws
+_PROPOSAL_ROUNDS = 10  # of training a posterior whose draws are averaged
+_PROPOSAL_ITER = 50  # iterations of L-BFGS for a posterior that only draws use
 
 Named = list[tuple[str, Tensor]]
 Penalty = Callable[[], Tensor] | None
@@ -259,8 +260,8 @@ class Settings(NamedTuple):
     n_draws: int  # number of draws of the unobserved variables of each row
     n_init: int  # number of starts
     seed: int  # seed of common random numbers
-    # strength of the penalty of the model's parameters.  None is their number, or zero
-    # for models of the caller
+    # strength of the L2 penalty of the model's parameters.  None is their number, or
+    # zero for models of the caller
     ridge: float | None
     # "auto", "lbfgs" or "adam"; "auto" is Adam if draws are discrete, which have no
     # derivative
@@ -271,7 +272,7 @@ class Settings(NamedTuple):
     batch_size: int  # of Adam
     learning_rate: float  # of Adam, at the start
     device: torch.device = torch.device("cpu")  # where the objective is computed
-    # number of draws of a second fit if `n_draws` are too few
+    # draws of a second fit if `n_draws` are too few
     more_draws: int | None = None
     # "vnce", "importance-weighted" or "auto", see `is_averaged`
     criterion: str = "auto"
@@ -322,11 +323,11 @@ def fit_from_one_start(
         posterior,
         inputs.contrast.on(device),
         seed=settings.seed,
-        size=fitted.rows_at_once(data, posterior, settings.noise_ratio),
+        size=fitted.chunk_rows(data, posterior, settings.noise_ratio),
     )
     if averages:
-        problem = draws_inside(bound)
-    start_scale(problem, model)
+        problem = importance_weighted_problem(bound)
+    initialise_log_scale(problem, model)
     ridge = ridge_of(settings, model)
     losses, converged = solve(settings, problem, model, ridge, data, on_round)
     is_normal = isinstance(model.model, FreeGaussian)
@@ -334,7 +335,7 @@ def fit_from_one_start(
         # draws that are discrete need the score function, which an average has not
         free = bound._replace(log_density=model.log_density, posterior=drawn)
         if is_averaged("auto", drawn, data):
-            free = draws_inside(free)
+            free = importance_weighted_problem(free)
         with step("fitting the posterior of unobserved variables"):
             fit_proposals(settings, free, data)
     # the parts are used without gradients and dropout from here on
@@ -355,7 +356,7 @@ def build(settings: Settings, inputs: Inputs) -> FittedModel:
     n_components = count_latents(model.model, settings.n_components)
     exact, normal = is_integrated(settings.posterior, model), inputs.normal_of_cells
     if exact and isinstance(model.model, FreeGaussian):  # its posterior is known
-        normal = partial(_start_of, model.model)
+        normal = partial(_normal_of_model, model.model)
     steps = build_posterior(
         settings.posterior, model, n_components, inputs.summary, normal
     )
@@ -363,7 +364,7 @@ def build(settings: Settings, inputs: Inputs) -> FittedModel:
 
 
 @torch.no_grad()
-def _start_of(model: FreeGaussian, positive: Tensor) -> Normal:
+def _normal_of_model(model: FreeGaussian, positive: Tensor) -> Normal:
     """Return the normal distribution of a model whose columns are all real."""
     return model.free.normal()
 
@@ -388,8 +389,8 @@ def is_averaged(criterion: str, posterior: Posterior, data: Incomplete) -> bool:
     )
 
 
-def draws_inside(bound: Problem) -> Problem:
-    """Train the model by (IW) of `objective`, with draws inside the logarithm.
+def importance_weighted_problem(bound: Problem) -> Problem:
+    """Maximise the importance-weighted bound, (IW) of `objective`.
 
     In variational EM the E-step still maximises `bound`, eq. (13); Adam, which
     trains both together, maximises (IW) in both.
@@ -401,8 +402,8 @@ def draws_inside(bound: Problem) -> Problem:
     )
 
 
-def start_scale(problem: Problem, model: Scaled) -> None:
-    """Initialise the scale parameter by importance sampling of the integral."""
+def initialise_log_scale(problem: Problem, model: Scaled) -> None:
+    """Initialise the log normalising constant by importance sampling."""
     if model.log_scale.requires_grad:
         start = log_mean(evaluate(problem).noise)
         # weights of importance sampling may overflow
@@ -429,20 +430,21 @@ def solve(
             [*named, *of_posterior],
             penalty=penalty,
             on_epoch=lambda epoch, loss: on_round(epoch, loss, np.nan),
-            **_of_adam(settings),
+            **_adam_options(settings),
         )
         return losses, True
     leaves = [leaf for _, leaf in named]
     if of_posterior or has_states(problem.posterior):
         averages = problem.posterior_criterion is not None
+        n_steps = settings.n_steps
         trace = variational_em(
             problem,
             leaves,
             [leaf for _, leaf in of_posterior],
             penalty=penalty,
-            n_steps=max(settings.n_steps, PER_ROUND) if averages else settings.n_steps,
-            n_posterior_steps=settings.n_steps,
-            n_posterior_rounds=_ADAPTED if averages else None,
+            n_steps=max(n_steps, ITER_PER_ROUND) if averages else n_steps,
+            n_posterior_steps=n_steps,
+            n_posterior_rounds=_PROPOSAL_ROUNDS if averages else None,
             tol=settings.tol,
             patience=_PATIENCE,
             max_iter=settings.max_iter,
@@ -454,7 +456,7 @@ def solve(
     return fit_without_draws(settings, problem, leaves, penalty, on_round)
 
 
-def _of_adam(settings: Settings) -> dict:
+def _adam_options(settings: Settings) -> dict:
     """Return the options of `joint_ascent`."""
     return {
         "batch_size": settings.batch_size,
@@ -470,7 +472,7 @@ def fit_without_draws(
     penalty: Penalty,
     on_round: OnRound,
 ) -> tuple[list[float], bool]:
-    """Run L-BFGS if there are no draws: NCE."""
+    """Run L-BFGS: noise-contrastive estimation without draws."""
     losses: list[float] = []
 
     def on_step(loss: float) -> bool:
@@ -478,15 +480,20 @@ def fit_without_draws(
         losses.append(loss)
         return on_round(len(losses), loss, change)
 
-    most = PER_ROUND * settings.max_iter
+    n_iter = ITER_PER_ROUND * settings.max_iter
     fit = fit_model(
-        problem, leaves, penalty=penalty, tol=_GRADIENT, max_iter=most, on_step=on_step
+        problem,
+        leaves,
+        penalty=penalty,
+        tol=_GRADIENT_TOL,
+        max_iter=n_iter,
+        on_step=on_step,
     )
-    return losses or [fit.objective], fit.n_iter < most
+    return losses or [fit.objective], fit.n_iter < n_iter
 
 
 def probe_draws(posterior: Posterior, data: Incomplete) -> Draws:
-    """Draw once for a row in which every cell that any row misses is missing."""
+    """Draw once for a row whose missing cells are those of all rows together."""
     return posterior(data.x[:1], data.observed.all(0)[None], stream(0))
 
 
@@ -501,14 +508,13 @@ def used_parameters(posterior: Posterior, data: Incomplete) -> Named:
     ]
     draws = probe_draws(posterior, data)
     tensors = [draws.log_prob, draws.log_weight, *draws.values]
-    moving = [tensor.sum() for tensor in tensors if tensor.requires_grad]
-    if not named or not moving:
+    differentiable = [tensor.sum() for tensor in tensors if tensor.requires_grad]
+    if not named or not differentiable:
         return []
     leaves = [leaf for _, leaf in named]
-    slopes = torch.autograd.grad(sum(moving), leaves, allow_unused=True)
-    return [
-        pair for pair, slope in zip(named, slopes, strict=True) if slope is not None
-    ]
+    gradients = torch.autograd.grad(sum(differentiable), leaves, allow_unused=True)
+    pairs = zip(named, gradients, strict=True)
+    return [parameter for parameter, gradient in pairs if gradient is not None]
 
 
 def has_states(posterior: Posterior) -> bool:
@@ -563,14 +569,14 @@ def fit_proposals(settings: Settings, problem: Problem, data: Incomplete) -> Non
     if not named:
         return
     if is_stochastic(settings, problem.posterior, data):
-        joint_ascent(problem, named, **_of_adam(settings))
+        joint_ascent(problem, named, **_adam_options(settings))
     else:
         leaves = [leaf for _, leaf in named]
-        fit_posterior(problem, leaves, max_iter=_OF_PROPOSALS)
+        fit_posterior(problem, leaves, max_iter=_PROPOSAL_ITER)
 
 
 # ----------------------------------------
-# How far the bound at which a model was fitted is from its log-density.
+# The gap between the variational bound of a fit and the log-density.
 #
 # Draws of missing cells make log p(x_obs) too low on average.  If the posterior is
 # far from that of the model, for example because it has one mode instead of two, the
@@ -579,17 +585,17 @@ def fit_proposals(settings: Settings, problem: Problem, data: Incomplete) -> Non
 # of latents come from the posteriors of many rows, as that of a row misses modes.
 
 
-LARGEST_GAP = 0.1  # in nats; with a larger one the draws of a fit are too few
-_ROWS = 200  # maximum number of incomplete rows, evenly spaced
+MAX_BOUND_GAP = 0.1  # in nats; with a larger one the draws of a fit are too few
+_N_CHECKED_ROWS = 200  # maximum number of incomplete rows, evenly spaced
 # a power of two, because draws are points of a lattice
-_MANY = 1024  # number of draws that replaces infinitely many
-_OTHERS = 64  # number of rows whose posteriors of latents cover several modes
+_N_REFERENCE_DRAWS = 1024  # instead of infinitely many
+_N_DEFENSIVE_ROWS = 64  # whose posteriors of latents cover several modes
 _SEEDS = 101, 102  # other random numbers than those of a fit
 Bound = Callable[[Tensor, Tensor], Tensor]
 
 
 class Gap(NamedTuple):
-    """How much lower the bound of a fit is than log phi, on average over rows."""
+    """The mean over rows of log phi minus the bound of the fit (variational gap)."""
 
     mean: float  # in nats
     error: float  # its standard error
@@ -609,13 +615,14 @@ def bound_gap(
     rows = drawn.nonzero().squeeze(1)
     if fitted.is_integrated or not len(rows):
         return Gap(0.0, 0.0)
-    # the ceiling of the ratio, so that there are at most that many rows
-    checked = data.take(rows[:: -(-len(rows) // _ROWS)]).on(fitted.device)
-    trained = log_marginal if averages else mean_over_draws
-    few = _bound(fitted, checked, n_draws, trained, _SEEDS[0])
+    stride = -(-len(rows) // _N_CHECKED_ROWS)  # rounded up
+    subsample = data.take(rows[::stride]).on(fitted.device)
+    criterion = log_marginal if averages else mean_over_draws
+    bound = _bound(fitted, subsample, n_draws, criterion, _SEEDS[0])
     if fitted.draws_latents:
         fitted = fitted.defend(data)
-    gap = _bound(fitted, checked, _MANY, log_marginal, _SEEDS[1]) - few
+    n_draws = _N_REFERENCE_DRAWS
+    gap = _bound(fitted, subsample, n_draws, log_marginal, _SEEDS[1]) - bound
     return Gap(float(gap.mean()), float(gap.std(correction=0)) / len(gap) ** 0.5)
 
 
@@ -624,24 +631,24 @@ def _bound(
 ) -> Tensor:
     """Compute a bound of log phi(x_obs) of each row; (n,)."""
     log_density, posterior = fitted.at(data.observed, n_draws)
-    size = fitted.rows_at_once(data, posterior, 0)
+    size = fitted.chunk_rows(data, posterior, 0)
     bounds = []
     for first in range(0, len(data.x), size):
-        part = data.take(slice(first, first + size))
+        chunk = data.take(slice(first, first + size))
         uniforms = shifted_lattice(stream(seed + 2 * first))
-        draws = posterior(part.x, part.observed, uniforms)
-        ratio = log_ratio(log_density, draws, part.x.new_zeros(len(part.x)))
+        draws = posterior(chunk.x, chunk.observed, uniforms)
+        ratio = log_ratio(log_density, draws, chunk.x.new_zeros(len(chunk.x)))
         bounds.append(bound(ratio, draws.log_weight))
     return torch.cat(bounds)
 
 
 # ----------------------------------------
-# A fit of a model to a table: units, noise, the best of several starts, the scale.
+# A fit of a model to a table: units, noise, several initialisations.
 
 
 # the default ratio of the estimators
-REFERENCE_RATIO = 10  # number of rows of the reference noise for each row of data
-_CHECKED = 2000  # maximum number of rows for the check of the scale by fresh noise
+DEFAULT_NOISE_RATIO = 10  # number of rows of the reference noise for each row of data
+_MAX_NOISE_ROWS = 2000  # for the check of the scale by fresh noise
 
 
 class TableFit(NamedTuple):
@@ -676,7 +683,7 @@ class TableFit(NamedTuple):
         """Compute the log-ratio of the integral, by fresh noise, to the scale."""
         evaluation = self.outcome.fitted.evaluation(
             self.noise.distribution,
-            self.data.take(slice(_CHECKED)),
+            self.data.take(slice(_MAX_NOISE_ROWS)),
             settings.noise_ratio,
             settings.n_draws,
         )
@@ -729,7 +736,7 @@ def fit_with_enough_draws(
         return fit, settings
     more = settings._replace(n_draws=settings.more_draws)
     gaps = [fit.bound_gap(n).mean for n in (settings.n_draws, more.n_draws)]
-    if gaps[0] > LARGEST_GAP > gaps[1]:
+    if gaps[0] > MAX_BOUND_GAP > gaps[1]:
         with suppress(NotFinite):  # the fit with few draws stays, and warns
             return fit_with(more), more
     return fit, settings

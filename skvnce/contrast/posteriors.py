@@ -119,13 +119,13 @@ class Latents(nn.Module):
 
     def forward(self, draws: Draws, observed: Tensor, uniforms: Uniforms) -> Draws:
         """Draw given completed rows."""
-        q, uniform = self.of_rows(draws, observed, uniforms)
+        q, uniform = self.posterior(draws, observed, uniforms)
         return with_latents(draws, q, uniform)
 
-    def of_rows(
+    def posterior(
         self, draws: Draws, observed: Tensor, uniforms: Uniforms
     ) -> tuple[Distribution, Tensor]:
-        """Return q, of complete rows once, and the uniform numbers of the draws."""
+        """Return q, of complete rows once, and uniform numbers for its draws."""
         (x,) = draws.values
         rows = x[0] if observed.all() else x
         mask = observed.expand(rows.shape).flatten(0, -2)
@@ -150,30 +150,31 @@ class DefensiveLatents(nn.Module):
 
     def forward(self, draws: Draws, observed: Tensor, uniforms: Uniforms) -> Draws:
         """Draw given completed rows; few draws are of the row's q alone."""
-        places = _places(len(draws.log_prob), len(self.rows.x))
-        if len(places) == 1:
+        allocation = _allocate(len(draws.log_prob), len(self.rows.x))
+        if len(allocation) == 1:
             return self.learnt(draws, observed, uniforms)
-        q, uniform = self.learnt.of_rows(draws, observed, uniforms)
+        q, uniform = self.learnt.posterior(draws, observed, uniforms)
         flat = -1, *q.batch_shape
         of_row = at_quantiles(q, uniform.reshape(flat)).view(uniform.shape)
         others = [
             self.learnt.encoder(*self.rows.take(slice(i, i + 1)))
-            for i in range(len(places) - 1)
+            for i in range(len(allocation) - 1)
         ]
-        parts = zip(others, places[1:], strict=True)
+        parts = zip(others, allocation[1:], strict=True)
         of_others = [at_quantiles(other, uniform[at]) for other, at in parts]
-        z = torch.cat([of_row[places[0]], *of_others])[torch.cat(places).argsort()]
+        order = torch.cat(allocation).argsort()
+        z = torch.cat([of_row[allocation[0]], *of_others])[order]
         density = q.log_prob(z.reshape(flat)).view(z.shape).sum(-1)
-        density = density + log(len(places[0]) / len(z))
-        for other, at in zip(others, places[1:], strict=True):
+        density = density + log(len(allocation[0]) / len(z))
+        for other, at in zip(others, allocation[1:], strict=True):
             log_prob = other.log_prob(z).sum(-1) + log(len(at) / len(z))
             density = torch.logaddexp(density, log_prob)
         values = *draws.values, z
         return draws._replace(values=values, log_prob=draws.log_prob + density)
 
 
-def _places(n_draws: int, n_others: int) -> list[Tensor]:
-    """Choose which draws are of the row's q, and which of that of each other row.
+def _allocate(n_draws: int, n_others: int) -> list[Tensor]:
+    """Allocate draws to the components: the row's q, and that of each other row.
 
     Quarters of the draws alternate, and so do the other rows in a quarter: each part is
     evenly distributed if draws are points of a lattice, and has as many missing cells
@@ -272,9 +273,9 @@ def normal_scale(x: Tensor, positive: Tensor, floor: Tensor | float = _TINY) -> 
 
 
 class DefensiveCells(nn.Module):
-    """Draw the missing cells from a mixture of a learned normal and of its initial one.
+    """Draw the missing cells from a mixture of a learnt normal and of its initial one.
 
-    Half of the draws come from each, with the density of the mixture.  A learned q may
+    Half of the draws come from each, with the density of the mixture.  A learnt q may
     concentrate on one of several modes; the initial one covers all of them, so that
     importance weights stay bounded (Hesterberg 1995, defensive importance sampling).
 
@@ -288,7 +289,7 @@ class DefensiveCells(nn.Module):
         self.fixed = fixed or copy.deepcopy(learnt).requires_grad_(False)
 
     def forward(self, draws: Draws, observed: Tensor, uniforms: Uniforms) -> Draws:
-        """Draw; a single draw is of the learned normal alone."""
+        """Draw; a single draw is of the learnt normal alone."""
         n_draws = len(draws.log_prob)
         if (observed | self.learnt.drawn).all() or n_draws == 1:
             return self.learnt(draws, observed, uniforms)

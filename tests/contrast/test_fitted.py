@@ -10,7 +10,7 @@ from skvnce._core.distributions.normal import Normal, log_prob_observed, prepare
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import global_stream, stream
 from skvnce.contrast import objective
-from skvnce.contrast.fit import FittedModel, keyed_contrast
+from skvnce.contrast.fit import FittedModel, contrast_from_pool
 from skvnce.contrast.models import FreeGaussian, Scaled, exact_cells
 from skvnce.contrast.noise import GaussianNoise
 from skvnce.contrast.posteriors import ExactStates, SequentialPosterior
@@ -100,7 +100,7 @@ def test_draws_have_the_moments_of_the_conditional(hidden, normal, data, seed):
     observed = torch.tensor([[True, False, False]])
     row = Incomplete(row.x.where(observed, 0.0), observed)
     many = Incomplete(row.x.expand(2000, -1), row.observed.expand(2000, -1))
-    drawn = fitted.one_draw(many, 0)
+    drawn = fitted.resample(many, 0)
     assert (drawn[:, 0] == row.x[0, 0]).all()
     exact = FreeGaussian(normal).conditional_mean(*row).detach()[0]
     spread = drawn[:, 1:].std(0)
@@ -121,7 +121,7 @@ def test_means_and_draws_of_latents_are_those_of_the_enumeration(torch_seeded):
     expected = machine.latent_probability(x)
     torch.testing.assert_close(fitted.latent_mean(data, stream(0)), expected)
     many = Incomplete(x.repeat(1500, 1), data.observed.repeat(1500, 1))
-    drawn = fitted.one_draw(many, 1).view(1500, 4, LATENTS)
+    drawn = fitted.resample(many, 1).view(1500, 4, LATENTS)
     assert set(drawn.unique().tolist()) == {0.0, 1.0}
     assert abs(z_mean(drawn, expected)).max() < GATE
     # the sum over the states is the log-density
@@ -133,7 +133,7 @@ def test_means_and_draws_of_latents_are_those_of_the_enumeration(torch_seeded):
 def test_the_objective_by_draws_is_that_by_integrals(normal, data):
     """As the posterior is exact."""
     noise = GaussianNoise(normal._replace(covariance=2 * normal.covariance))
-    contrast = keyed_contrast(noise, noise.sample(50), data, 4, stream(0))
+    contrast = contrast_from_pool(noise, noise.sample(50), data, 4, stream(0))
     drawn, whole = (
         gaussian(normal, is_integrated=one).objective(contrast, (stream(1), stream(2)))
         for one in (False, True)
@@ -153,8 +153,8 @@ def test_fresh_noise_gives_the_integral(normal, data, torch_seeded):
 
 def test_rows_at_once_bound_the_draws(normal, data, monkeypatch):
     fitted = gaussian(normal, is_integrated=False)
-    monkeypatch.setattr("skvnce.contrast.fit.PART", 5 * (1 + 4) * D * 6)
+    monkeypatch.setattr("skvnce.contrast.fit.MAX_CHUNK_SIZE", 5 * (1 + 4) * D * 6)
     posterior = SequentialPosterior(fitted.steps, 5)
-    assert fitted.rows_at_once(data, posterior, 4) == 6
-    assert fitted._replace(n_components=D).rows_at_once(data, posterior, 4) == 3
-    assert fitted.rows_at_once(data, posterior, 10**6) == 1
+    assert fitted.chunk_rows(data, posterior, 4) == 6
+    assert fitted._replace(n_components=D).chunk_rows(data, posterior, 4) == 3
+    assert fitted.chunk_rows(data, posterior, 10**6) == 1

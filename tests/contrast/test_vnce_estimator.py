@@ -430,7 +430,7 @@ def test_parts_of_the_rows_give_the_same_fit(model, monkeypatch):
         X = (X > 0).astype(float)
     options = {"random_state": 0, "max_iter": 20, "solver": LBFGS(tol=0.05)}
     whole = VNCEEstimator(model, **options).fit(X)
-    monkeypatch.setattr(fit, "PART", 5000)
+    monkeypatch.setattr(fit, "MAX_CHUNK_SIZE", 5000)
     parts = VNCEEstimator(model, **options).fit(X)
     assert parts.objective_ == pytest.approx(whole.objective_, abs=1e-6)
     assert parts.log_scale_ == pytest.approx(whole.log_scale_, abs=1e-3)
@@ -882,7 +882,7 @@ class SameRows:
 
     device = torch.device("cpu")
 
-    def one_draw(self, rows, what):
+    def resample(self, rows, what):
         return rows.x
 
 

@@ -12,7 +12,7 @@ from torch import nn
 
 from skvnce import VNCEEstimator
 from skvnce._core.training.adam import NotFinite
-from skvnce.contrast.fit import LARGEST_GAP, Gap, fit_with_enough_draws
+from skvnce.contrast.fit import MAX_BOUND_GAP, Gap, fit_with_enough_draws
 
 RADIUS, SPREAD = 2.0, 0.2
 
@@ -45,11 +45,11 @@ def test_a_ring_is_as_narrow_as_without_missing_cells(seed):
     complete, _ = log_spread(X, seed)
     result, fitted = log_spread(hide(X, seed), seed)
     assert abs(result - complete) < 5 * (2 * len(X)) ** -0.5
-    assert abs(fitted.bound_gap_) < LARGEST_GAP
+    assert abs(fitted.bound_gap_) < MAX_BOUND_GAP
     with pytest.warns(ConvergenceWarning, match="1 draws .*Pass n_training_draws=4"):
         control, one = log_spread(hide(X, seed), seed, n_training_draws=1)
     assert control - complete > 0.5
-    assert one.bound_gap_ > 2 * LARGEST_GAP
+    assert one.bound_gap_ > 2 * MAX_BOUND_GAP
 
 
 def test_one_draw_is_enough_for_one_mode(seed, rng):
@@ -59,7 +59,7 @@ def test_one_draw_is_enough_for_one_mode(seed, rng):
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The objective still changed")
         fitted = VNCEEstimator(Bell, n_training_draws=1, **options).fit(hide(X, seed))
-    assert abs(fitted.bound_gap_) < LARGEST_GAP
+    assert abs(fitted.bound_gap_) < MAX_BOUND_GAP
 
 
 class TwoStates(Factor):
@@ -125,7 +125,7 @@ def test_a_posterior_with_one_mode_of_two_warns(noise, n, max_iter, seed):
     with pytest.warns(ConvergenceWarning, match="criterion='importance-weighted'"):
         result, fitted = noise_of_product(seed, n, noise=noise, max_iter=max_iter)
     assert result > 0.35
-    assert fitted.bound_gap_ > LARGEST_GAP + 2 * fitted.bound_gap_error_
+    assert fitted.bound_gap_ > MAX_BOUND_GAP + 2 * fitted.bound_gap_error_
 
 
 def test_a_posterior_of_the_right_family_does_not_warn(seed, rng):
@@ -136,7 +136,7 @@ def test_a_posterior_of_the_right_family_does_not_warn(seed, rng):
         fitted = VNCEEstimator(
             Factor, noise="gaussian", max_iter=30, random_state=seed
         ).fit(X)
-    assert abs(fitted.bound_gap_) < LARGEST_GAP / 2
+    assert abs(fitted.bound_gap_) < MAX_BOUND_GAP / 2
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -185,7 +185,7 @@ def test_a_narrow_ring_has_more_draws_or_a_warning(seed):
     X = ring(seed, spread=0.05)
     result, fitted = log_spread(hide(X, seed), seed)
     assert abs(result - log_spread(X, seed)[0]) < 5 * (2 * len(X)) ** -0.5
-    assert fitted.bound_gap_ < LARGEST_GAP
+    assert fitted.bound_gap_ < MAX_BOUND_GAP
     with pytest.warns(ConvergenceWarning, match="n_training_draws=64"):
         log_spread(hide(X, seed), seed, n_training_draws=16)
     with pytest.warns(ConvergenceWarning, match="n_training_draws=256"):
