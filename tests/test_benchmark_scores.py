@@ -82,9 +82,7 @@ def means_and_leaks(learn, parts, kinds, n_draws, seed):
 
 
 @pytest.mark.parametrize("start", [0, 5])
-def test_a_peer_gets_levels_that_it_has_seen_and_fills_the_rows_asked_for(
-    start, monkeypatch
-):
+def test_a_peer_gets_levels_that_it_has_seen_and_fills_rows(start, monkeypatch):
     """Level 1 of 3 is in new rows only; the last column is constant."""
 
     def in_this_process(command, limit):

@@ -130,9 +130,7 @@ ARROW = [pa.int64(), pa.string(), pa.float32(), pa.bool_(), pa.timestamp("us")]
 
 @pytest.mark.parametrize("dtype", ["uint8", "UInt16", "object", "float64[pyarrow]"])
 def test_other_data_types_come_back(dtype):
-    frame = visits().assign(y=lambda one: one["n"].astype(dtype))[
-        ["patient", "month", "y"]
-    ]
+    frame = visits().assign(y=lambda t: t["n"].astype(dtype))[["patient", "month", "y"]]
     wide = to_wide(frame, **NAMES)
     same(wide.to_long(wide.table), frame)
     every = wide.to_long(
@@ -323,11 +321,9 @@ def test_errors_of_wide_tables():
 
 
 def test_irregular_times_are_announced():
-    frame = pd.DataFrame(
-        {"g": np.arange(20) // 4, "t": np.arange(20), "y": np.arange(20)}
-    )
+    X = pd.DataFrame({"g": np.arange(20) // 4, "t": np.arange(20), "y": np.arange(20)})
     with pytest.warns(TableWarning, match="80% of the pairs .* 't' .*with_neighbours"):
-        to_wide(frame, groups="g", time="t")
+        to_wide(X, groups="g", time="t")
 
 
 def test_errors_of_filled_tables():

@@ -91,9 +91,7 @@ def test_mnar_reads_each_column_by_itself_and_without_units(X):
     observed=hnp.arrays(bool, (6, 3)),
     fractions=hnp.arrays(float, 3, elements=st.floats(0, 1 - 1e-9)),
 )
-def test_the_intercept_gives_the_fraction_of_the_observed_cells(
-    score, observed, fractions
-):
+def test_the_intercept_gives_the_fraction_of_observed_cells(score, observed, fractions):
     probability = _probability(score, observed, fractions)
     for p, o, f in zip(probability.T, observed.T, fractions, strict=True):
         if o.any():
@@ -280,9 +278,7 @@ GAP = np.where(np.eye(4, 3, dtype=bool), np.nan, 1.0)
         (ONES, 0.1, "seed", ValueError, "random_state must be .* got 'seed'"),
     ],
 )
-def test_errors_of_every_mechanism(
-    mechanism, X, fraction, random_state, error, message
-):
+def test_errors_of_mechanisms(mechanism, X, fraction, random_state, error, message):
     refused(error, message, mechanism, X, fraction, random_state=random_state)
 
 

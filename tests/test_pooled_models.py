@@ -195,9 +195,7 @@ def test_d3_of_normal_models_is_that_of_linear_models():
     normal = sm.families.Gaussian()
     tables = [table.assign(y=np.exp(table["y"] / 2)) for table in TABLES]
     formulas = "y ~ x1 + x2 + group", "y ~ x1"
-    test = likelihood_ratio_test(
-        *(generalised(formula, normal) for formula in formulas)
-    )
+    test = likelihood_ratio_test(*(generalised(f, normal) for f in formulas))
     expected = likelihood_ratio_test(
         *(fit_each(FITS["ols"], tables, formula=formula) for formula in formulas)
     )
@@ -237,11 +235,10 @@ def test_constraints_are_invariant():
     assert wald_test(pooled, "x1") == wald_test(pooled, [pooled.names.index("x1")])
 
 
-def test_units_of_columns_do_not_change_tests():
-    rng = np.random.default_rng(0)
-    table = pd.DataFrame(rng.random((200, 2)), columns=["people", "rate"])
-    table["y"] = table.sum(axis=1) + rng.normal(size=200)
-    noise = rng.normal(scale=0.1, size=(5, 200))
+def test_units_of_columns_do_not_change_tests(rng_0):
+    table = pd.DataFrame(rng_0.random((200, 2)), columns=["people", "rate"])
+    table["y"] = table.sum(axis=1) + rng_0.normal(size=200)
+    noise = rng_0.normal(scale=0.1, size=(5, 200))
     draws = [table.assign(rate=table["rate"] + part) for part in noise]
     units = {"people": 1e10, "rate": 1e-4}
     others = [draw.assign(**{k: draw[k] * units[k] for k in units}) for draw in draws]
@@ -369,12 +366,7 @@ PIPELINE = make_pipeline(StandardScaler(), LinearRegression())
         (LinearRegression(), (NUMBERS, VISITS[::-1]), ValueError, "does not maximise"),
         (LinearRegression(), (NUMBERS[::-1], VISITS), ValueError, "does not maximise"),
         (LinearRegression(), (NUMBERS, VISITS[1:]), ValueError, "got shapes"),
-        (
-            LinearRegression(positive=True),
-            (NUMBERS, VISITS),
-            TypeError,
-            "Variances are",
-        ),
+        (LinearRegression(positive=True), (NUMBERS, VISITS), TypeError, "Variances"),
         (Ridge(), (NUMBERS, VISITS), TypeError, "fit_each"),
         (PIPELINE, (NUMBERS, VISITS), TypeError, "statsmodels by fit_each"),
         (LogisticRegression(), (NUMBERS, VISITS > 1), TypeError, "Set C=np.inf"),

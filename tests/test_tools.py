@@ -105,9 +105,7 @@ class TestRelease:
         [found] = release.problems(project)
         assert found == "the version is 0.3.0, and that of CHANGELOG.md 0.2.0"
 
-    def test_an_installed_wheel_is_imported_and_no_checkout(
-        self, tmp_path, monkeypatch
-    ):
+    def test_an_installed_wheel_is_imported(self, tmp_path, monkeypatch):
         wheel = tmp_path / "skvnce-9-py3-none-any.whl"
         with zipfile.ZipFile(wheel, "w") as file:
             file.writestr("skvnce/__init__.py", "own = True\n")

@@ -200,11 +200,9 @@ def steps_of(found):
 
 def test_gaussian_imputer_counts_its_rounds(X):
     pytest.importorskip("sklearn.callback")
-    recorder = Recorder(2)
-    imputer = (
-        skvnce.GaussianImputer(tol=1e-9, random_state=0).set_callbacks(recorder).fit(X)
-    )
-    assert imputer.n_iter_ == len(imputer.loss_curve_) == len(recorder.rounds) == 2
+    log = Recorder(2)
+    imputer = skvnce.GaussianImputer(tol=1e-9, random_state=0).set_callbacks(log).fit(X)
+    assert imputer.n_iter_ == len(imputer.loss_curve_) == len(log.rounds) == 2
     assert imputer.n_tuning_iter_ > 2
     fixed = (
         clone(imputer).set_params(shrinkage=0.1, marginals="normal", tol=5e-3).fit(X)

@@ -161,10 +161,9 @@ def test_columns_that_are_passed_through_may_be_entirely_missing():
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("convert", [lambda X: X, pl.from_pandas, pa.Table.from_pandas])
-def test_repeated_rows_are_found_by_passed_names(convert):
+def test_repeated_rows_are_found_by_passed_names(convert, rng_0):
     X = plain()[["x", "count"]]
-    rng = np.random.default_rng(0)
-    X["x"] = np.repeat(rng.normal(size=N // 4), 4) + 0.3 * rng.normal(size=N)
+    X["x"] = np.repeat(rng_0.normal(size=N // 4), 4) + 0.3 * rng_0.normal(size=N)
     X.loc[::7, "x"] = np.nan
     X["subject"] = [f"s{k // 4}" for k in range(N)]
     found = missing_report(convert(X), random_state=0).warnings

@@ -40,9 +40,7 @@ def with_indicators(estimator):
     return sklearn.clone(estimator).set_params(**options)
 
 
-OF_CELLS = {
-    name: with_indicators(one) for name, one in SMALL.items() if draws_cells(one)
-}
+OF_CELLS = {name: with_indicators(v) for name, v in SMALL.items() if draws_cells(v)}
 OF_CELLS["latents"] = VNCEEstimator(Factor, max_iter=1, **QUICK)
 OF_ROWS = {name: one for name, one in SMALL.items() if hasattr(one, "sample_rows")}
 OF_ROWS["NoisyOr"] = sklearn.clone(SMALL["NoisyOr"]).set_params(binarize=2.0)

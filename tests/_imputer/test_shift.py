@@ -84,9 +84,7 @@ def test_a_shift_that_a_range_cuts_off_is_announced(imputer, kind):
 def test_missing_cells_move_by_standard_deviations_and_no_others(imputer):
     X = normal_rows(120, 0)
     imputer.fit(X)
-    draws = [
-        imputer.sample(X, 3, 0, as_array=True, shift={1: delta}) for delta in (0, -0.01)
-    ]
+    draws = [imputer.sample(X, 3, 0, as_array=True, shift={1: d}) for d in (0, -0.01)]
     moved, hidden = draws[1] - draws[0], np.isnan(X)
     spread = np.nanstd(X[:, 1])
     low, high = imputer.feature_ranges_[:, 1]

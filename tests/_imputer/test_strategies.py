@@ -116,9 +116,7 @@ def test_medians_are_those_of_draws(name, seed):
 def test_levels_do_not_depend_on_the_strategy(name, seed):
     frame = with_levels(skewed(seed)[1], seed)
     fitted = clone(IMPUTERS[name]).set_output(transform="pandas").fit(frame)
-    mean, *others = (
-        fitted.set_params(strategy=one).transform(frame) for one in STRATEGIES
-    )
+    mean, *others = (fitted.set_params(strategy=s).transform(frame) for s in STRATEGIES)
     for other in others:
         pd.testing.assert_series_equal(other["level"], mean["level"])
         assert not np.allclose(other[list("abcd")], mean[list("abcd")])  # control

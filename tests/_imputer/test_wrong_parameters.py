@@ -149,10 +149,7 @@ WRONG = {
         ({"alphas": 0}, "alphas"),
         ({"gamma": -1}, "gamma"),
         ({"n_subsamples": 1}, "n_subsamples"),
-        (
-            {"model": skvnce.TruncatedGaussianGraphLearner(ridge=-1)},
-            "'ridge' parameter",
-        ),
+        ({"model": skvnce.TruncatedGaussianGraphLearner(ridge=-1)}, "'ridge' param"),
         ({"selection": "cv", "cv": 1000}, "n_splits=1000"),
     ],
 }

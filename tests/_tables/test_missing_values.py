@@ -462,18 +462,16 @@ def test_a_marker_that_ends_with_nul_comes_back_whole():
 @given(st.data(), MARKERS, st.integers(1, 5), st.integers(1, 4))
 def test_the_way_back_restores_the_table(data, marker, n, d):
     """Of objects, which may equal the marker, as a frame of pandas and an array."""
-    values = data.draw(
-        st.lists(CELLS | st.just(marker), min_size=n * d, max_size=n * d)
-    )
+    cells = data.draw(st.lists(CELLS | st.just(marker), min_size=n * d, max_size=n * d))
     X = np.empty((n, d), dtype=object)
-    X.flat = values
+    X.flat = cells
     before = X.copy()
     same = [type(one) is not bool and one == marker for one in X.flat]
     for table in (X, X.tolist(), pd.DataFrame(X, columns=list("abcd")[:d])):
         found = read_marked(table, marker)
         assert pd.isna(np.asarray(found, dtype=object)).ravel().tolist() == same
         back = with_marker(copy.copy(found), marker, table) if any(same) else found
-        assert np.asarray(back, dtype=object).ravel().tolist() == values
+        assert np.asarray(back, dtype=object).ravel().tolist() == cells
     assert (X == before).all()
     assert without_marker(X, None) is X
 

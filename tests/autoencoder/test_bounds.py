@@ -149,9 +149,7 @@ def test_cvi_has_the_value_and_the_model_gradient_of_demiss(model, encoder, comp
 
 
 @pytest.mark.slow
-def test_the_gradient_of_cvi_in_the_posterior_is_unbiased(
-    model, encoder, completed, seed
-):
+def test_the_gradient_of_cvi_in_q_is_unbiased(model, encoder, completed, seed):
     """As that of eq. (3) without a frozen q; that of eq. (2) differs."""
     x, observed = completed
     everything = torch.ones_like(x).bool()

@@ -348,9 +348,7 @@ def test_all_other_estimators_need_no_gradients(estimator, seed, device, gradien
 
 
 @pytest.mark.slow
-def test_the_device_refuses_what_stays_behind(
-    seed, device, monkeypatch, short_training
-):
+def test_the_device_refuses_cpu_tensors(seed, device, monkeypatch, short_training):
     """The control: tables that are not moved, in training and in use."""
     X = rows(seed)
     model, density, energy = (make("cuda").fit(X) for make in (vae, vgi, vnce))

@@ -308,10 +308,8 @@ def test_every_pattern_against_dense_algebra(model, x, observed):
         close(result.mean[i], gain @ (x[i] - model.mean)[o])
         close(covariance[i], torch.eye(K) - gain @ model.loadings[o])
         if o.any():
-            marginal = MultivariateNormal(
-                model.mean[o], S[o][:, o], validate_args=False
-            )
-            close(log_prob[i], marginal.log_prob(x[i][o]))
+            normal = MultivariateNormal(model.mean[o], S[o][:, o], validate_args=False)
+            close(log_prob[i], normal.log_prob(x[i][o]))
     assert log_prob[0] == 0  # nothing observed
     assert (result.mean[0] == 0).all()
 

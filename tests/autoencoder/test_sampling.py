@@ -361,9 +361,7 @@ def asked(fitted, table, monkeypatch):
     ],
     ids=str,
 )
-def test_fields_of_lair_reach_the_sampler(
-    asked, part, n_particles, n_replenish, by_prior
-):
+def test_fields_reach_the_sampler(asked, part, n_particles, n_replenish, by_prior):
     (options,), _ = asked("lair", part)
     assert options["n_particles"] == n_particles
     assert options["n_replenish"] == n_replenish

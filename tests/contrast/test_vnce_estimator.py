@@ -437,11 +437,9 @@ def test_parts_of_the_rows_give_the_same_fit(model, monkeypatch):
 
 
 def test_it_warns_when_it_has_not_settled():
-    X, _ = factor_table(0, n=100)
+    (X, _), solver = factor_table(0, n=100), LBFGS(tol=1e-12)
     with pytest.warns(ConvergenceWarning, match=r"max_iter=2 \(or .*tol=1e-12\)"):
-        VNCEEstimator(Factor, max_iter=2, solver=LBFGS(tol=1e-12), random_state=0).fit(
-            X
-        )
+        VNCEEstimator(Factor, max_iter=2, solver=solver, random_state=0).fit(X)
 
 
 # what it refuses ----------------------------------------------------------------------

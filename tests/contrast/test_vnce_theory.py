@@ -109,11 +109,9 @@ def test_the_gap_is_the_divergence_of_lemma_1(kind, nu, seed):
 def test_the_divergence_grows_to_kullback_leibler(seed):
     log_q = posteriors(seed, 1)[0]
     joint = table(NormalScaleMixture, 3.0)
-    log_p, ratio = joint.log_softmax(0), joint.logsumexp(0) - LOG_NOISE
+    log_p, r = joint.log_softmax(0), joint.logsumexp(0) - LOG_NOISE
     kl = (log_q.exp() * (log_q - log_p)).sum(0)
-    values = [
-        divergence(log_q - log_p, ratio, nu, log_q) for nu in 10.0 ** np.arange(9)
-    ]
+    values = [divergence(log_q - log_p, r, nu, log_q) for nu in 10.0 ** np.arange(9)]
     for less, more in zip([0 * kl, *values], [*values, kl], strict=False):
         assert (more - less > -1e-12).all()
     inside = X.squeeze(-1).abs() < 12

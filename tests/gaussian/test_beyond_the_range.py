@@ -48,9 +48,7 @@ def slope_of(table):
 @pytest.mark.parametrize("kind, biased", [OF_NORMALS, OF_SCORES])
 @pytest.mark.parametrize("with_levels", [False, True])
 @pytest.mark.parametrize("step", [None, 1.0, 0.2])
-def test_slopes_are_right_where_low_values_are_missing(
-    kind, biased, step, with_levels, seed
-):
+def test_slopes_are_right_without_low_values(kind, biased, step, with_levels, seed):
     # The slope of complete cases has the standard error .022, as the deviation of x
     # among them is 3.2 and that of the noise 3; of four tables .011.  Marginals of
     # tables with levels are estimated at knots, and so has their tail, by 300 rows.

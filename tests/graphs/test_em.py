@@ -172,9 +172,7 @@ def learned_in_rounds(x, max_iter=40):
     )
 
 
-def test_chains_along_slow_directions_move_and_single_cells_are_seen_not_to(
-    seed, monkeypatch
-):
+def test_chains_along_slow_directions_move_and_single_cells_do_not(seed, monkeypatch):
     x = blocks_missing_together(np.random.default_rng(seed))
     with seeded(seed):
         moving = learned_in_rounds(x)

@@ -246,13 +246,11 @@ class TestSensitivity:
 
     def test_names_and_errors(self):
         pooled = pool([[1, 5], [2, 6]], [[1, 1], [1, 1]], names=["a", "b"])
-        result = SensitivityCurve([{}], [pooled])
-        display = SensitivityDisplay.from_curve(result, "b", level=0.5, null=5.5)
+        curve = SensitivityCurve([{}], [pooled])
+        display = SensitivityDisplay.from_curve(curve, "b", level=0.5, null=5.5)
         assert display.line_.get_ydata()[0] == 5.5
         assert "b (50%" in display.ax_.get_ylabel()
         with pytest.raises(ValueError, match="name has 'c', no name or position"):
-            SensitivityDisplay.from_curve(result, "c")
-        refused(
-            ValueError, "level", SensitivityDisplay.from_curve, result, "a", level=2
-        )
+            SensitivityDisplay.from_curve(curve, "c")
+        refused(ValueError, "level", SensitivityDisplay.from_curve, curve, "a", level=2)
         refused(TypeError, "sensitivity_curve", SensitivityDisplay.from_curve, pooled)

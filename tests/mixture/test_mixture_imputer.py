@@ -215,9 +215,7 @@ def test_degenerate_tables_are_filled(name):
         (30, 20, 3, 20),
     ],
 )
-def test_most_components_depend_on_rows_and_columns(
-    requested, n_rows, n_columns, expected
-):
+def test_most_components_depend_on_the_shape(requested, n_rows, n_columns, expected):
     assert count_components(requested, n_rows, n_columns) == expected
 
 

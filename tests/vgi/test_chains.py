@@ -121,12 +121,10 @@ def test_the_correction_reaches_the_exact_distribution(name, n_together, seed):
 @pytest.mark.parametrize("kind", [StandardConditionals, ExtendedConditionals])
 def test_exact_conditionals_are_always_accepted(kind, n_together, seed):
     density, data, result = FactorDensity.of(MODEL), repeat(n=50), []
-    sampler = metropolised_gibbs(
-        density, conditionals(kind), ALL, n_together=n_together
-    )
+    step = metropolised_gibbs(density, conditionals(kind), ALL, n_together=n_together)
     with seeded(seed):
-        state = sampler.init(data, data.x)
-        run_chain(sampler, state, data, 6, lambda _, v: result.append(v.acceptance))
+        state = step.init(data, data.x)
+        run_chain(step, state, data, 6, lambda _, v: result.append(v.acceptance))
     ones = torch.ones(6, len(data.x)).double()
     torch.testing.assert_close(torch.stack(result), ones, rtol=0, atol=1e-9)
 

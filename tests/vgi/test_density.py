@@ -71,9 +71,7 @@ def test_starts_have_the_conditional_normal(fitted, data, seed):
 
 
 @pytest.mark.slow
-def test_chains_of_the_exact_conditionals_always_accept_and_keep_the_law(
-    fitted, data, seed
-):
+def test_chains_of_exact_conditionals_accept_and_keep_the_law(fitted, data, seed):
     x = draw(fitted, data, streams(data, seed), n_chains=2000, n_sweeps=2, n_tables=2)
     assert x.shape == (4000, 30, 4)
     exact = em.conditional_mean(fitted.normal, data)
@@ -125,9 +123,7 @@ def test_scores_are_finite_where_the_conditionals_are_wrong(fitted, data, seed):
 
 
 @pytest.mark.slow
-def test_scores_find_a_density_where_no_proposal_of_the_fit_is(
-    fitted, normal, data, seed
-):
+def test_scores_find_a_density_where_no_proposal_is(fitted, normal, data, seed):
     """The density is 12 units from normal and conditionals, which extrapolate."""
     there = normal._replace(mean=normal.mean + 12.0)
     flow = SplineFlow(there.mean, torch.linalg.cholesky(there.covariance)).double()

@@ -89,8 +89,8 @@ def test_conditionals_start_near_the_latent_normal(q, seed):
 
 def test_of_two_columns_they_are_exact():
     """A number given a level of two is linear, and its logit almost."""
-    correlation = 0.7
-    covariance = torch.tensor([[1.0, correlation], [correlation, 1.0]]).double()
+    r = 0.7
+    covariance = torch.tensor([[1.0, r], [r, 1.0]]).double()
     part = NORMAL._replace(levels=(Ordinal.of([1], [torch.tensor([0.0])]),))
     pair = Normal(torch.zeros(2).double(), covariance)
     with seeded(0):
@@ -98,14 +98,12 @@ def test_of_two_columns_they_are_exact():
     values.requires_grad_(False)
     both = torch.tensor([[0.0, 0.0], [0.0, 1.0]]).double()
     number = values.at(both, torch.zeros(2, dtype=torch.long)).number
-    mean = correlation * (2 / torch.pi) ** 0.5
+    mean = r * (2 / torch.pi) ** 0.5
     np.testing.assert_allclose(number.loc, [-mean, mean], atol=0.03)
     np.testing.assert_allclose(number.scale, (1 - mean**2) ** 0.5, rtol=0.02)
     x = torch.tensor([[-1.0, 0.0], [0.0, 0.0], [1.5, 0.0]]).double()
     level = values.at(x, torch.ones(3, dtype=torch.long)).log_probabilities[:, 1].exp()
-    exact = Univariate(0.0, 1.0).cdf(
-        correlation * x[:, 0] / (1 - correlation**2) ** 0.5
-    )
+    exact = Univariate(0.0, 1.0).cdf(r * x[:, 0] / (1 - r**2) ** 0.5)
     np.testing.assert_allclose(level, exact, atol=0.06)
     assert abs(level - exact.flip(0)).max() > 0.5  # control
 

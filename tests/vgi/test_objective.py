@@ -81,12 +81,10 @@ class _Node(Normal):
 
 def integrated(model, q, x, columns):
     """Compute J of rows (n, D) by quadrature over the cell that q draws; (n,)."""
-    nodes, weights = (
-        torch.tensor(v) for v in np.polynomial.hermite_e.hermegauss(NODES)
-    )
+    z, weights = (torch.tensor(v) for v in np.polynomial.hermite_e.hermegauss(NODES))
     wide = columns.expand(1, NODES, *columns.shape)  # one selected cell of each node
-    many = AtNodes(q, nodes)
-    values = vgi(model, many, x.expand(NODES, *x.shape), wide)  # (nodes, n)
+    many = AtNodes(q, z)
+    values = vgi(model, many, x.expand(NODES, *x.shape), wide)  # (z, n)
     return (weights / weights.sum()) @ values
 
 

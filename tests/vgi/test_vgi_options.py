@@ -85,9 +85,7 @@ DEFAULT = IncompleteDensity().algorithm
     ],
     ids=str,
 )
-def test_visits_draw_and_select_so_many_cells(
-    trained, algorithm, n_updates, n_selected
-):
+def test_visits_draw_and_select_cells(trained, algorithm, n_updates, n_selected):
     """By default twice as many as there are columns."""
     used = trained(algorithm)
     assert used["updates"] == {n_updates}

@@ -35,9 +35,7 @@ def covariance_of(found, weight):
 
 @pytest.mark.parametrize("kinds", [1, 2])
 @pytest.mark.parametrize("cells", [2**16, 60])
-def test_every_pattern_against_dense_algebra(
-    cells, kinds, normal, x, observed, monkeypatch
-):
+def test_patterns_against_dense_algebra(cells, kinds, normal, x, observed, monkeypatch):
     monkeypatch.setattr("skvnce._core.distributions.normal._CELLS_AT_ONCE", cells)
     x = x.where(observed, torch.nan)  # what is hidden is never read
     rows_seen, used = [], set()

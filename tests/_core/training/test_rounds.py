@@ -23,9 +23,7 @@ def test_a_step_counts_less_with_every_later_one():
     values = [3.0, -2.0, 5.0]
     module, averaged = steps_of(values)
     decay = 1 - 1 / 200
-    expected = decay**3 + sum(
-        value * decay ** (2 - i) / 200 for i, value in enumerate(values)
-    )
+    expected = decay**3 + sum(v * decay ** (2 - i) / 200 for i, v in enumerate(values))
     (mean,) = averaged.modules
     assert torch.isclose(mean.weight, torch.tensor(expected)).all()
     assert module.weight.item() == 5.0  # which goes on by itself
