@@ -42,7 +42,7 @@ def rows(seed, n=60):
 def short_fits(monkeypatch):
     """Shorten what no parameter shortens: starts, found on the CPU, and proposals."""
     monkeypatch.setattr(_scores, "fit_covariance", partial(fit_covariance, n_rounds=5))
-    monkeypatch.setattr("skvnce.contrast.fit._OF_PROPOSALS", 2)
+    monkeypatch.setattr("skvnce.contrast.fit._PROPOSAL_ITER", 2)
 
 
 @pytest.fixture
