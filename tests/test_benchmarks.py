@@ -8,17 +8,8 @@ import sys
 from itertools import zip_longest
 from pathlib import Path
 
+import pictures
 import pytest
-from pictures import (
-    PICTURES,
-    Panel,
-    Row,
-    Series,
-    fingerprint,
-    illustrated,
-    number,
-    read,
-)
 
 ROOT = Path(__file__).parents[1]
 DOC = ROOT / "doc" / "benchmarks"
@@ -111,20 +102,23 @@ def test_a_command_of_figures_reads_its_records(command, monkeypatch, tmp_path):
         assert f"| {method} |" in page, method
 
 
-@pytest.mark.parametrize("name", PICTURES)
+@pytest.mark.parametrize("name", pictures.PICTURES)
 def test_the_picture_of_a_page_is_current(name):
     text = (DOC / f"{name}.md").read_text(encoding="utf-8")
-    link = f"![{PICTURES[name].text}](../images/benchmark_{name}.svg)"
+    link = f"![{pictures.PICTURES[name].text}](../images/benchmark_{name}.svg)"
     assert text.splitlines()[2] == link
     file = (DOC.parent / "images" / f"benchmark_{name}.svg").read_text()
-    assert fingerprint(PICTURES[name], text) in file
+    assert pictures.fingerprint(pictures.PICTURES[name], text) in file
 
 
 def test_pictures_have_the_numbers_of_the_tables(tmp_path):
     lines = ["# Title", "Made.", "| method | score |\n| --- | --- |\n| a | 1.5 (2) |"]
     page = "\n\n".join([*lines, "## Next", lines[2].replace("1.5", "-1,234")]) + "\n"
-    columns = Series("top", "", "score"), Series("below", "Next", "score")
-    panel = Panel("scores", "method", columns)
-    assert read(panel, page) == [Row("a", [1.5, -1234], [True, True])]
-    assert number("-") is None
-    assert illustrated(page, tmp_path / "benchmarks" / "some.md", {}) == page
+    columns = (
+        pictures.Series("top", "", "score"),
+        pictures.Series("below", "Next", "score"),
+    )
+    panel = pictures.Panel("scores", "method", columns)
+    assert pictures.read(panel, page) == [pictures.Row("a", [1.5, -1234], [True, True])]
+    assert pictures.number("-") is None
+    assert pictures.illustrated(page, tmp_path / "benchmarks" / "some.md", {}) == page

@@ -11,14 +11,6 @@ from skvnce._core.distributions.truncated_normal import TruncatedNormal
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import seeded
 from skvnce.graphs import em
-from skvnce.graphs.em import (
-    DIAGONAL_FLOOR,
-    Penalty,
-    Theta,
-    as_point,
-    minimise_quadratic,
-    off_diagonal,
-)
 from skvnce.graphs.score_matching import (
     Statistics,
     free_quadratic,
@@ -46,16 +38,16 @@ def x(seed):
 
 def start():
     zeros = torch.zeros(D).double()
-    return Theta(torch.eye(D).double(), zeros, zeros[0])
+    return em.Theta(torch.eye(D).double(), zeros, zeros[0])
 
 
 def links(alpha, ridge=0.0):
-    return Penalty(alpha * off_diagonal(D), ridge)
+    return em.Penalty(alpha * em.off_diagonal(D), ridge)
 
 
 def minimise_loss(stats, start, centre, penalty, tol):
     quadratic = quadratic_of(stats, penalty, centre)
-    return minimise_quadratic(quadratic, start, penalty, tol)
+    return em.minimise_quadratic(quadratic, start, penalty, tol)
 
 
 def solve(x, fit_linear, alpha=0.0, ridge=0.0, tol=1e-14):
@@ -88,7 +80,7 @@ def closed_form(stats, ridge=0.0, ridge_linear=0.0, centre=None, left_out=()):
 def test_without_l1_it_is_the_closed_form(fit_linear, ridge, x):
     result, stats = solve(x, fit_linear, ridge=ridge)
     exact, loss = closed_form(stats, ridge)
-    assert (exact[:, :D].diagonal() > DIAGONAL_FLOOR).all()
+    assert (exact[:, :D].diagonal() > em.DIAGONAL_FLOOR).all()
     assert_allclose(result.theta.precision, exact[:, :D], atol=1e-5)
     if fit_linear:
         assert_allclose(result.theta.linear, exact[:, D], atol=1e-5)
@@ -149,8 +141,8 @@ def single_column(ratio):
     scale = x.std()
     x = (x / scale)[:, None]
     none = torch.zeros(1).double()
-    centre, start = x.mean(0), Theta(none[None] + 1, none, none[0])
-    arguments = centre, Penalty(off_diagonal(1), 0.0), 1e-14
+    centre, start = x.mean(0), em.Theta(none[None] + 1, none, none[0])
+    arguments = centre, em.Penalty(em.off_diagonal(1), 0.0), 1e-14
     theta = minimise_loss(statistics(x, centre, True), start, *arguments).theta
     return theta.precision, theta.linear + theta.precision @ x.mean(0), scale
 
@@ -165,7 +157,7 @@ def test_the_truth_is_found_in_a_single_column(ratio):
 def test_the_floor_binds_where_the_spread_nears_the_mean():
     """The stated limit: CV > 0.84 ends at the floor, which is not the truth."""
     precision, _, scale = single_column(-2.0)
-    assert float(precision) == DIAGONAL_FLOOR and float(scale**2) < DIAGONAL_FLOOR
+    assert float(precision) == em.DIAGONAL_FLOOR and float(scale**2) < em.DIAGONAL_FLOOR
 
 
 def test_too_few_rows_are_not_certified(x):
@@ -189,11 +181,11 @@ def test_statistics_merge_to_weighted_means(x):
 def test_the_ridge_of_b_is_that_of_the_columns_before_centring(ridge_linear, x):
     centre = x.mean(0)
     stats = statistics(x, centre, True)
-    penalty = Penalty(0 * off_diagonal(D), 0.1, ridge_linear)
+    penalty = em.Penalty(0 * em.off_diagonal(D), 0.1, ridge_linear)
     theta = minimise_loss(stats, start(), centre, penalty, 1e-14).theta
     exact, _ = closed_form(stats, 0.1, ridge_linear, centre)
     without, _ = closed_form(stats, 0.1)
-    assert_allclose(as_point(theta, D + 1), exact, atol=1e-5)
+    assert_allclose(em.as_point(theta, D + 1), exact, atol=1e-5)
     assert np.abs(exact - without).max() > 0.01
     lengths = [np.linalg.norm(A @ np.append(centre, 1)) for A in (exact, without)]
     assert lengths[0] < lengths[1]
@@ -203,17 +195,17 @@ LEFT_OUT = [(0, 1), (2, 3)]
 
 
 def without_links(alpha=0.0, ridge=0.1, ridge_linear=0.2):
-    weight = alpha * off_diagonal(D)
+    weight = alpha * em.off_diagonal(D)
     for i, j in LEFT_OUT:
         weight[i, j] = weight[j, i] = torch.inf
-    return Penalty(weight, ridge, ridge_linear)
+    return em.Penalty(weight, ridge, ridge_linear)
 
 
 def smooth_solution(stats, centre, penalty):
     """Minimise the same loss by the driver of smooth losses."""
 
     def loss(theta):
-        point = as_point(theta, D + 1)
+        point = em.as_point(theta, D + 1)
         product = torch.einsum("jkl,jl->jk", stats.gamma, point)
         return ((product / 2 - stats.target) * point).sum()
 
@@ -232,7 +224,7 @@ def test_links_of_infinite_weight_are_left_out_by_both_drivers(linked_start, x):
     exact, loss = closed_form(stats, 0.1, 0.2, centre, LEFT_OUT)
     quick = minimise_loss(stats, first, centre, penalty, 1e-14)
     for result in (quick, smooth_solution(stats, centre, penalty)):
-        assert_allclose(as_point(result.theta, D + 1), exact, atol=1e-5)
+        assert_allclose(em.as_point(result.theta, D + 1), exact, atol=1e-5)
         assert result.loss == pytest.approx(loss, rel=1e-9) and np.isfinite(result.gap)
         for i, j in LEFT_OUT:
             assert result.theta.precision[i, j] == result.theta.precision[j, i] == 0
@@ -244,7 +236,7 @@ def test_both_drivers_agree_with_all_penalties(x):
     stats = statistics(x, centre, True)
     empty = minimise_loss(stats, start(), centre, without_links(1e3), 1e-14).theta
     quadratic = quadratic_of(stats, without_links(), centre)
-    slope = quadratic.product(as_point(empty, D + 1)) - quadratic.target
+    slope = quadratic.product(em.as_point(empty, D + 1)) - quadratic.target
     for i, j in LEFT_OUT:
         slope[i, j] = slope[j, i] = 0
     # a share of the smallest alpha that gives no links
@@ -264,7 +256,10 @@ def test_both_drivers_agree_with_all_penalties(x):
 
 @pytest.mark.parametrize("fit_linear", [True, False])
 def test_products_through_the_rows_are_those_of_the_statistics(fit_linear, x, rng):
-    centre, penalty = x.mean(0) * fit_linear, Penalty(0.1 * off_diagonal(D), 0.1, 0.2)
+    centre, penalty = (
+        x.mean(0) * fit_linear,
+        em.Penalty(0.1 * em.off_diagonal(D), 0.1, 0.2),
+    )
     dense = quadratic_of(statistics(x, centre, fit_linear), penalty, centre)
     free = free_quadratic(table_of(x, centre, fit_linear), penalty, centre)
     assert_close(free.target, dense.target)
@@ -278,7 +273,7 @@ def test_products_through_the_rows_are_those_of_the_statistics(fit_linear, x, rn
         point = torch.tensordot(torch.tensor(rng.normal(size=len(spanned))), spanned, 1)
         assert_close(free.product(point), dense.product(point))
     arguments = start(), penalty, 1e-15
-    first, second = (minimise_quadratic(one, *arguments) for one in (dense, free))
+    first, second = (em.minimise_quadratic(one, *arguments) for one in (dense, free))
     assert_close(first.theta.precision, second.theta.precision, rtol=0, atol=1e-6)
     assert_close(first.theta.linear, second.theta.linear, rtol=0, atol=1e-6)
     assert first.loss == pytest.approx(second.loss, rel=1e-9)
@@ -312,8 +307,8 @@ def test_many_columns_go_through_the_rows(d, kind, rng):
     if kind == "Statistics":
         return
     zeros = torch.zeros(d).double()
-    first = Theta(torch.eye(d).double(), zeros, zeros[0])
-    penalty = Penalty(0.05 * off_diagonal(d), 0.5, 0.1)
+    first = em.Theta(torch.eye(d).double(), zeros, zeros[0])
+    penalty = em.Penalty(0.05 * em.off_diagonal(d), 0.5, 0.1)
     solution = method.m_step.solve(summary, first, penalty, method.m_step.tol[1])
     assert solution.theta.precision.isfinite().all()
     assert solution.gap < 1e-3 * max(1, abs(solution.loss))
