@@ -8,7 +8,7 @@ from scipy.stats import multivariate_normal
 from toy import LINEAR, ROWS, exact_moments, repeat
 from vaes import NORMAL, families
 
-from skvnce import LAIRImputer, VariationalAutoencoder
+from skvnce import LAIRImputer
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import global_stream, row_keyed, seeded, shifted_lattice
 from skvnce.autoencoder import samplers
@@ -308,76 +308,25 @@ def test_one_row_that_is_large_is_a_chunk(monkeypatch):
 # Options for `sampler` of LAIRImputer: each field reaches the sampler
 
 
-N_STEPS = 2
+RULES = [
+    (LAIR(), samplers.by_lair(4, 20)),
+    (LAIR(n_particles=3), samplers.by_lair(3, 20)),
+    (LAIR(n_replenish=7), samplers.by_lair(4, 7)),
+    (LAIR(replenish="prior"), samplers.by_lair(4, 20, "prior")),
+    (ACMWG(), samplers.SAMPLERS["ac-mwg"](0.05, 0)),
+    (ACMWG(epsilon=0.9), samplers.SAMPLERS["ac-mwg"](0.9, 0)),
+    (ACMWG(n_warm_up=5), samplers.SAMPLERS["ac-mwg"](0.05, 5)),
+    (MWG(), samplers.SAMPLERS["mwg"](0)),
+    (MWG(n_warm_up=5), samplers.SAMPLERS["mwg"](5)),
+]
 
 
-@pytest.fixture(scope="module")
-def table():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(30, 1)) + rng.normal(size=(30, 3))
-    X[:6, 0] = np.nan
-    return X
+def test_fields_of_options_reach_the_sampler(rows):
+    def drawn(rule):
+        data = Incomplete.from_array(rows)
+        return rule.draws(autoencoder(0.3), data, 3, 4, of_rows(rows)).tables
 
-
-@pytest.fixture(scope="module")
-def fitted(table):
-    linear = VariationalAutoencoder(max_iter=0, likelihood="normal")
-    options = {"n_estimators": 1, "n_steps": N_STEPS, "on_misfit": "ignore"}
-    return LAIRImputer(linear, random_state=0, **options).fit(table)
-
-
-@pytest.fixture
-def asked(fitted, table, monkeypatch):
-    """Draw by a part; return the options of a sampler and the lengths of chains."""
-
-    def draw(name, part):
-        options, lengths = [], []
-        make, run = getattr(samplers, name), samplers.run_chain
-
-        def making(*args, **given):
-            options.append(given)
-            return make(*args, **given)
-
-        def running(sampler, state, data, n_steps, *visit):
-            lengths.append(n_steps)
-            return run(sampler, state, data, n_steps, *visit)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(samplers, name, making)
-            patch.setattr(samplers, "run_chain", running)
-            fitted.set_params(sampler=part).sample(table[:6], random_state=0)
-        return options, lengths
-
-    return draw
-
-
-@pytest.mark.parametrize(
-    ("part", "n_particles", "n_replenish", "by_prior"),
-    [
-        (LAIR(), 4, 20, False),
-        (LAIR(n_particles=3), 3, 20, False),
-        (LAIR(n_replenish=7), 4, 7, False),
-        (LAIR(replenish="prior"), 4, 20, True),
-    ],
-    ids=str,
-)
-def test_fields_reach_the_sampler(asked, part, n_particles, n_replenish, by_prior):
-    (options,), _ = asked("lair", part)
-    assert options["n_particles"] == n_particles
-    assert options["n_replenish"] == n_replenish
-    assert (options["replenish"] is None) == by_prior
-
-
-@pytest.mark.parametrize("epsilon", [0.05, 0.3])
-def test_epsilon_of_acmwg_reaches_the_sampler(asked, epsilon):
-    part = ACMWG() if epsilon == 0.05 else ACMWG(epsilon=epsilon)
-    (options,), _ = asked("ac_mwg", part)
-    assert options["eps"] == epsilon
-
-
-@pytest.mark.parametrize("part", [ACMWG, MWG])
-def test_chains_start_after_so_many_iterations_of_lair(asked, part):
-    for n_warm_up, expected in ((0, []), (5, [5])):
-        made, lengths = asked("lair", part(n_warm_up=n_warm_up))
-        assert len(made) == len(expected)
-        assert lengths == [*expected, N_STEPS]
+    tables = [drawn(LAIRImputer(sampler=part)._rule()) for part, _ in RULES]
+    for found, (_, rule) in zip(tables, RULES, strict=True):
+        assert torch.equal(found, drawn(rule))
+    assert len({found.numpy().tobytes() for found in tables}) == len(RULES)
