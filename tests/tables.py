@@ -36,6 +36,14 @@ def normal_table(seed, n=200, d=4):
     return full, mcar(full, 0.3, random_state=seed)
 
 
+def ring(seed, n=400):
+    """Draw points of a ring, with a column that is their product."""
+    rng = np.random.default_rng(seed)
+    angle = rng.uniform(0, 2 * np.pi, n)
+    X = np.column_stack([np.cos(angle), np.sin(angle), np.sin(2 * angle)])
+    return X + 0.05 * rng.normal(size=X.shape)
+
+
 def covariance_of(d, seed, n=60):
     """Give the correlations of a table whose columns depend on each other."""
     rng = np.random.default_rng(seed)

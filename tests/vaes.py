@@ -132,6 +132,17 @@ def started(data, sizes, families=NORMAL):
     return vae.build(model, families, sizes), model
 
 
+def table(kind, seed, n=500, missing=0.3, rounded=False):
+    """Make standardised rows of a kind, such as `circle`, with missing cells."""
+    rng = np.random.default_rng(seed)
+    x = kind(rng, n)
+    x = (x - x.mean(0)) / x.std(0)
+    if rounded:
+        x[:, 1] = np.round(2 * x[:, 1]) / 2
+    x[rng.uniform(size=x.shape) < missing] = np.nan
+    return Incomplete.from_array(x[~np.isnan(x).all(1)])
+
+
 def circle(rng, n):
     angle = rng.uniform(0, 2 * np.pi, n)
     a, b = np.cos(angle), np.sin(angle)

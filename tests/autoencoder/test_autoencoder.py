@@ -9,7 +9,7 @@ import pytest
 import torch
 import vaes
 from oracles import GATE, z_mean
-from vaes import NORMAL, circle, families
+from vaes import NORMAL, circle, families, table
 
 from skvnce._core.incomplete import Incomplete
 from skvnce._core.random import seeded, stream
@@ -29,14 +29,6 @@ def parabola(rng, n):
     t = rng.normal(size=n)
     x = np.stack([t, t**2, t - t**2], 1)
     return x + 0.2 * rng.normal(size=x.shape)
-
-
-def table(kind, seed, n=500):
-    rng = np.random.default_rng(seed)
-    x = kind(rng, n)
-    x = (x - x.mean(0)) / x.std(0)
-    x[rng.uniform(size=x.shape) < 0.3] = np.nan
-    return Incomplete.from_array(x[~np.isnan(x).all(1)])
 
 
 def single(data):

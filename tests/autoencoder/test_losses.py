@@ -1,6 +1,7 @@
 """Losses of autoencoders, their gradients, and predictions of held-out cells."""
 
 from copy import deepcopy
+from functools import partial
 
 import numpy as np
 import pytest
@@ -34,16 +35,7 @@ ROUNDED = families((), (), [1], (), HALVES, torch.arange(-8.25, 8.5, 0.5)[None])
 COMPLETING = ["vbgi-vae", "demiss-vae", "cvi-vae", "mvb-vae", "vbgi-vae-m"]
 TRAINING = Training(3, 128, 8e-3, 0.05)
 SIZES = Architecture((16,), 0.0, 1)
-
-
-def table(seed, n=500, missing=0.3, rounded=False):
-    rng = np.random.default_rng(seed)
-    x = circle(rng, n)
-    x = (x - x.mean(0)) / x.std(0)
-    if rounded:
-        x[:, 1] = np.round(2 * x[:, 1]) / 2
-    x[rng.uniform(size=x.shape) < missing] = np.nan
-    return Incomplete.from_array(x[~np.isnan(x).all(1)])
+table = partial(vaes.table, circle)
 
 
 def started(data, families=NORMAL, dropout=0.0):

@@ -9,6 +9,7 @@ from scipy.special import ndtri
 from scipy.stats import kstest
 from sklearn.base import clone
 from sklearn.datasets import make_moons
+from tables import ring
 
 from skvnce import GaussianImputer, MixtureImputer
 from skvnce._tables.schema import Column, Schema
@@ -29,14 +30,6 @@ def without(X, n_rows, column):
     hidden = np.zeros(X.shape, dtype=bool)
     hidden[:n_rows, column] = True
     return np.where(hidden, np.nan, X), hidden
-
-
-def ring(seed, n=400):
-    """Draw points of a ring, with a column that is their product."""
-    rng = np.random.default_rng(seed)
-    angle = rng.uniform(0, 2 * np.pi, n)
-    X = np.column_stack([np.cos(angle), np.sin(angle), np.sin(2 * angle)])
-    return X + 0.05 * rng.normal(size=X.shape)
 
 
 def test_a_ring_is_seen(seed):
