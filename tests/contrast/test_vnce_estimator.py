@@ -516,14 +516,7 @@ class Gamma(nn.Module):
 
 BAD = {
     ValueError: [
-        (
-            {"noise_ratio": 0},
-            r"'noise_ratio' parameter .* must be an int in the range \[1, inf\)",
-        ),
-        ({"n_training_draws": 0}, "n_training_draws"),
-        ({"n_init": 0}, "n_init"),
         ({"solver": LBFGS(tol=-1.0)}, "'solver.tol'"),
-        ({"ridge": -1.0}, "ridge"),
         ({"solver": Adam(learning_rate_init=0.0)}, "'solver.learning_rate_init'"),
         ({"solver": Adam(batch_size=0)}, "'solver.batch_size'"),
         ({"solver": Adam(weight_decay=0.1)}, "solver.weight_decay=0.1 is not"),
