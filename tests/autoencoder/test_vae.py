@@ -214,6 +214,7 @@ def test_units_do_not_matter_to_what_is_learnt(X):
     unit, shift = np.array([1e-3, 10.0, 1e5, 1.0]), np.array([5.0, 0.0, -7.0, 1.0])
     one = VariationalAutoencoder(max_iter=0).fit(X)
     other = VariationalAutoencoder(max_iter=0).fit(X * unit + shift)
+    X = X[:60]
     apart = one.inverse_transform(one.transform(X)) * unit + shift
     back = other.inverse_transform(other.transform(X * unit + shift))
     # draws are keyed by the cells, units included

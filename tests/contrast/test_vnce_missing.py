@@ -142,8 +142,8 @@ def test_a_posterior_of_the_right_family_does_not_warn(seed, rng):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_the_criterion_of_the_paper_is_an_option_with_missing_cells(seed):
     """It is the lower bound of the two, and broadens a posterior with two modes."""
-    X = hide(ring(seed, 200), seed)
-    options = {"n_training_draws": 16, "max_iter": 10}
+    X = hide(ring(seed, 100), seed)
+    options = {"n_training_draws": 16, "max_iter": 6}
     average, by_average = log_spread(X, seed, **options)
     bound, by_bound = log_spread(X, seed, criterion="vnce", **options)
     assert by_average.criterion_ == "importance-weighted"
