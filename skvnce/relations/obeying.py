@@ -341,12 +341,18 @@ def _is_off(
 ) -> np.ndarray:
     """Tell which rows violate a formula, up to the last digit of its total (rows,).
 
-    `bounds`: of the columns of the formula.
+    Where the total is undefined, as 0 / 0 is, another column tells: of 0.2 / 0 that is
+    the divisor, of 0 / 0 none.  `bounds`: of the columns of the formula.
     """
     if rule.tier <= 0:
         return ~is_near(rule, cells, EXACT)
-    gap = rule.solve(cells, rule.total) - cells[:, rule.total]
-    return (rule.tier == 1) & ~(abs(gap) <= digit * bounds.unit[rule.total])
+    off, is_open = np.zeros(len(cells), bool), np.full(len(cells), rule.tier == 1)
+    with np.errstate(all="ignore"):
+        for k in sorted(range(cells.shape[1]), key=lambda k: k != rule.total):
+            gap = rule.solve(cells, k) - cells[:, k]
+            off |= is_open & (abs(gap) > digit * bounds.unit[k])
+            is_open &= np.isnan(gap)
+    return off
 
 
 def _moved(part: Part) -> np.ndarray:

@@ -519,6 +519,28 @@ FACTORS = {
 }
 
 
+@TWO_MODELS
+def test_ratios_of_zeros_contradict_no_formula(model, rng):
+    """Without a discount any price is discount / share; warnings are errors."""
+    price = rng.choice(np.arange(169, 210, 5) / 100, 300)
+    discount = rng.choice([0.1, 0.2, 0.3, 0.4], 300) * (rng.random(300) > 0.6)
+    full = pd.DataFrame({"price": price, "discount": discount})
+    full["share"] = (discount / price).round(6)
+    X = full.mask(rng.random(full.shape) < 0.15)
+    model = clone(model).set_output(transform="pandas").fit(X)
+    assert "price = discount / share" in [r.text for r in model.relations_]
+    filled = model.transform(X)
+    off = abs(filled["discount"] - filled["share"] * filled["price"])
+    assert (off > 0.5 * 0.01 * full["share"].max() + 1e-5).mean() <= 0.01  # digits
+    # the control: no price makes 0 of a discount
+    contradiction = full.assign(price=np.nan, share=0.0, discount=0.2)
+    with (
+        pytest.warns(UserWarning, match="violate cut points"),
+        pytest.warns(UserWarning, match="violate price = discount / share"),
+    ):
+        model.transform(contradiction)
+
+
 @pytest.mark.quick(3)
 @pytest.mark.parametrize("kind", FACTORS)
 @pytest.mark.parametrize("is_ratio", [True, False])
