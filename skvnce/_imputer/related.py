@@ -667,6 +667,8 @@ def _follow(related, values, free):
         ends = bounds.low[source], bounds.high[source]
         part[:, 1 - k] = part[:, 1 - k].clip(*ends)  # where the function exists
         cells = np.where(np.isfinite(cells), cells, checked.rule.solve(part, k))
+        # of logarithms of an observed zero nothing is known
+        cells = np.where(np.isfinite(cells), cells, bounds.middle[column])
         values[rows, column] = bounds.snapped(cells, column)
 
 

@@ -541,6 +541,18 @@ def test_ratios_of_zeros_contradict_no_formula(model, rng):
         model.transform(contradiction)
 
 
+def test_functions_that_do_not_exist_are_filled(rng):
+    """The logarithm leaves the model, as it is more skewed; that of 0 is its median."""
+    X = pd.DataFrame({"funds": rng.normal(50, 20, 300).clip(5).round()})
+    X["log"] = np.log(X["funds"])
+    X.loc[:9, "log"] = X.loc[10:19, "funds"] = X.loc[20:29, "log"] = np.nan
+    X.loc[:4, "funds"] = 0.0
+    model = TableImputer(**QUICK).set_output(transform="pandas").fit(X)
+    for filled in (model.transform(X), *model.sample(X, n_draws=2, random_state=0)):
+        assert_allclose(filled["log"][:5], X["log"].median())
+        assert_allclose(filled["log"][5:], np.log(filled["funds"][5:]))
+
+
 @pytest.mark.quick(3)
 @pytest.mark.parametrize("kind", FACTORS)
 @pytest.mark.parametrize("is_ratio", [True, False])
