@@ -275,7 +275,7 @@ def shifted_lattice(shift: Uniforms) -> Uniforms:
 
 # odd and near 2**64 over the golden ratio: its multiples modulo 2**64 differ, and are
 # far apart (increment of splitmix64)
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 # multipliers of the finaliser of splitmix64
 _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
@@ -284,10 +284,10 @@ def row_keyed(rows: np.ndarray, seed: int) -> Uniforms:
     """Make uniform numbers that are functions of (row content, column, step, seed)."""
     clean = np.where(np.isnan(rows), np.nan, rows + 0.0)  # one kind of NaN and zero
     with np.errstate(over="ignore"):
-        key = np.full(len(rows), _scramble(np.uint64(seed) + _GOLDEN))
+        key = np.full(len(rows), scramble(np.uint64(seed) + GOLDEN))
         for column in np.ascontiguousarray(clean.T, np.float64).view(np.uint64):
             # after each column, or equal cells in two columns would cancel
-            key = _scramble(key ^ column)
+            key = scramble(key ^ column)
 
     def uniforms(step: int, x: Tensor) -> Tensor:
         counter = np.arange(x[..., 0, :].numel(), dtype=np.uint64)
@@ -295,7 +295,7 @@ def row_keyed(rows: np.ndarray, seed: int) -> Uniforms:
         with np.errstate(over="ignore"):
             # successive steps take successive numbers, so that none is used twice
             counter = counter + np.uint64(step) * np.uint64(counter.size)
-            bits = _scramble(key[:, None] + _GOLDEN * (counter + np.uint64(1)))
+            bits = scramble(key[:, None] + GOLDEN * (counter + np.uint64(1)))
         # 53 bits are what float64 holds, so that all numbers are exact and below 1
         unit = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
         return torch.from_numpy(unit).to(x)
@@ -321,11 +321,11 @@ def numbered(numbers: np.ndarray) -> np.ndarray:
 def mixed(numbers: np.ndarray) -> np.ndarray:
     """Map 64-bit integers to others that look random."""
     with np.errstate(over="ignore"):
-        # one more, because `_scramble` maps 0 to 0
-        return _scramble(_GOLDEN * (numbers + np.uint64(1)))
+        # one more, because `scramble` maps 0 to 0
+        return scramble(GOLDEN * (numbers + np.uint64(1)))
 
 
-def _scramble(bits: np.ndarray) -> np.ndarray:
+def scramble(bits: np.ndarray) -> np.ndarray:
     """Mix 64-bit integers (the finaliser of splitmix64)."""
     bits = (bits ^ (bits >> np.uint64(30))) * _MIX[0]
     bits = (bits ^ (bits >> np.uint64(27))) * _MIX[1]

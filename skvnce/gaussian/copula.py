@@ -48,6 +48,13 @@ def _sums(lines: PiecewiseLinear, factored: FactoredNormal, rows: Rows) -> _Sums
     return _Sums(moments, below)
 
 
+def _first_sums(
+    lines: PiecewiseLinear, factored: FactoredNormal, rows: Rows
+) -> tuple[_Sums, Tensor]:
+    observed = marginals.observed_below(lines.knots[:, 1:-1], rows)
+    return _sums(lines, factored, rows), observed
+
+
 def continue_marginals(
     table: Table,
     strength: float,
@@ -60,12 +67,15 @@ def continue_marginals(
 
     Parameters and results are those of `marginals.fit_marginals`.
     """
-    use, total = marginals.nonlinear_columns(lines), table.total
-    observed = table.summed(partial(marginals.observed_below, lines.knots[:, 1:-1]))
+    use, total, observed = marginals.nonlinear_columns(lines), table.total, None
     for n_round in range(1, _ROUNDS + 1):
         tell("round of marginals", n_round, _ROUNDS)
         factored = prepare(normal)
-        sums = table.summed(partial(_sums, lines, factored))
+        # counts of observed cells do not change with the parameters, nor need a pass
+        if observed is None:
+            sums, observed = table.summed(partial(_first_sums, lines, factored))
+        else:
+            sums = table.summed(partial(_sums, lines, factored))
         share = torch.special.ndtri((observed + sums.below) / total)
         moved = marginals.choose(use, marginals.with_tails(lines.knots[:, 1:-1], share))
         change = float((moved.scores - lines.scores).abs().max())

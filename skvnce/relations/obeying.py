@@ -185,7 +185,7 @@ def _in_order(formulas: Sequence[Checked]) -> list[Checked]:
     while rest:
         totals = [checked.columns[checked.rule.total] for checked in rest]
         pairs = list(zip(rest, totals, strict=True))
-        free = [not {*rule.columns} & {*totals} - {total} for rule, total in pairs]
+        free = [not {*each.columns} & {*totals} - {total} for each, total in pairs]
         if not any(free):  # a circle, in any order
             return ordered + rest
         ordered += compress(rest, free)
@@ -349,6 +349,8 @@ def _is_off(
     off, is_open = np.zeros(len(cells), bool), np.full(len(cells), rule.tier == 1)
     with np.errstate(all="ignore"):
         for k in sorted(range(cells.shape[1]), key=lambda k: k != rule.total):
+            if not is_open.any():
+                break
             gap = rule.solve(cells, k) - cells[:, k]
             off |= is_open & (abs(gap) > digit * bounds.unit[k])
             is_open &= np.isnan(gap)

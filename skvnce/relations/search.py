@@ -219,7 +219,7 @@ def _fitted(
             else:
                 links.add(checked)
                 fits.append(checked)
-    for checked in sorted(rounded, key=lambda rule: (rule.rule.tier, rule.error)):
+    for checked in sorted(rounded, key=lambda each: (each.rule.tier, each.error)):
         if not links.have(checked.columns):
             links.add(checked)
             fits.append(checked)
@@ -255,7 +255,7 @@ def _long(columns: Columns, links: _Links, short: list[Checked]) -> list[Checked
         fits = (fit(columns, formula, tried) for formula in formulas)
         longer += [next(filter(None, fits), None)]
     rules = [*short, *more]
-    for checked in sorted(filter(None, longer), key=lambda rule: len(rule.columns)):
+    for checked in sorted(filter(None, longer), key=lambda each: len(each.columns)):
         if not _follows(rules, checked, len(columns.names)):
             rules.append(checked)
     return rules[len(short) :]

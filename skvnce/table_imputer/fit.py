@@ -531,10 +531,10 @@ def _products(model, interactions):
         tested |= triples
         confirmed = _confirmed(model, chosen)
         left = {product[:3] for product in confirmed}
-        others = [p for p in chosen if p.is_doubtful and p[:3] not in left]
-        if not others:
+        fallen = [p for p in chosen if p.is_doubtful and p[:3] not in left]
+        if not fallen:
             break
-        refuted += others  # which had excluded others
+        refuted += fallen  # which had excluded others
     return confirmed
 
 
