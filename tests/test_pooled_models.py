@@ -366,7 +366,12 @@ PIPELINE = make_pipeline(StandardScaler(), LinearRegression())
         (LinearRegression(), (NUMBERS, VISITS[::-1]), ValueError, "does not maximise"),
         (LinearRegression(), (NUMBERS[::-1], VISITS), ValueError, "does not maximise"),
         (LinearRegression(), (NUMBERS, VISITS[1:]), ValueError, "got shapes"),
-        (LinearRegression(positive=True), (NUMBERS, VISITS), TypeError, "Variances"),
+        (
+            LinearRegression(positive=True),
+            (NUMBERS, VISITS),
+            TypeError,
+            "Variances are",
+        ),
         (Ridge(), (NUMBERS, VISITS), TypeError, "fit_each"),
         (PIPELINE, (NUMBERS, VISITS), TypeError, "statsmodels by fit_each"),
         (LogisticRegression(), (NUMBERS, VISITS > 1), TypeError, "Set C=np.inf"),

@@ -85,7 +85,12 @@ def test_equal_estimates_leave_the_complete_analysis():
         ([1.0, 2.0], [1.0, 1.0], True, "dof_complete must be a number above 0"),
         (np.ones((2, 0)), np.ones((2, 0)), None, "an estimate or more"),
         ([1e200, 0.0], [1.0, 1.0], None, "estimates must be below 1e.150"),
-        (np.array([1, 2], "M8[D]"), [1.0, 1.0], None, "must be numbers.*date"),
+        (
+            np.array([1, 2], "M8[D]"),
+            [1.0, 1.0],
+            None,
+            "estimates must be numbers.*date",
+        ),
         ([1 + 1j, 2], [1.0, 1.0], None, "estimates must be numbers.*complex"),
     ],
 )
@@ -103,9 +108,19 @@ PAIR = pool([[1.0, 2.0]] * 2, [[1.0, 2.0]] * 2)
         (PAIR.interval, [1], ValueError, "level must be between 0 and 1"),
         (PAIR.interval, ["a"], TypeError, "level must be a number"),
         (PAIR.p_value, ["zero"], TypeError, "value must be numbers"),
-        (PAIR.p_value, [[1.0, 2.0, 3.0]], ValueError, "one for each of the 2 estim"),
+        (
+            PAIR.p_value,
+            [[1.0, 2.0, 3.0]],
+            ValueError,
+            "one for each of the 2 estimates, got",
+        ),
         (chi2_test, [["a", "b"], 2], TypeError, "statistics must be numbers"),
-        (wald_test, [[PAIR], [0]], TypeError, "pooled must be a result of .*got list"),
+        (
+            wald_test,
+            [[PAIR], [0]],
+            TypeError,
+            "pooled must be a result of pool.*got list",
+        ),
     ],
 )
 def test_errors_of_arguments_of_tests(call, given, error, words):

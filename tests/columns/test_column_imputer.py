@@ -911,7 +911,10 @@ ERRORS = {
     TypeError: [
         ({"regressor": WithoutPredict()}, "'regressor' parameter.*'predict'"),
         ({"estimators": {"x": WithoutPredict()}}, r"estimators\['x'\].*predict"),
-        ({"regressor": LinearRegression}, "regressor of ColumnImputer must be an"),
+        (
+            {"regressor": LinearRegression},
+            "regressor of ColumnImputer must be an instance",
+        ),
         ({"estimators": {"x": Ridge}}, r"estimators\['x'\] must have the met"),
         ({"estimators": {"x": "ridge"}}, r"estimators\['x'\] must have"),
         ({"regressor": "ridge"}, "'regressor' parameter"),

@@ -204,7 +204,11 @@ def test_wrong_equations_are_refused():
         ({"sums": {"total": ["total"]}}, ValueError, "without 'total'"),
         ({"sums": {"total": ["food", "food"]}}, ValueError, "different columns"),
         ({"sums": {"sum": ["food"]}}, ValueError, "the column 'sum', no column of X"),
-        ({"sums": {"total": ["region"]}}, ValueError, "text where numbers are"),
+        (
+            {"sums": {"total": ["region"]}},
+            ValueError,
+            "text where numbers are expected",
+        ),
         ({"derived": {"bmi": body_mass}}, TypeError, "pair of a function"),
         (
             {"derived": {"bmi": (lambda x: 1.0, ["food"])}},

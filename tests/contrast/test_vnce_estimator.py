@@ -197,6 +197,17 @@ def test_a_latent_variable(missing, atol, seed):
     assert drawn.std() == pytest.approx(np.sqrt(S[-1, -1] - gain @ S[:-1, -1]), rel=0.2)
 
 
+@pytest.mark.slow
+def test_adam_learns_a_latent_variable(seed):
+    X, z = factor_table(seed)
+    options = {"solver": Adam(learning_rate_init=0.05), "max_iter": 100}
+    result = VNCEEstimator(Factor, noise="gaussian", random_state=seed, **options)
+    result.fit(X)
+    assert abs(np.corrcoef(result.transform(X)[:, 0], z)[0, 1]) > 0.9
+    assert result.loss_curve_[-1] < result.loss_curve_[0] - 0.3
+    assert result.n_iter_ == len(result.loss_curve_) == 100
+
+
 class Enumerated(nn.Module):
     """A Boltzmann machine that shows its states only."""
 
@@ -516,7 +527,14 @@ class Gamma(nn.Module):
 
 BAD = {
     ValueError: [
+        (
+            {"noise_ratio": 0},
+            r"'noise_ratio' parameter .* must be an int in the range \[1, inf\)",
+        ),
+        ({"n_training_draws": 0}, "n_training_draws"),
+        ({"n_init": 0}, "n_init"),
         ({"solver": LBFGS(tol=-1.0)}, "'solver.tol'"),
+        ({"ridge": -1.0}, "ridge"),
         ({"solver": Adam(learning_rate_init=0.0)}, "'solver.learning_rate_init'"),
         ({"solver": Adam(batch_size=0)}, "'solver.batch_size'"),
         ({"solver": Adam(weight_decay=0.1)}, "solver.weight_decay=0.1 is not"),

@@ -199,6 +199,21 @@ def test_networkx_graph(frame):
     assert list(empty.to_networkx().nodes) == NAMES
 
 
+@pytest.mark.quick(2)
+@pytest.mark.parametrize("complete", [True, False])
+@pytest.mark.parametrize("fit_linear", [True, False])
+def test_columns_have_no_units(complete, fit_linear, X):
+    X = np.nan_to_num(X, nan=1.0) if complete else X
+    scale = np.array([1e3, 1.0, 1e-4, 7.0])
+    first = learner(fit_linear=fit_linear).fit(X)
+    second = learner(fit_linear=fit_linear).fit(X * scale)
+    np.testing.assert_allclose(second.edge_strengths_, first.edge_strengths_, atol=1e-6)
+    value = second.precision_ * np.outer(scale, scale)
+    np.testing.assert_allclose(value, first.precision_, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(second.linear_ * scale, first.linear_, atol=1e-5)
+    assert second.ridge_ == pytest.approx(first.ridge_)
+
+
 def test_the_model_is_in_the_units_of_the_table(X):
     complete = np.nan_to_num(X, nan=1.0)
     fitted = learner(n_steps=2).fit(complete)

@@ -5,6 +5,7 @@ import pandas as pd
 import polars as pl
 import pytest
 from errors import refused
+from statistical import FAILURE, p_mean
 
 from skvnce.metrics import (
     brier_score,
@@ -141,6 +142,54 @@ def test_draws_count_as_frequencies():
         fair = {"n_draws": 4} if score in PROPER[1:] else {}
         expected = score(TRUE, p, ALL, categories=CATEGORIES, **fair)
         assert score(TRUE, draws, ALL) == pytest.approx(expected)
+
+
+def test_ranked_probability_score_is_the_crps_of_codes(rng):
+    codes = rng.integers(0, 3, (6, 40))
+    true, *draws = (mixed(np.take(GRADES, one), ["S"] * 40) for one in codes)
+    result = ranked_probability_score(true, draws, only(0, (40, 3)))
+    expected = crps(codes[0][:, None], codes[1:, :, None], np.ones((40, 1), dtype=bool))
+    assert result == pytest.approx(expected)
+
+
+# Properties
+
+
+def cells_of_one_row(p, n_rows, rng):
+    """Return levels that are drawn from p, as a table of one ordinal column."""
+    codes = rng.choice(3, n_rows, p=p)
+    grade = pd.Categorical.from_codes(codes, GRADES, ordered=True)
+    return pd.DataFrame({"grade": grade})
+
+
+LEVELS = {"categories": {"grade": GRADES}}
+
+
+@pytest.mark.parametrize("n_draws", [2, 5])
+def test_fair_scores_do_not_depend_on_the_number_of_draws(n_draws, rng):
+    q, p = np.array([0.2, 0.3, 0.5]), np.array([0.5, 0.25, 0.25])
+    table = cells_of_one_row(q, 4000, rng)
+    draws = [cells_of_one_row(p, 4000, rng) for _ in range(n_draws)]
+    mean = ((p - np.eye(3)) ** 2).sum(1) @ q
+    assert p_mean(of_rows(brier_score, table, draws), mean) > FAILURE
+    uncorrected = of_rows(brier_score_of_frequencies, table, draws)
+    assert p_mean(uncorrected, mean) < FAILURE
+    steps = np.array([[1, 1], [0, 1], [0, 0]])
+    mean = ((np.cumsum(p)[:2] - steps) ** 2).sum(1) @ q
+    assert p_mean(of_rows(ranked_probability_score, table, draws), mean) > FAILURE
+
+
+def brier_score_of_frequencies(table, draws, hidden):
+    """Return the Brier score of frequencies, as if they were probabilities."""
+    p = np.mean([np.eye(3)[draw["grade"].cat.codes] for draw in draws], axis=0)
+    return brier_score(table, {"grade": p}, hidden, **LEVELS)
+
+
+def of_rows(score, table, draws, n_blocks=20):
+    """Return the scores of blocks of rows."""
+    blocks = np.array_split(np.arange(len(table)), n_blocks)
+    parts = ((table.iloc[rows], [draw.iloc[rows] for draw in draws]) for rows in blocks)
+    return np.array([score(*part, np.ones((len(part[0]), 1), bool)) for part in parts])
 
 
 # Containers
@@ -280,7 +329,13 @@ def test_two_sample_auc_reads_only_rows_with_hidden_cells(rng):
         (TRUE, ~ALL, None, ValueError, "hidden must mark .*'grade'.*, got none; hide"),
         (TRUE, ALL[:1], None, ValueError, "hidden must have the shape"),
         (TRUE, ALL.astype(int), None, TypeError, "hidden must be boolean"),
-        (TRUE, ALL, ["town"], ValueError, "the key 'town', no column.*'port'"),
+        (
+            TRUE,
+            ALL,
+            ["town"],
+            ValueError,
+            "columns has the key 'town', no column.*'port'",
+        ),
         (TRUE, ALL, [3], ValueError, "columns has the key 3, no column"),
         (TRUE, ALL, [], ValueError, "no columns to score .* name or index"),
         (
@@ -331,7 +386,10 @@ HALVES = [[0.5, 0.5]] * 2
         ({"port": P["port"] - 0.5}, "'port' must not be negative .* in row 0"),
         ({"port": P["port"] * np.nan}, "'port' must not be negative .* in row 0"),
         ({"port": P["port"].iloc[:1]}, r"'port' must have shape .* got \(1, 2\)"),
-        ({"port": P["port"].set_axis(["C", "Q"], axis=1)}, "level 'S' in column"),
+        (
+            {"port": P["port"].set_axis(["C", "Q"], axis=1)},
+            "level 'S' in column 'port'",
+        ),
         ({}, "no columns to score"),
         ([], "draws must be a sequence of completed tables"),
         (TRUE, "draws must be a sequence of completed tables"),

@@ -44,10 +44,18 @@ FEW = {"n_estimators": 1, "n_steps": 2, "n_draws": 8, "random_state": 0}
         (IncompleteDensity(), {"solver__batch_size": 9}, "solver=Adam(batch_size=9)"),
         (LAIRImputer(), {"model__max_iter": 5}, "VariationalAutoencoder(max_iter=5)"),
         (LAIRImputer(), {"sampler__n_particles": 0}, "sampler=LAIR(n_particles=0)"),
-        (VariationalAutoencoder(), {"solver__batch_size": 9}, "=Adam(batch_size=9)"),
+        (
+            VariationalAutoencoder(),
+            {"solver__batch_size": 9},
+            "solver=Adam(batch_size=9)",
+        ),
         (NoisyOr(), {"solver__batch_size": 9}, "solver=Adam(batch_size=9)"),
         (VNCEEstimator(), {"solver__tol": 0.5}, "solver=LBFGS(tol=0.5)"),
-        (VNCEEstimator(solver="adam"), {"solver__batch_size": 9}, "Adam(batch_size=9)"),
+        (
+            VNCEEstimator(solver="adam"),
+            {"solver__batch_size": 9},
+            "solver=Adam(batch_size=9)",
+        ),
         (
             ColumnImputer(),
             {"model__marginals": "normal"},
@@ -70,7 +78,11 @@ FEW = {"n_estimators": 1, "n_steps": 2, "n_draws": 8, "random_state": 0}
             "HistGradientBoostingRegressor(early_stopping=False, max_iter=5, "
             "min_samples_leaf=1)",
         ),
-        (CopulaGraphLearnerCV(), {"model__tol": 0.5}, "CopulaGraphLearner(tol=0.5)"),
+        (
+            CopulaGraphLearnerCV(),
+            {"model__tol": 0.5},
+            "model=CopulaGraphLearner(tol=0.5)",
+        ),
     ],
 )
 def test_settings_of_a_default_make_the_part(estimator, settings, wanted):

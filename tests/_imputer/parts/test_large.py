@@ -186,7 +186,12 @@ def test_parts_are_read_with_errors_that_name_them():
         (Chunks([X[:100], X[100:, :4]]), {}, ValueError, OTHER_WIDTH),
         (Chunks([X[:2], X[:3]]), {}, ValueError, "nothing to learn"),
         (Chunks([X[10:11]]), {}, ValueError, "minimum of 2"),
-        (parts(X), {"lower": {0: 1.0}}, ValueError, "not available for a table in"),
+        (
+            parts(X),
+            {"lower": {0: 1.0}},
+            ValueError,
+            "not available for a table in parts",
+        ),
         (parts(X), {"sample_weight": ones}, TypeError, "sample_weight must be Chunks"),
         (parts(X), {"sample_weight": Chunks([ones])}, ValueError, FEWER),
         *((Chunks(one), {}, (TypeError, ValueError), why) for one in lists),
@@ -249,9 +254,17 @@ def test_row_groups_of_parquet(tmp_path):
         ("", ValueError, "path is empty"),
         (None, TypeError, "path must be the name.*got None"),
         (tmp_path / "survey.csv", ValueError, "survey.csv' cannot be.*by to_parquet"),
-        (tmp_path / "gone.parquet", FileNotFoundError, "gone.parquet', but there is"),
+        (
+            tmp_path / "gone.parquet",
+            FileNotFoundError,
+            "gone.parquet', but there is no",
+        ),
         (tmp_path / "empty", ValueError, "empty has no file"),
-        (tmp_path / "cut.parquet", ValueError, "cut.parquet' cannot be read as a"),
+        (
+            tmp_path / "cut.parquet",
+            ValueError,
+            "cut.parquet' cannot be read as a parquet",
+        ),
     ]:
         refused(error, words, Chunks.from_parquet, path)
     (tmp_path / "late.parquet").write_bytes(written)
