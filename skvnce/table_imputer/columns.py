@@ -351,10 +351,11 @@ def fit_column(expansion, part, cells, rows, weights, n_trees, seed):
     near, is_held_out = centre, np.ones(n, dtype=bool)
     if n_trees != 0 and len(model.others):
         G = model.features(rows)
-        n_trees = _default_trees(C, n) if n_trees is None else n_trees
         Y = (truth - centre)[..., 0] if part.is_number else np.zeros((1, 1))
         bounds = _BOUNDS if C == 1 else _BOUNDS_OF_DRAWS
         tried = max(1, min(G.shape[1], max(_FEWEST_TRIED, G.shape[1] // 3)))
+        if n_trees is None:
+            n_trees = _default_trees(C, n, 0 if part.is_number else tried)
         trees, of_forest, counts = grow_forest(
             G, Y, codes, part.n_levels, weights, n_trees, _SHARE, tried, bounds, seed
         )
@@ -385,10 +386,15 @@ def fit_column(expansion, part, cells, rows, weights, n_trees, seed):
     return model._replace(residuals=residuals, shape=shape_of(part))
 
 
-def _default_trees(C, n):
-    """Choose the number of trees by the rows of C completions."""
+def _default_trees(C, n, tried):
+    """Choose the number of trees by the rows of C completions.
+
+    `tried`, of levels: features of a split, or 0.  Of few of them trees take less time,
+    and more trees decide which of two levels is likelier, whatever the seed.
+    """
     rows, least, most = _OF_FILLS if C == 1 else _OF_DRAWS
-    return int(np.clip(rows / n, least, most))
+    more = _FEWEST_TRIED / tried if C == 1 and 0 < tried < _FEWEST_TRIED else 1.0
+    return int(np.clip(more * rows / n, least, more * most))
 
 
 class Filling(NamedTuple):
