@@ -419,7 +419,8 @@ def draw_cells(normals, expansion, X, proposers, rng):
     missing cells; `proposers`, dict of int to list of Proposer: by column of the table,
     in the order of the sweeps; only columns with missing cells; `rng`,
     numpy.random.Generator.  Returns dict of int to ndarray of shape (M, n_missing): by
-    column of the table: standardised numbers, or codes of levels.
+    column of the table: standardised numbers, or codes of levels.  Raises LinAlgError
+    where cells run away, as those of products may.
     """
     gone, drawn = np.isnan(X), {}
     S = completions(X, normals, rng)
@@ -470,6 +471,8 @@ def draw_cells(normals, expansion, X, proposers, rng):
                     expansion, part, laws, targets, proposals, states, rng
                 )
             put_cells(expansion, S, part, drawn[q], rows)
+        if not np.isfinite(S).all():
+            raise np.linalg.LinAlgError("Draws of cells are not finite.")
     return drawn
 
 

@@ -243,12 +243,10 @@ class TableModel(NamedTuple):
         try:
             return draws.run_chain(expansion, self.normal, chain, total)
         except np.linalg.LinAlgError as error:
-            if any(product.probability for product in expansion.products):
-                warn_user(_WITHOUT_PRODUCTS)
-                unlikely = [p._replace(probability=0.0) for p in expansion.products]
-                expansion = expansion._replace(products=unlikely)
-                return self._posterior_of(expansion, chain, total)
-            raise ValueError(explain_singular(self.training.weights)) from error
+            expansion = without_products(expansion)
+            if expansion is None:
+                raise ValueError(explain_singular(self.training.weights)) from error
+            return self._posterior_of(expansion, chain, total)
 
     def slopes_on_products(self):
         """Draw slopes of targets on their products (n_rounds, n_draws, n_products).
@@ -294,7 +292,14 @@ class TableModel(NamedTuple):
             normals = self.cache.get("normals", posterior.normals)
             normals = normals.of_turns(in_turn(len(normals.mean), n_draws))
             X = self.expansion.matrix(cells)
-            cells_of = draws.draw_cells(normals, self.expansion, X, proposers, rng)
+            try:
+                cells_of = draws.draw_cells(normals, self.expansion, X, proposers, rng)
+            except np.linalg.LinAlgError:
+                expansion = without_products(self.expansion)
+                if expansion is None:
+                    raise
+                plain = self._replace(expansion=expansion, cache={})
+                return plain.draw(source.signed(nodes), n_draws)
             for q, values in cells_of.items():
                 rows, part = np.flatnonzero(gone[:, q]), self.expansion.parts[q]
                 if part.is_number:
@@ -337,6 +342,15 @@ class TableModel(NamedTuple):
         observed = ~np.isnan(column)
         p = weights[observed] / weights[observed].sum()
         return rng.choice(column[observed], size=shape, p=p)
+
+
+def without_products(expansion):
+    """Make products unlikely, with a warning; None if there are none."""
+    if not any(product.probability for product in expansion.products):
+        return None
+    warn_user(_WITHOUT_PRODUCTS)
+    unlikely = [product._replace(probability=0.0) for product in expansion.products]
+    return expansion._replace(products=unlikely)
 
 
 def in_rows(probabilities, rows, n):

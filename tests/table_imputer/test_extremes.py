@@ -160,3 +160,22 @@ def test_products_that_run_away_are_not_drawn(monkeypatch):
     with pytest.warns(UserWarning, match="interactions_ do not stay finite"):
         drawn = imputer.sample(X, 2, random_state=0, as_array=True)
     assert np.isfinite(drawn).all()
+
+
+def test_cells_that_run_away_are_drawn_without_products(monkeypatch):
+    """If cells of new rows overflow, they are drawn by a model without products."""
+    usual = draws.put_cells
+
+    def put_cells(expansion, S, part, cells, rows):
+        usual(expansion, S, part, cells, rows)
+        if any(product.probability for product in expansion.products):
+            S[:, rows, part.base[0]] = np.inf
+
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    X[::4, 2] = np.nan
+    imputer = TableImputer([(0, 1)], n_estimators=0, random_state=0).fit(X)
+    imputer.sample(X[:20], 2, random_state=0)  # the chain is over
+    monkeypatch.setattr(draws, "put_cells", put_cells)
+    with pytest.warns(UserWarning, match="interactions_ do not stay finite"):
+        drawn = imputer.sample(X[:20], 2, random_state=0, as_array=True)
+    assert np.isfinite(drawn).all()
