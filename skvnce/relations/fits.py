@@ -40,10 +40,13 @@ class Trial(NamedTuple):
 
     @classmethod
     def of(cls, columns: Columns, formula: Formula, rows: np.ndarray) -> Self:
-        """Select rows."""
+        """Select rows; in a narrow range of a column its rounding is coarse."""
         places = list(formula.columns)
-        part = columns.cells[np.ix_(rows, places)]
-        return cls(formula, part, columns.bounds.of(places))
+        part, bounds = columns.cells[np.ix_(rows, places)], columns.bounds.of(places)
+        if len(rows) and (spread := part.std(0)).all():
+            smaller = np.minimum(bounds.deviation, spread)
+            bounds = bounds._replace(deviation=smaller)
+        return cls(formula, part, bounds)
 
     def with_coefs(self, coefs: np.ndarray, constant: float) -> Self:
         """Set the coefficients of the right-hand side."""

@@ -578,6 +578,16 @@ def test_a_difference_is_no_ratio_in_narrow_ranges():
     assert [one.kind for one in find_relations(frame)] == ["ratio"]
 
 
+def test_a_bent_trend_is_no_function_in_narrow_ranges():
+    """Of whole numbers that another column shows in a tenth of their range only."""
+    t = np.arange(226.0)
+    bent = t + 0.3 - 0.0035 * (t - 214) ** 2
+    y = np.where(t < 203, np.nan, np.exp((bent + 874) / 200))
+    assert not find_relations(np.column_stack([t, y]))
+    y = np.exp((t + 874) / 200).round(2)  # the control
+    assert [one.kind for one in find_relations(np.column_stack([t, y]))] == ["function"]
+
+
 def test_the_most_precise_column_is_the_left_hand_side(rng):
     height = rng.normal(1.72, 0.09, 300).round(2)
     weight = (22 * height**2 * np.exp(rng.normal(0.1, 0.15, 300))).round(1)
