@@ -122,10 +122,11 @@ def run_chain(expansion, fit, chain, total=0.0):
         share = chain.weights.sum() / max(total, chain.weights.sum())
         return _of_all_rows(draws, fit, np.sqrt(share)) if share < 1 else draws
 
-    log_odds = None
+    log_odds, linear = None, Normals.of(of_all(draws), active)
     if logits:
-        linear = Normals.of(of_all(draws), active)
         log_odds = LogOdds(logits, linear, Normals.of_fit(fit))
+    if are_drawn:
+        states = _started(expansion, chain.X, linear, chain.rng)
     for _ in range(_n_rounds(fit.rate, chain) if are_drawn else 0):
         draws = _compatible_round(expansion, chain, states, draws, active, log_odds)
     normals = Normals.of(of_all(draws), active, log_odds)
@@ -139,8 +140,9 @@ def slopes_on_products(expansion, fit, chain):
     Returns them and the last completions (n_draws, n, d).
     """
     chain = chain._replace(n_draws=min(chain.n_draws, _DRAWS_OF_SLOPES))
-    states, draws = zip(*_steps(fit, chain, spacing=1), strict=True)
-    states, active = np.stack(states), np.ones((chain.n_draws, len(fit.mean)), bool)
+    draws = [drawn for _, drawn in _steps(fit, chain, spacing=1)]
+    active = np.ones((chain.n_draws, len(fit.mean)), bool)
+    states = _started(expansion, chain.X, Normals.of(draws, active), chain.rng)
     first, slopes = _n_rounds(fit.rate, chain), []
     for turn in range(3 * first):
         draws = _compatible_round(expansion, chain, states, draws, active)
@@ -212,13 +214,32 @@ def _of_all_rows(draws, fit, scale):
     return moved
 
 
-def completions(X, normals, rng):
-    """Draw the missing cells of rows (n, d) by each distribution; (M, n, d)."""
-    gone = np.isnan(X)
-    noise = (len(X), max(1, int(gone.sum(1).max())))
-    return np.stack(
-        [completed(X, gone, law, rng.normal(size=noise)) for law in normals.each()]
-    )
+def completions(S, normals, rng):
+    """Draw the cells of tables (M, n, d) that are NaN, each by one distribution."""
+    gone = np.isnan(S)
+    noise = (S.shape[1], max(1, int(gone.sum(2).max())))
+    laws = zip(S, gone, normals.each(), strict=True)
+    return np.stack([completed(*law, rng.normal(size=noise)) for law in laws])
+
+
+def _started(expansion, X, normals, rng):
+    """Draw the missing cells of rows (n, d), of levels first, as shares of the rows.
+
+    By the chain rule, each given observed cells and those drawn before, in which its
+    probability is linear.  A number that decides a level by a cut point stays on the
+    side of it where sweeps start: normal numbers would be there in other shares.
+
+    Returns (M, n, d).
+    """
+    S = np.repeat(X[None], len(normals.mean), 0)
+    for part in expansion.parts:
+        if part.is_binary:
+            rows = np.flatnonzero(np.isnan(X[:, part.base[0]]))
+            laws = zip(S[:, rows], np.isnan(S[:, rows]), normals.each(), strict=True)
+            L = np.stack([completed(*law) for law in laws])[..., part.base]
+            p = part.probabilities(L)
+            put_cells(expansion, S, part, levels_at(p, rng.random(p.shape[:2])), rows)
+    return completions(S, normals, rng)
 
 
 def _compatible_round(expansion, chain, S, draws, active, log_odds=None):
@@ -423,7 +444,7 @@ def draw_cells(normals, expansion, X, proposers, rng):
     where cells run away, as those of products may.
     """
     gone, drawn = np.isnan(X), {}
-    S = completions(X, normals, rng)
+    S = _started(expansion, X, normals, rng)
     plans = {}
     for q, of_laws in proposers.items():
         model = of_laws[0].model

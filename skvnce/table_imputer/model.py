@@ -233,7 +233,8 @@ class TableModel(NamedTuple):
             rng = chain.rng
             if len(rows) < len(X):
                 first = posterior.normals.of_turns(slice(draws.COMPLETIONS))
-                states = draws.completions(X, first, rng)
+                copies = np.repeat(X[None], len(first.mean), 0)
+                states = draws.completions(copies, first, rng)
                 posterior = posterior._replace(states=states)
             self.cache["posterior"] = posterior
         return self.cache["posterior"]
@@ -314,10 +315,13 @@ class TableModel(NamedTuple):
         return source.signed(drawn)
 
     def _sweep_order(self, columns):
-        """Order columns by the number of their missing cells in the training rows."""
-        n_missing = np.isnan(self.training.cells).sum(0)
+        """Order columns by the number of their missing cells in the training rows.
+
+        Levels that start as shares of rows come last, see `draws.draw_cells`.
+        """
+        n_missing, parts = np.isnan(self.training.cells).sum(0), self.expansion.parts
         modelled = [int(q) for q in columns if self._has_model(q)]
-        return sorted(modelled, key=lambda q: n_missing[q])
+        return sorted(modelled, key=lambda q: (parts[q].is_binary, n_missing[q]))
 
     def _proposers_of(self, posterior, q):
         training, settings = self.training, self.settings
