@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike
 
 from skvnce._tables import frames
 
-TIMES = ("date", "datetime", "duration")
+MOMENTS = "date", "datetime"  # whose zero, the year 1970, means nothing
+TIMES = (*MOMENTS, "duration")
 DAY = 24 * 3600 * 1e6  # microseconds
 # a day, an hour, a minute and a second, each of which is whole in the next
 UNITS = (86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000)

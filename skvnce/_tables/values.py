@@ -9,7 +9,7 @@ from numpy.typing import DTypeLike
 
 from skvnce._core.numbers import MOST_CODES, are_codes, grid_of, masses_at_ends, on_grid
 from skvnce._core.warnings import warn_user
-from skvnce._tables.cells import is_frame, is_missing, names_of
+from skvnce._tables.cells import MOMENTS, is_frame, is_missing, names_of
 from skvnce._tables.frames import reject_parts, unmasked
 from skvnce._tables.schema import PASSED, Schema, by_group, columns_of_groups
 
@@ -19,7 +19,7 @@ from skvnce._tables.schema import PASSED, Schema, by_group, columns_of_groups
 # Cells follow the model, not the observed range.  They are restricted by what the user
 # passes, or else by the laws that a column shows:
 #
-# - Columns of non-negative, or of non-positive, numbers remain so.
+# - Columns of non-negative, or of non-positive, numbers remain so; dates do not.
 # - A column ends at its largest or smallest value where many cells have that value,
 #   such as percentages at 0 and 100.
 # - A column of few values that repeat has codes, such as grades: its cells are observed
@@ -177,7 +177,8 @@ class ValidValues(NamedTuple):
         codes = self.codes & (few if not marked else few | np.array(marked))
         # else a value that many cells have
         at_end = (self.ranges == before) & (self.ranges != _laws(before)) & ~self.codes
-        ruled = np.where(codes | at_end, ends, _laws(ends))
+        laws = np.where(np.isinf(self.ranges), self.ranges, _laws(ends))
+        ruled = np.where(codes | at_end, ends, laws)
         # a column without an observed cell has no law
         low, high = np.where(free & ~np.isnan(before), ruled, self.ranges)
         integers = self.integers & np.all((X == np.round(X)) | np.isnan(X), 0)
@@ -347,7 +348,8 @@ def valid_values(
                 codes[j] = always or (is_code and not has_bound)
                 if not codes[j]:
                     grid[j], origin[j] = grid_of(cells)
-        ruled = _range(cells, observed, is_code=is_code)
+        is_moment = schema.columns and schema.columns[j].dtype in MOMENTS
+        ruled = _range(cells, observed, is_code=is_code, has_sign=not is_moment)
         for side, ends in enumerate(bounds):
             end = observed[side] if isinstance(ends[j], str) else ends[j]
             ranges[side, j] = ruled[side] if end is None else end
@@ -382,13 +384,16 @@ def repeats(values: np.ndarray) -> bool:
     return bool(shared and len(unique) > 1)
 
 
-def _range(sorted_cells: np.ndarray, observed: tuple, *, is_code: bool) -> np.ndarray:
+def _range(
+    sorted_cells: np.ndarray, observed: tuple, *, is_code: bool, has_sign: bool
+) -> np.ndarray:
     """Find the range of a column of sorted cells by the rules of this module."""
     ends = np.array(observed, dtype=np.float64)
     different, counts = np.unique(sorted_cells, return_counts=True)
     if is_code or len(different) < 2:
         return ends
-    return np.where(masses_at_ends(different, counts), ends, _laws(ends[:, None])[:, 0])
+    laws = _laws(ends[:, None])[:, 0] if has_sign else np.array([-np.inf, np.inf])
+    return np.where(masses_at_ends(different, counts), ends, laws)
 
 
 def _of_empty(schema: Schema, column: int, low: float, high: float) -> np.ndarray:

@@ -585,8 +585,9 @@ def shape_of(part):
         (end, (value - centre) / scale) for end, value, has_mass in ends if has_mass
     ]
     step, origin = grid_of(x)
-    lower = 0.0 if x[0] >= 0 else -np.inf
-    if x[0] > 0 and step:  # zero has no logarithm: the smallest positive grid point
+    lower = 0.0 if part.is_positive else -np.inf
+    if step and part.is_positive and x[0] > 0:
+        # zero has no logarithm: the smallest positive grid point
         lower = origin + (np.floor(-origin / step + 1e-6) + 1) * step
     return Shape(
         masses, (lower - centre) / scale, step / scale, (origin - centre) / scale

@@ -408,7 +408,7 @@ def proposers_of(posterior, expansion, q, cells, weights, n_trees, most_rows, se
             x = np.where(np.isnan(cells[rows, q]), drawn, x)
         column = x * part.scale[0] + part.centre[0]
         # completions are normal: those of positive columns are to be positive
-        column = abs(column) if part.values[0] >= 0 else column
+        column = abs(column) if part.is_positive else column
         proposers.append(fitted(1, rows, column))
     posterior.columns[q] = proposers
     return proposers

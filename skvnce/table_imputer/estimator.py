@@ -246,6 +246,8 @@ class TableImputer(CallbackSupportMixin, Imputer):
         report = table.report | _report_of(schema, model)
         finish()
         self._warn_of_unused(schema, report["interactions_"])
+        if model is not None:
+            _warn_of_signs(schema, model)
         return self._publish(Fitted(schema, model, report))
 
     def _kept_columns(self, schema):
@@ -262,6 +264,8 @@ class TableImputer(CallbackSupportMixin, Imputer):
         columns = schema.columns or [None] * schema.n_columns
         values = [_level_values(columns[j]) for j in schema.model_columns]
         sets = places_of_sets(schema)
+        low, high = schema.values.ranges[:, schema.model_columns]
+        have_sign = (low >= 0) | (high <= 0)
         problem = Problem(
             with_codes(cells.nodes, sets),
             cells.weights,
@@ -269,6 +273,7 @@ class TableImputer(CallbackSupportMixin, Imputer):
                 int
             ),
             values + [None] * len(sets),
+            np.append(have_sign, np.ones(len(sets), dtype=bool)),
             *_related_columns(schema),
         )
         seed = int(np.random.default_rng(seed_from(self.random_state)).integers(2**31))
@@ -294,6 +299,21 @@ class TableImputer(CallbackSupportMixin, Imputer):
     def _drawing_models(self, n_draws, rows=None):
         model = self._fitted.model
         return [model] if rows is None else model.with_one_draw()
+
+
+def _warn_of_signs(schema, model):
+    """Warn of cells that are cut at 0 where only observed cells have one sign."""
+    for q, share in model.negative_shares().items():
+        j, sign = schema.model_columns[q], model.source.signs[q]
+        of_cut, of_observed = ("negative", "positive")[:: int(sign)]
+        bound = "min_value={column: -np.inf}"
+        if sign < 0:
+            bound = "max_value={column: np.inf}"
+        warn_user(
+            f"{share:.0%} of the missing cells of {schema.label(j)} seem to be {of_cut}"
+            f" by the other columns, and are imputed as {of_observed}, as all observed "
+            f"ones are. If they can be {of_cut}, pass {bound}."
+        )
 
 
 def _related_columns(schema):

@@ -127,11 +127,18 @@ class Part(NamedTuple):
     # certain together, and each alone is noise
     bent: tuple = ()
     logit: tuple | None = None  # Logit of a column whose log-odds bend
+    # whether its numbers have the sign of those that are observed
+    has_sign: bool = True
 
     @property
     def is_number(self):
         """Whether it is drawn as a number, and not as a level."""
         return self.kind == NUMBER
+
+    @property
+    def is_positive(self):
+        """Whether its numbers are not to be negative."""
+        return self.has_sign and self.values[0] >= 0
 
     @property
     def is_binary(self):
@@ -352,18 +359,21 @@ def content_order(cells):
     return np.array(sorted(range(len(keys)), key=keys.__getitem__), int)
 
 
-def expand(cells, weights, n_categories, is_ordered):
+def expand(cells, weights, n_categories, is_ordered, have_sign=True):
     """Choose how each column of a table is in the matrix.
 
     `cells` (n, p): numbers, and codes of categories; NaN marks missing cells; `weights`
     (n,); `n_categories`, int (p,): 0 for numbers; `is_ordered`, list of p ndarray or
-    None: the values of levels of ordinal columns; None of others.  Returns Expansion.
+    None: the values of levels of ordinal columns; None of others; `have_sign`, bool
+    or bool (p,): see `Part`.  Returns Expansion.
     """
     parts, n_base = [], 0
-    for column, k, values in zip(cells.T, n_categories, is_ordered, strict=True):
+    have_sign = np.broadcast_to(have_sign, cells.shape[1:])
+    described = zip(cells.T, n_categories, is_ordered, have_sign, strict=True)
+    for column, k, values, has_sign in described:
         observed = ~np.isnan(column)
         part = _part(column[observed], weights[observed], k, values, n_base)
-        parts.append(part)
+        parts.append(part._replace(has_sign=has_sign))
         n_base += len(part.base)
     parts, n_base = _with_embeddings(parts, n_base, cells, weights)
     at = n_base
@@ -518,12 +528,16 @@ def _sorted_scores(x, weights):
 def power_of(part, x, weights, exponent):
     """Make powers of a column of standardised numbers (n,), not negative.
 
-    Returns None where it has none, or where they differ from normal scores.  Zero is
-    where the line of powers and scores of the other numbers has its score.
+    Returns None where it has none, may be negative elsewhere, or where they differ from
+    normal scores.  Zero is where the line of powers and scores of the other numbers has
+    its score.
     """
     origin, has_zero = -part.centre[0] / part.scale[0], part.values[0] == 0
     # of numbers whose mean is many deviations away, differences are noise
-    if not part.score or not (x.max() if has_zero else x.min()) > origin:
+    if (
+        not (part.score and part.is_positive)
+        or not (x.max() if has_zero else x.min()) > origin
+    ):
         return None
     _, weights, values, first, z = _sorted_scores(x, weights)
     count, size = np.add.reduceat(weights, first), values - origin

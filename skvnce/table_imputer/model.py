@@ -22,6 +22,9 @@ _WITHOUT_PRODUCTS = (
     "them. Transform columns with very large values, or set interactions=None."
 )
 _DIGITS = 12  # of numbers: standardised and back, 0 is 1e-14
+# of missing cells that would be negative: their number, their share, and that over the
+# share of observed ones, above which they seem to be
+_FEW, _MANY, _TIMES = 5, 0.05, 4.0
 
 
 class Settings(NamedTuple):
@@ -217,6 +220,27 @@ class TableModel(NamedTuple):
     def predictions(self, q, rows):
         """Complete training rows as if a column were missing, by the fit of all."""
         return self.completed(*self._rows_without(q, rows))
+
+    def negative_shares(self):
+        """Map columns of positive numbers to the share of missing cells below 0.
+
+        So the others predict them, by the normal distribution, and not the observed
+        ones: where a column ends is a guess then.
+        """
+        X, shares = self.training_matrix(), {}
+        filled = self.completed(X, np.isnan(X)) if X.size else X
+        for q, part in enumerate(self.expansion.parts):
+            if not part.is_number or not part.is_positive or part.link:
+                continue
+            zero, gone = -part.centre[0] / part.scale[0], np.isnan(X[:, part.base[0]])
+            below = filled[gone, part.base[0]] < zero
+            if below.sum() <= _FEW or below.mean() < _MANY or part.values[0] == 0:
+                continue
+            rows = draws.some_rows(np.flatnonzero(~gone), MOST_ROWS, self.settings.seed)
+            of_observed = self.predictions(q, rows)[:, part.base[0]] < zero
+            if below.mean() > _TIMES * of_observed.mean():
+                shares[int(self.source.order[q])] = below.mean()
+        return shares
 
     def training_matrix(self):
         """Return the matrix (n, d) of the training rows, which is not to be changed."""
