@@ -273,8 +273,8 @@ class TableImputer(CallbackSupportMixin, Imputer):
                 int
             ),
             values + [None] * len(sets),
-            np.append(have_sign, np.ones(len(sets), dtype=bool)),
             *_related_columns(schema),
+            np.append(have_sign, np.ones(len(sets), dtype=bool)),
         )
         seed = int(np.random.default_rng(seed_from(self.random_state)).integers(2**31))
         trees = None if self.n_estimators == "auto" else int(self.n_estimators)

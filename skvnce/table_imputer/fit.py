@@ -63,10 +63,10 @@ class Problem(NamedTuple):
     weights: np.ndarray  # (n,)
     n_categories: np.ndarray  # (p,), 0 for numbers
     level_values: list  # of p ndarray or None: the values of levels that are ordered
-    have_sign: np.ndarray  # bool (p,), see `expansion.Part`
     followers: tuple = ()  # columns that are functions of others, and in no model
     # of (column, other columns, whether it is looked up): columns that follow
     relations: tuple = ()
+    have_sign: np.ndarray | bool = True  # (p,), see `expansion.Part`
 
 
 def fit_table(problem, interactions, settings):
@@ -83,7 +83,8 @@ def fit_table(problem, interactions, settings):
     cells = cells[:, order]
     values = [problem.level_values[q] for q in order]
     rows = some_rows(np.arange(len(cells)), _MOST_ROWS, rng)
-    columns = problem.n_categories[order], values, problem.have_sign[order]
+    have_sign = np.broadcast_to(problem.have_sign, len(problem.n_categories))
+    columns = problem.n_categories[order], values, have_sign[order]
     expansion = expand(cells, weights, *columns)
     # by their content: other folds would change fills more than other forests do
     folds = row_folds(cells[rows], _FOLDS).numpy()

@@ -45,6 +45,7 @@ _CELLS = 1_000_000  # of the products of one target, for which rows are left out
 # log-likelihood by which a spread is to be likelier than a product, and a square of
 # grades than proportional odds
 _EVIDENCE = 5.0
+_SKEWED = 5.0  # standard errors of skewness
 _LEAST_LINE = 0.4  # of the mean of roots of absolute residuals, by such a spread
 _SELECTED = 2.5  # |t| of a target in the regression of "missing", see `selection`
 _SELECTED_BESIDE = 3.5  # the same, of columns that are no factors
@@ -596,7 +597,8 @@ def is_of_skewness(target, factor, A, is_observed, weights):
     whose missing cells of the factor are drawn by the first.  Such tables speak for
     it, and others for the second: the ratio of the likelihoods of observed cells is
     between their means, and near the mean of these (Gelman and Meng 1998, path
-    sampling).
+    sampling).  But the first draws are of a normal factor, and one that is skewed moves
+    away in them from its observed cells: only the second count.
 
     `target`, `factor` (C, n); `A` (C, n, m): all others; `is_observed` (n,), bool,
     where the factor is; `weights` (n,).
@@ -611,12 +613,23 @@ def is_of_skewness(target, factor, A, is_observed, weights):
         factors, of_target = [f], cost(t, Z)
         if not is_observed.all():
             both = np.column_stack([Z, t])
-            factors.append(_drawn_by(f, both, is_observed, weights, rng))
+            drawn = _drawn_by(f, both, is_observed, weights, rng)
+            is_skewed = all(_is_skewed(x, Z, weights) for x in (f, drawn))
+            factors = [drawn] if is_skewed else [f, drawn]
         gains += [
             cost(t, Z, x, x**2) + cost(x, Z) - of_target - cost(x, Z, t)
             for x in factors
         ]
     return bool(np.mean(gains) > 0)
+
+
+def _is_skewed(x, A, weights):
+    """Say whether the third moment of x (n,) given A (n, m) is not that of a normal."""
+    root = np.sqrt(weights)
+    rest = _rest(root, np.column_stack([np.ones(len(x)), A]), x) / root
+    moments = [weights @ rest**k / weights.sum() for k in (2, 3)]
+    z = moments[1] / moments[0] ** 1.5 * np.sqrt(weights.sum() / 6)
+    return abs(z) > _SKEWED
 
 
 def _drawn_by(x, A, is_observed, weights, rng):
