@@ -107,6 +107,13 @@ def masses_at_ends(values: np.ndarray, counts: np.ndarray) -> tuple[bool, bool]:
     )
 
 
+def inner_masses(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Return the values between the ends that many cells have, such as no change."""
+    least = max(_MASS * counts.sum(), _FEWEST)
+    beside = np.maximum(counts[:-2], counts[2:])
+    return values[1:-1][counts[1:-1] >= np.maximum(least, _TIMES * beside)]
+
+
 # ----------------------------------------
 # Checks of arguments that are numbers.
 

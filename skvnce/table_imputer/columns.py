@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skvnce._core.numbers import grid_of, masses_at_ends
+from skvnce._core.numbers import grid_of, inner_masses, masses_at_ends
 from skvnce._core.windows import sorted_predictions, windows
 from skvnce.table_imputer.expansion import EMBEDDED, GRADE
 from skvnce.table_imputer.kernels import grow_forest, predict_forest
@@ -86,7 +86,8 @@ class Rows(NamedTuple):
 class Shape(NamedTuple):
     """What draws of a column of numbers keep, in standard units."""
 
-    masses: list  # of (1 or -1, value): point masses at the lower or the upper end
+    # of (1, -1 or 0, value): point masses at the lower or the upper end, or between them
+    masses: list
     lower: float  # of non-negative numbers 0, of positive ones on a grid its first
     step: float  # of the grid of repeated values; 0 if there is none
     origin: float
@@ -581,9 +582,9 @@ def shape_of(part):
     values, count = np.unique(x, return_counts=True)
     centre, scale = part.centre[0], part.scale[0]
     ends = zip((1, -1), values[[0, -1]], masses_at_ends(values, count), strict=True)
-    masses = [
-        (end, (value - centre) / scale) for end, value, has_mass in ends if has_mass
-    ]
+    masses = [(end, value) for end, value, has_mass in ends if has_mass]
+    masses += [(0, value) for value in inner_masses(values, count)]
+    masses = [(end, (value - centre) / scale) for end, value in masses]
     step, origin = grid_of(x)
     lower = 0.0 if part.is_positive else -np.inf
     if step and part.is_positive and x[0] > 0:
