@@ -239,7 +239,13 @@ def _started(expansion, X, normals, rng):
             L = np.stack([completed(*law) for law in laws])[..., part.base]
             p = part.probabilities(L)
             put_cells(expansion, S, part, levels_at(p, rng.random(p.shape[:2])), rows)
-    return completions(S, normals, rng)
+    S = completions(S, normals, rng)
+    for part in expansion.parts:
+        if part.is_number and part.score:
+            rows = np.flatnonzero(np.isnan(X[:, part.base[0]]))
+            cells = part.score.numbers(S[:, rows, part.block[1]])
+            put_cells(expansion, S, part, cells, rows)
+    return S
 
 
 def _compatible_round(expansion, chain, S, draws, active, log_odds=None):

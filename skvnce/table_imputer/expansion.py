@@ -56,6 +56,10 @@ class Ranks(NamedTuple):
         """Map standardised numbers to scores; see `follow`."""
         return follow(x, *self)
 
+    def numbers(self, scores):
+        """Map scores to standardised numbers."""
+        return follow(scores, self.values, self.knots)
+
 
 class Power(NamedTuple):
     """Standardised powers or logarithms of numbers that are not negative.
