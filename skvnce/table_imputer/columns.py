@@ -86,7 +86,7 @@ class Rows(NamedTuple):
 class Shape(NamedTuple):
     """What draws of a column of numbers keep, in standard units."""
 
-    # of (1, -1 or 0, value): point masses at the lower or the upper end, or between them
+    # of (1, -1 or 0, value): point masses at the lower, or upper, end, or between them
     masses: list
     lower: float  # of non-negative numbers 0, of positive ones on a grid its first
     step: float  # of the grid of repeated values; 0 if there is none

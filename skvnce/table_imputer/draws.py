@@ -222,14 +222,14 @@ def completions(S, normals, rng):
     return np.stack([completed(*law, rng.normal(size=noise)) for law in laws])
 
 
-def _started(expansion, X, normals, rng):
+def _started(expansion, X, normals, rng, summed=()):
     """Draw the missing cells of rows (n, d), of levels first, as shares of the rows.
 
     By the chain rule, each given observed cells and those drawn before, in which its
     probability is linear.  A number that decides a level by a cut point stays on the
     side of it where sweeps start: normal numbers would be there in other shares.
-
-    Returns (M, n, d).
+    Likewise columns of the table that a formula relates, `summed`, keep their sums, and
+    begin in their shape, by scores.  Returns (M, n, d).
     """
     S = np.repeat(X[None], len(normals.mean), 0)
     for part in expansion.parts:
@@ -240,7 +240,8 @@ def _started(expansion, X, normals, rng):
             p = part.probabilities(L)
             put_cells(expansion, S, part, levels_at(p, rng.random(p.shape[:2])), rows)
     S = completions(S, normals, rng)
-    for part in expansion.parts:
+    for q in summed:
+        part = expansion.parts[q]
         if part.is_number and part.score:
             rows = np.flatnonzero(np.isnan(X[:, part.base[0]]))
             cells = part.score.numbers(S[:, rows, part.block[1]])
@@ -439,18 +440,18 @@ def observed_rows(column, most, seed):
     return some_rows(np.flatnonzero(~np.isnan(column)), most, seed)
 
 
-def draw_cells(normals, expansion, X, proposers, rng):
+def draw_cells(normals, expansion, X, proposers, rng, summed=()):
     """Draw the missing cells of rows.
 
     `normals`: m draws of the parameters, one for each table; `X` (n, d): NaN marks
     missing cells; `proposers`, dict of int to list of Proposer: by column of the table,
     in the order of the sweeps; only columns with missing cells; `rng`,
-    numpy.random.Generator.  Returns dict of int to ndarray of shape (M, n_missing): by
-    column of the table: standardised numbers, or codes of levels.  Raises LinAlgError
-    where cells run away, as those of products may.
+    numpy.random.Generator; `summed`: see `_started`.  Returns dict of int to ndarray of
+    shape (M, n_missing): by column of the table: standardised numbers, or codes of
+    levels.  Raises LinAlgError where cells run away, as those of products may.
     """
     gone, drawn = np.isnan(X), {}
-    S = _started(expansion, X, normals, rng)
+    S = _started(expansion, X, normals, rng, summed)
     plans = {}
     for q, of_laws in proposers.items():
         model = of_laws[0].model

@@ -316,11 +316,14 @@ class TableModel(NamedTuple):
                 proposers[q] = self._proposers_of(posterior, q)
             normals = self.cache.get("normals", posterior.normals)
             normals = normals.of_turns(in_turn(len(normals.mean), n_draws))
-            X = self.expansion.matrix(cells)
+            X, expansion = self.expansion.matrix(cells), self.expansion
+            summed = [q for q in columns if source.mates[q]]
             try:
-                cells_of = draws.draw_cells(normals, self.expansion, X, proposers, rng)
+                cells_of = draws.draw_cells(
+                    normals, expansion, X, proposers, rng, summed
+                )
             except np.linalg.LinAlgError:
-                expansion = without_products(self.expansion)
+                expansion = without_products(expansion)
                 if expansion is None:
                     raise
                 plain = self._replace(expansion=expansion, cache={})
