@@ -161,6 +161,18 @@ def test_products_whose_drawn_cells_run_away_are_left_out(rng, monkeypatch):
     assert (0, 0, 1) not in fitted(X)
 
 
+def test_a_skewed_factor_is_no_square_where_the_target_hides_cells(seed):
+    """A line in lognormal numbers; with the chain's normal factor half had a square."""
+    count = 0
+    for i in range(10):
+        rng = np.random.default_rng([seed, i])
+        x = np.exp(0.5 * rng.normal(size=600))
+        X = np.column_stack([x, 2 * x + 0.2 * rng.normal(size=600)])
+        X[x > np.quantile(x, 0.75), 1] = np.nan
+        count += bool(fitted(X))
+    assert count <= 2
+
+
 def test_the_chain_that_confirms_products_forgets_its_start(seed):
     """Slopes on a square begin as that of observed rows, which selection bends.
 

@@ -44,6 +44,38 @@ def test_slopes_are_right_beyond_the_observed_cells(seed, is_whole):
         assert not is_whole or (draws[..., 1] == draws[..., 1].round()).all()
 
 
+def test_bounds_below_zero_are_obeyed(seed):
+    """Observed cells are positive, hidden ones are not; without bounds fit says so."""
+    tables, message = [], "seem to be negative by the other columns"
+    for i in range(N_TABLES):
+        X = truncated([seed, i], n=300)
+        X[:, 1] -= np.nanmin(X[:, 1]) - 0.1
+        tables.append(X)
+    free = partial(TableImputer, min_value=-np.inf)
+    drawn = [draws_of(X, free) for X in tables]
+    assert p_mean([*map(slope, drawn)], 3) > FAILURE
+    assert all(draws[..., 1].min() < -10 for draws in drawn)
+    for X in tables[:4]:
+        with pytest.warns(UserWarning, match=rf"of column 1 {message}"):
+            assert (draws_of(X)[..., 1] >= 0).all()
+        with pytest.warns(UserWarning, match=r"positive .* pass max_value"):
+            draws_of(X * [1, -1])
+
+
+def test_dates_go_on_before_1970(rng):
+    x = rng.normal(size=300)
+    days = pd.to_timedelta((3000 * x + 300 * rng.normal(size=300)).round(), unit="D")
+    frame = pd.DataFrame({"x": x, "day": pd.Timestamp("1973-01-01") + days})
+    hidden = x < -0.3  # nearly all of them before 1970, and few others
+    gone = frame.assign(day=frame["day"].mask(hidden))
+    imputer = TableImputer(random_state=0).set_output(transform="pandas").fit(gone)
+    for table in [imputer.transform(gone), *imputer.sample(gone, 3, random_state=0)]:
+        errors = (table["day"] - frame["day"])[hidden].dt.days
+        assert (table["day"][hidden] < "1970-01-01").mean() > 0.7
+        # its standard error is about 100; cut at 1970 it would be 1,900 days
+        assert abs(errors.mean()) < 500
+
+
 def test_categories_that_decide_categories(rng):
     town = rng.choice(12, 300)
     county = np.array([f"K{k // 3}" for k in town])
@@ -55,6 +87,66 @@ def test_categories_that_decide_categories(rng):
     found = [table["county"] == county for table in imputer.sample(frame, 20, 0)]
     assert np.mean([one[hidden] for one in found]) >= 0.97
     assert (imputer.transform(frame)["county"] == county)[hidden].mean() >= 0.97
+
+
+def beside_its_number(seed, kind, n=300):
+    """Make a number, the level that its cut point decides, and another column."""
+    rng = np.random.default_rng(seed)
+    number = rng.normal(50, 15, n).round()
+    if kind == "zeros":
+        number = np.where(rng.random(n) < 0.6, 0, rng.gamma(2, size=n))
+    is_above = number > (0 if kind == "zeros" else 65)
+    X = np.column_stack([number, is_above, rng.normal(size=n)])
+    X[rng.random(n) < 0.3, :2] = np.nan
+    return X
+
+
+@pytest.mark.parametrize("kind", ["zeros", "normal"])
+def test_levels_that_numbers_decide_keep_their_share(kind, seed):
+    """Both are missing together, so that sweeps stay on the side where they start."""
+    tables = [beside_its_number([seed, i], kind) for i in range(N_TABLES)]
+    excess, agree = [], []
+    for X in tables:
+        drawn = draws_of(X)[:, np.isnan(X[:, 0])]
+        excess.append(drawn[..., 1].mean() - np.nanmean(X[:, 1]))
+        is_above = drawn[..., 0] > np.nanmax(X[X[:, 1] == 0, 0])
+        agree.append((is_above == drawn[..., 1]).mean())
+    # of 20 tables: standard deviation .05; by normal numbers .2 to .3 too large
+    assert abs(np.mean(excess)) < 0.09
+    assert np.mean(agree) > 0.95
+
+
+def test_sums_keep_their_shape(seed):
+    """Logarithms of two numbers, all of which and their sum are missing together."""
+    rng = np.random.default_rng(seed)
+    deviations = []
+    for _ in range(4):
+        X = np.exp(rng.normal(size=(600, 2)))
+        X = np.column_stack([X, X.sum(1), rng.normal(size=600)])
+        gone = rng.random(600) < 0.3
+        X[gone, :3] = np.nan
+        drawn = draws_of(X)[:, gone]
+        assert np.allclose(drawn[..., 0] + drawn[..., 1], drawn[..., 2])
+        deviations.append(np.log(drawn[..., :2].clip(1e-3)).std())
+    assert np.mean(deviations) < 1.3  # 1; of sweeps from normal numbers 1.46
+
+
+def test_values_between_the_ends_are_drawn_as_often_as_they_are(seed):
+    """No change between gains and losses, and a standard number of hours."""
+    shares = []
+    for i in range(N_TABLES):
+        rng = np.random.default_rng([seed, i])
+        z = rng.normal(size=400)
+        change = np.where(rng.random(400) < 0.5, 0, 2 * z + 3 * rng.normal(size=400))
+        hours = (7 + 2 * z + 1.5 * rng.normal(size=400)).round().clip(0, 16)
+        hours[rng.random(400) < 0.4] = 8
+        X = np.column_stack([z, change, hours])
+        X[rng.random((400, 3)) < [0, 0.3, 0.3]] = np.nan
+        for j, value in ((1, 0), (2, 8)):
+            drawn = draws_of(X)[:, np.isnan(X[:, j]), j]
+            is_observed = ~np.isnan(X[:, j])
+            shares.append((drawn == value).mean() - (X[is_observed, j] == value).mean())
+    assert abs(np.mean(shares)) < 0.05
 
 
 def with_zeros(seed, n=600):
