@@ -449,7 +449,8 @@ def _checked_bound(value: object, name: str, key: object = None) -> float | str 
     if isinstance(value, str):
         if value != OBSERVED:
             raise ValueError(
-                f"{name} must be a number, {OBSERVED!r} or None, got {value!r}."
+                f"{name} must be a number, {OBSERVED!r} or None, got {value!r}. Bounds "
+                "of dates are dates, such as pandas.Timestamp('2020-01-01')."
             )
         return value
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
