@@ -98,14 +98,12 @@ def run_chain(expansion, fit, chain, total=0.0):
     `fit`, normal.Fit: of all rows, of which those of the chain may be a sample;
     `total`, float: weight of all rows, if they are.  Returns Posterior.
     """
-    n_draws, has_products = chain.n_draws, len(expansion.products) > 0
-    states, draws = [], []
+    n_draws, states, draws = chain.n_draws, [], []
     spacing = _spacing(fit.rate, chain)
     for F, parameters in _steps(fit, chain, spacing):
         draws.append(parameters)
-        if has_products or len(states) < COMPLETIONS:
+        if len(states) < COMPLETIONS:
             states.append(F)
-    states = np.stack(states)
     active = np.ones((n_draws, chain.X.shape[1]), dtype=bool)
     products = expansion.products
     for places in expansion.interactions(products):
@@ -130,7 +128,7 @@ def run_chain(expansion, fit, chain, total=0.0):
     for _ in range(_n_rounds(fit.rate, chain) if are_drawn else 0):
         draws = _compatible_round(expansion, chain, states, draws, active, log_odds)
     normals = Normals.of(of_all(draws), active, log_odds)
-    return Posterior(normals, states[:COMPLETIONS], {})
+    return Posterior(normals, np.stack(states[:COMPLETIONS]), {})
 
 
 def slopes_on_products(expansion, fit, chain):

@@ -66,8 +66,9 @@ class TableImputer(CallbackSupportMixin, Imputer):
     min_value, max_value : None, "observed", float, array-like of shape \
             (n_features,) or dict, default=None
         Bounds of imputed values.  None bounds columns of non-negative, or of
-        non-positive, numbers by 0, and others not at all.  ``"observed"`` is the
-        smallest or the largest observed cell.  Those of columns of dates are dates.
+        non-positive, numbers by 0, and others, and dates, not at all; ``-np.inf``, or
+        ``np.inf``, says that they may be beyond 0.  ``"observed"`` is the smallest or
+        the largest observed cell.  Those of columns of dates are dates.
     missing_values : int, float, str, np.nan, None or pandas.NA, default=np.nan
         What marks missing cells of X, as in scikit-learn's imputers.  ``np.nan``, None
         and pandas.NA are one marker, as is NaT; beside another marker NaN is an error.

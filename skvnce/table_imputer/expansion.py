@@ -538,10 +538,8 @@ def power_of(part, x, weights, exponent):
     """
     origin, has_zero = -part.centre[0] / part.scale[0], part.values[0] == 0
     # of numbers whose mean is many deviations away, differences are noise
-    if (
-        not (part.score and part.is_positive)
-        or not (x.max() if has_zero else x.min()) > origin
-    ):
+    is_apart = (x.max() if has_zero else x.min()) > origin
+    if not (part.score and part.is_positive and is_apart):
         return None
     _, weights, values, first, z = _sorted_scores(x, weights)
     count, size = np.add.reduceat(weights, first), values - origin
