@@ -123,7 +123,8 @@ class VGIImputer(DrawnByMembers):
     the parameters, and coverage is too low; see the page of validity.  There is no
     `n_jobs`: members are trained one after the other.
 
-    Chains of the training stay in the range of the observed values; a
+    Chains of the training stay in the range of the observed cells and of the tables
+    at which they start, by ``start="marginals"`` observed cells, too; a
     `ConvergenceWarning` names columns in which many proposals were outside.
 
     References
@@ -290,7 +291,7 @@ class VGIImputer(DrawnByMembers):
             rate = member._solver()["learning_rate_init"]
             warn_user(
                 f"Chains ran away in {names}: more than {MOST_OUTSIDE:.0%} of their "
-                "draws fell outside the observed values and were rejected. Lower "
+                "draws fell outside the range of chains and were rejected. Lower "
                 f"learning_rate_init={rate!r} of the solver (pass IncompleteDensity"
                 "(..., solver=Adam(...))), or use a model with lighter tails.",
                 ConvergenceWarning,

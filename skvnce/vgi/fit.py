@@ -117,11 +117,17 @@ def make_chains(
     """Complete rows, within the range of draws."""
     data = start.dequantised()
     x = complete(start, n_chains).float()
-    return Chains(data, x, _range_of(data, start))
+    return Chains(data, x, _range_of(data, start, x))
 
 
-def _range_of(data: Incomplete, start: Start) -> Hypercube:
-    cube = observed_hypercube(data)
+def _range_of(data: Incomplete, start: Start, x: Tensor) -> Hypercube:
+    """Return the range of observed cells and of completed tables x (K, n, d).
+
+    Beyond the observed cells it reaches as far as the normal distribution of the start.
+    """
+    low, high = observed_hypercube(data)
+    low, high = torch.minimum(low, x.amin((0, 1))), torch.maximum(high, x.amax((0, 1)))
+    cube = Hypercube(low, high)
     return range_of_levels(start.families, cube) if start.families.levels else cube
 
 
@@ -522,7 +528,9 @@ class VGIRounds:
             n_cooling = _COOLING
         # with completions of these rows, and new draws within intervals
         data = self._start.dequantised()
-        self.chains = Chains(data, self.chains.x, _range_of(data, self._start))
+        ends = torch.stack([*self.chains.hypercube]).unsqueeze(1)
+        cube = _range_of(data, self._start, ends)
+        self.chains = Chains(data, self.chains.x, cube)
         return train_on_all(
             self._pair,
             self._start,

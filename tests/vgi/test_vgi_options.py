@@ -1,5 +1,6 @@
 """Fields of VGI and MCEM: each reaches the training."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -110,13 +111,32 @@ def test_chains_start_at_the_normal_or_at_the_marginals(trained):
     assert are_observed(trained(VGI(start="marginals"))).all()
 
 
-def test_chains_have_the_range_of_observed_cells(trained):
-    chains = trained(VGI())["chains"]
-    low, high = chains.hypercube
-    columns = zip(chains.data.x.T, chains.data.observed.T, strict=True)
-    seen = [column[observed] for column, observed in columns]
-    assert low.tolist() == [float(column.min()) for column in seen]
-    assert high.tolist() == [float(column.max()) for column in seen]
+def test_chains_have_the_range_of_observed_cells_and_of_the_start(trained):
+    for start in ("marginals", "normal"):
+        used = trained(VGI(start=start))
+        chains, first = used["chains"], used["first"].flatten(0, 1)
+        low, high = chains.hypercube
+        columns = zip(chains.data.x.T, chains.data.observed.T, strict=True)
+        seen = [column[observed] for column, observed in columns]
+        reached = seen if start == "marginals" else first.T
+        assert low.tolist() == [float(column.min()) for column in reached]
+        assert high.tolist() == [float(column.max()) for column in reached]
+        ends = zip(low, high, seen, strict=True)
+        assert all(a <= x.min() and b >= x.max() for a, b, x in ends)
+
+
+def test_draws_reach_beyond_the_observed_cells(seed):
+    """A line of slope 3, missing where it is low; a range that ends there has 2.3."""
+    slopes = []
+    for i in range(4):
+        rng = np.random.default_rng([seed, i])
+        x = rng.normal(20, 5, 300)
+        X = np.column_stack([x, 50 + 3 * x + 3 * rng.normal(size=300)])
+        X[x < np.quantile(x, 0.3), 1] = np.nan
+        imputer = VGIImputer("factor-analysis", random_state=0).fit(X)
+        drawn = imputer.sample(X, 3, random_state=0, as_array=True)
+        slopes += [np.polyfit(*table.T, 1)[0] for table in drawn]
+    assert abs(np.mean(slopes) - 3) < 0.2  # its standard error is about .04
 
 
 @pytest.mark.parametrize(
