@@ -15,10 +15,11 @@ from skvnce._core.warnings import warn_user
 from skvnce._imputer.fitted import CellModel, chains_of_model, points_of_model
 from skvnce._tables.schema import Schema
 from skvnce._tables.values import NO_LIMITS, Limits
+from skvnce.exceptions import TableWarning
 from skvnce.relations.closure import MOST_WRONG, closed, holds, suspects
 from skvnce.relations.columns import Bounds, describe
 from skvnce.relations.formulas import Checked, Formula, joined_columns
-from skvnce.relations.lookups import Lookup
+from skvnce.relations.lookups import Lookup, one_of_sets
 from skvnce.relations.obeying import EXACT, Filled, obeyed, which_hold
 from skvnce.relations.search import Relation, relations_of
 from skvnce.relations.texts import say_the_same
@@ -205,6 +206,32 @@ def with_relations(
         ~is_number & has_levels,
     )
     return schema._replace(relations=related)
+
+
+def warn_of_sets(schema: Schema, X: np.ndarray) -> None:
+    """Warn of indicators of one category, of which filled rows may have none or two.
+
+    For imputers that look for no relations.
+    """
+    columns = schema.columns or [None] * schema.n_columns
+    are_indicators = (np.isnan(X) | (X == 0) | (X == 1)).all(0)
+    places = [
+        j
+        for j in np.flatnonzero(are_indicators)
+        if columns[j] is None or columns[j].levels in (None, (0, 1))
+    ]
+    if len(places) < 2:
+        return
+    cells, names = X[:, places], [str(j) for j in places]
+    for checked in one_of_sets(describe(cells, np.ones(len(places), bool), names)):
+        members = np.array(places)[sorted(checked.columns)]
+        if np.isnan(X[:, members]).any():
+            warn_user(
+                f"Exactly one of {schema.labels(members, 5)} is 1 in each row; filled "
+                'rows may have none, or several. Pass relations="auto", or one column '
+                "of categories instead.",
+                TableWarning,
+            )
 
 
 def exact_columns(schema: Schema, X: np.ndarray) -> set[int]:

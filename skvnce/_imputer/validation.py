@@ -26,7 +26,12 @@ from skvnce._core.runtime import DEVICES
 from skvnce._core.warnings import warn_user
 from skvnce._imputer.fill import STRATEGIES
 from skvnce._imputer.parts.chunks import Chunks
-from skvnce._imputer.related import deduce, exact_columns, with_relations
+from skvnce._imputer.related import (
+    deduce,
+    exact_columns,
+    warn_of_sets,
+    with_relations,
+)
 from skvnce._tables import frames, model_columns
 from skvnce._tables.cells import names_of, read_marked
 from skvnce._tables.findings import check_deviations, modelled_columns, warn_of_table
@@ -270,6 +275,10 @@ def _with_cells_that_follow(estimator, schema, table, weights, named):
         reject_listed_relations(estimator, "a table with groups")
         return table, schema
     if relations is None:
+        parameters = inspect.signature(type(estimator)).parameters
+        # where None is the default, and nobody has chosen it
+        if "relations" in parameters and parameters["relations"].default is None:
+            warn_of_sets(schema, table)
         return table, schema
     in_model = estimator._kept_columns(schema)
     counted = model_columns.checked_weights(weights, table) > 0

@@ -1,6 +1,7 @@
 """Relations between columns in imputers: what follows, and what filled tables obey."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -20,6 +21,7 @@ from skvnce import (
     VGIImputer,
     find_relations,
 )
+from skvnce.exceptions import TableWarning
 from skvnce.options import Chunks, IncompleteDensity
 
 pytestmark = pytest.mark.filterwarnings("ignore:EM stopped")  # of short chains
@@ -1032,6 +1034,7 @@ def test_totals_that_their_data_type_cannot_hold_are_errors(most, name, rng):
 
 
 @TWO
+@pytest.mark.filterwarnings("ignore:Exactly one of")
 def test_names_agree_with_the_dummies_of_a_set_where_all_are_missing(name, rng):
     level = rng.choice(4, 400, p=[0.4, 0.3, 0.2, 0.1])
     full = pd.DataFrame(np.eye(4)[level], columns=list("nswe"))
@@ -1070,3 +1073,25 @@ def test_whole_numbers_of_a_sum_stay_whole(rng):
     sums, hours = off("auto")
     assert sums == 0 and not hours.any()
     assert off(None)[0] > 50  # the control
+
+
+def test_sets_are_announced_where_nobody_has_asked_for_relations(rng):
+    k, gone = rng.integers(3, size=200), rng.random(200) < 0.3
+    X = np.column_stack([k + rng.normal(size=200), np.eye(3)[k]])
+    X[gone, 1:] = np.nan
+    message = r"Exactly one of column 1, column 2, column 3 is 1 .* relations=\"auto\""
+    with pytest.warns(TableWarning, match=message):
+        GaussianImputer(random_state=0).fit(X)
+    names = ["x", "a", "b", "c"]
+    with pytest.warns(TableWarning, match="Exactly one of column 'a', column 'b'"):
+        MixtureImputer(random_state=0).fit(pd.DataFrame(X, columns=names))
+    independent = (rng.random((200, 4)) < 1 / 3).astype(float)
+    independent[gone, 1:] = np.nan
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", TableWarning)
+        GaussianImputer(relations="auto", random_state=0).fit(X)
+        TableImputer(relations=None, random_state=0).fit(X)
+        GaussianImputer(random_state=0).fit(independent)
+        GaussianImputer(random_state=0).fit(
+            np.where(gone[:, None], [np.nan, 1, 0, 0], X)
+        )

@@ -52,13 +52,13 @@ def X(seed):
 
 @by_imputer
 def test_without_the_rule_draws_leave_the_observed_range(imputer, X):
-    """The control; continuous columns of a density's chains never leave it."""
+    """The control."""
     ranges = np.nanmin(X, 0), np.nanmax(X, 0)
     free = clone(imputer).set_params(min_value=-np.inf, max_value=np.inf).fit(X)
     assert (free.feature_ranges_ == [[-np.inf] * 5, [np.inf] * 5]).all()
     draws, rounding = drawn(free, X), 1e-6 * (ranges[1] - ranges[0])
     outside = (draws < ranges[0] - rounding) | (draws > ranges[1] + rounding)
-    assert outside[..., [0, 1, 3]].any() == (imputer is not IMPUTERS[2])
+    assert outside[..., [0, 1, 3]].any()
     bound = clone(imputer).set_params(min_value="observed", max_value="observed")
     draws = drawn(bound.fit(X), X)
     assert ((draws >= ranges[0]) & (draws <= ranges[1])).all()
