@@ -233,7 +233,8 @@ def _started(expansion, X, normals, rng, summed=()):
     for part in expansion.parts:
         if part.is_binary:
             rows = np.flatnonzero(np.isnan(X[:, part.base[0]]))
-            laws = zip(S[:, rows], np.isnan(S[:, rows]), normals.each(), strict=True)
+            states = S[:, rows]
+            laws = zip(states, np.isnan(states), normals.each(), strict=True)
             L = np.stack([completed(*law) for law in laws])[..., part.base]
             p = part.probabilities(L)
             put_cells(expansion, S, part, levels_at(p, rng.random(p.shape[:2])), rows)

@@ -266,7 +266,6 @@ class TableImputer(CallbackSupportMixin, Imputer):
         values = [_level_values(columns[j]) for j in schema.model_columns]
         sets = places_of_sets(schema)
         low, high = schema.values.ranges[:, schema.model_columns]
-        have_sign = (low >= 0) | (high <= 0)
         problem = Problem(
             with_codes(cells.nodes, sets),
             cells.weights,
@@ -275,7 +274,7 @@ class TableImputer(CallbackSupportMixin, Imputer):
             ),
             values + [None] * len(sets),
             *_related_columns(schema),
-            np.append(have_sign, np.ones(len(sets), dtype=bool)),
+            np.flatnonzero((low < 0) & (high > 0)),
         )
         seed = int(np.random.default_rng(seed_from(self.random_state)).integers(2**31))
         trees = None if self.n_estimators == "auto" else int(self.n_estimators)

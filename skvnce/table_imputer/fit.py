@@ -66,7 +66,7 @@ class Problem(NamedTuple):
     followers: tuple = ()  # columns that are functions of others, and in no model
     # of (column, other columns, whether it is looked up): columns that follow
     relations: tuple = ()
-    have_sign: np.ndarray | bool = True  # (p,), see `expansion.Part`
+    crossing: tuple = ()  # columns that may have another sign than their cells have
 
 
 def fit_table(problem, interactions, settings):
@@ -83,8 +83,7 @@ def fit_table(problem, interactions, settings):
     cells = cells[:, order]
     values = [problem.level_values[q] for q in order]
     rows = some_rows(np.arange(len(cells)), _MOST_ROWS, rng)
-    have_sign = np.broadcast_to(problem.have_sign, len(problem.n_categories))
-    columns = problem.n_categories[order], values, have_sign[order]
+    columns = problem.n_categories[order], values, ~np.isin(order, problem.crossing)
     expansion = expand(cells, weights, *columns)
     # by their content: other folds would change fills more than other forests do
     folds = row_folds(cells[rows], _FOLDS).numpy()

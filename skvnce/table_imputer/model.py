@@ -228,13 +228,16 @@ class TableModel(NamedTuple):
         ones: where a column ends is a guess then.
         """
         X, shares = self.training_matrix(), {}
-        filled = self.completed(X, np.isnan(X)) if X.size else X
-        for q, part in enumerate(self.expansion.parts):
-            if not part.is_number or not part.is_positive or part.link:
-                continue
+        parts = {
+            q: part
+            for q, part in enumerate(self.expansion.parts)
+            if part.is_number and part.is_positive and part.values[0] and not part.link
+        }
+        filled = self.completed(X, np.isnan(X)) if parts else X
+        for q, part in parts.items():
             zero, gone = -part.centre[0] / part.scale[0], np.isnan(X[:, part.base[0]])
             below = filled[gone, part.base[0]] < zero
-            if below.sum() <= _FEW or below.mean() < _MANY or part.values[0] == 0:
+            if below.sum() <= _FEW or below.mean() < _MANY:
                 continue
             rows = draws.some_rows(np.flatnonzero(~gone), MOST_ROWS, self.settings.seed)
             of_observed = self.predictions(q, rows)[:, part.base[0]] < zero
